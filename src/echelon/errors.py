@@ -1,0 +1,81 @@
+"""Every error Echelon raises on purpose.
+
+    EchelonError              exit status 1: the work failed
+    ├── UserError             exit status 2: the user can put it right, and the message says how
+    │   ├── RecipeError       the recipe is wrong; carries every problem at once
+    │   ├── DataError         a corpus cannot be used: missing, empty, undecodable, misaligned
+    │   └── RunError          a run folder is missing, locked, or belongs to another recipe
+    ├── CheckpointError       no complete checkpoint, or a damaged one
+    ├── WorkerError           a worker failed; carries host, rank, exit code, log path and its last lines
+    └── TrainingError         training cannot go on, e.g. the loss is not finite
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+
+class EchelonError(Exception):
+    """The work failed; `exit_status` is what the process returns."""
+
+    exit_status = 1
+
+
+class UserError(EchelonError):
+    """Something the user can put right. The message says what, where, and what to do."""
+
+    exit_status = 2
+
+
+class DataError(UserError):
+    """A corpus cannot be used. The message names the file and, where it can, the line."""
+
+
+class RunError(UserError):
+    """A run folder is missing, in use, or belongs to another recipe."""
+
+
+class CheckpointError(EchelonError):
+    """No complete checkpoint is there, or the one asked for is damaged."""
+
+
+class TrainingError(EchelonError):
+    """Training cannot go on."""
+
+
+@dataclass(frozen=True)
+class Problem:
+    """One thing wrong with a recipe: where it is and what to do about it."""
+
+    key: str
+    """Dotted path of the key, e.g. `train.batch_tokens`; empty for the file as a whole."""
+    message: str
+
+    def __str__(self) -> str:
+        return f"{self.key}: {self.message}" if self.key else self.message
+
+
+class RecipeError(UserError):
+    """A recipe is wrong. All its problems are reported together."""
+
+    def __init__(self, where: str, problems: Sequence[Problem]) -> None:
+        self.where = where
+        self.problems = list(problems)
+        count = "1 problem" if len(self.problems) == 1 else f"{len(self.problems)} problems"
+        lines = "\n".join(f"  {problem}" for problem in self.problems)
+        super().__init__(f"{where} has {count}:\n{lines}")
+
+
+class WorkerError(EchelonError):
+    """A worker process failed."""
+
+    def __init__(self, *, host: str, rank: int, exit_code: int, log: Path, last_lines: Sequence[str]) -> None:
+        self.host = host
+        self.rank = rank
+        self.exit_code = exit_code
+        self.log = log
+        cause = f"signal {-exit_code}" if exit_code < 0 else f"exit code {exit_code}"
+        tail = "\n".join(f"  {line}" for line in last_lines)
+        super().__init__(f"worker {rank} on {host} failed ({cause}); its log is {log}\n{tail}")
