@@ -1,0 +1,375 @@
+"""The recipe: every key a user can set, its default and its meaning.
+
+The docstring under a field is its documentation: the reference page (docs/recipe.md) is generated from them.
+Checks that concern one key stand here; checks that need several keys stand in `checks.py`.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt
+
+SCHEMA_VERSION = 1
+
+Fraction = Annotated[float, Field(ge=0.0, lt=1.0)]
+Metric = Literal["bleu", "chrf", "loss", "perplexity"]
+
+
+class Section(BaseModel):
+    """A table of the recipe. Unknown keys are errors, values never change after loading."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True, strict=True)
+
+
+class Corpus(Section):
+    """A pair of text files, line i of one being the translation of line i of the other; or the embedded corpus.
+
+    Files may be plain, .gz, .xz or .zst. A relative path is looked for beside the recipe, then under the folder
+    named by the environment variable ECHELON_DATA.
+    """
+
+    embedded: bool = False
+    """Use the English-German corpus that Echelon generates itself; `source` and `target` are then left out."""
+    source: str | None = None
+    """File with the sentences to translate from."""
+    target: str | None = None
+    """File with their translations."""
+
+    @property
+    def label(self) -> str:
+        """What messages call this corpus."""
+        return "embedded" if self.embedded else f"{self.source} | {self.target}"
+
+
+class TrainingCorpus(Corpus):
+    """A corpus to train on."""
+
+    weight: PositiveFloat = 1.0
+    """How often this corpus is seen, relative to its size: 2.0 shows it twice in an epoch, 0.5 half of it (the
+    next epoch takes the other half)."""
+
+
+class Clean(Section):
+    """Which training pairs are dropped. Validation and test sets are never filtered."""
+
+    min_words: PositiveInt = 1
+    """Fewest words a side may have."""
+    max_words: PositiveInt = 80
+    """Most words a side may have."""
+    max_ratio: Annotated[float, Field(ge=1.0)] = 9.0
+    """Largest ratio of the longer side's words to the shorter side's."""
+    drop_duplicates: bool = True
+    """Keep only the first of pairs that are exactly alike."""
+    drop_identical: bool = True
+    """Drop pairs whose two sides are the same text."""
+    unicode: Literal["NFC", "NFKC"] = "NFC"
+    """Unicode normal form that both sides are brought to (this applies to every split)."""
+
+
+class Data(Section):
+    """The parallel text and how it is cut into pieces."""
+
+    source_language: Annotated[str, Field(min_length=2)] = "en"
+    """Language code of the source side."""
+    target_language: Annotated[str, Field(min_length=2)] = "de"
+    """Language code of the target side."""
+    train: Annotated[list[TrainingCorpus], Field(min_length=1)]
+    """One or more corpora to train on."""
+    valid: Corpus
+    """Sentences scored during training; they choose the best checkpoint."""
+    test: Corpus | None = None
+    """Sentences scored once, at the end."""
+    vocabulary: Annotated[int, Field(ge=64, le=65536)] = 32768
+    """Pieces of the joint vocabulary. A corpus too small for that many gets as many as it supports."""
+    max_tokens: PositiveInt = 256
+    """Training pairs with a longer side than this, in pieces, are left out of training."""
+    clean: Clean = Clean()
+    """Which training pairs are dropped."""
+
+
+class Model(Section):
+    """The Transformer. A preset gives the sizes; each can be overridden."""
+
+    preset: Literal["tiny", "small", "base", "big"] = "base"
+    """tiny: width 128, 4+4 layers; small: 256, 3+3; base: 512, 6+6; big: 1024, 6+6."""
+    d_model: PositiveInt | None = None
+    """Width of the model, in place of the preset's."""
+    d_ff: PositiveInt | None = None
+    """Inner width of the feed-forward layers, in place of the preset's."""
+    heads: PositiveInt | None = None
+    """Attention heads, in place of the preset's."""
+    encoder_layers: PositiveInt | None = None
+    """Encoder layers, in place of the preset's."""
+    decoder_layers: PositiveInt | None = None
+    """Decoder layers, in place of the preset's."""
+    norm: Literal["pre", "post"] = "pre"
+    """Layer normalisation before each sub-layer (and once at the end), or after it."""
+    tied: bool = True
+    """One matrix for source embedding, target embedding and output layer."""
+    attention_biases: bool = False
+    """Biases in the attention's projections."""
+    dropout: Fraction = 0.1
+    """Dropout on the embeddings and on each sub-layer's output."""
+    attention_dropout: Fraction = 0.0
+    """Dropout on the attention weights."""
+    activation_dropout: Fraction = 0.0
+    """Dropout inside the feed-forward layers."""
+
+
+class Train(Section):
+    """The length of training and what a step is."""
+
+    steps: PositiveInt | None = None
+    """Number of optimiser updates. Give `steps` or `epochs`, exactly one."""
+    epochs: PositiveFloat | None = None
+    """Number of passes over the training data. Give `steps` or `epochs`, exactly one."""
+    batch_tokens: PositiveInt = 8192
+    """Most tokens in a step, counting each pair by its longer side. Must divide evenly into `slots`."""
+    slots: PositiveInt = 4
+    """Micro-batches in a step. Workers share them out; the result does not depend on how many workers there are."""
+    workers: PositiveInt = 1
+    """Worker processes, where `--workers` does not say otherwise."""
+    precision: Literal["float32", "bf16", "fp16"] = "float32"
+    """Number format of the matrix products. Weights and optimiser state are always kept in float32."""
+    label_smoothing: Fraction = 0.1
+    """Share of the probability spread evenly over the whole vocabulary in the training targets."""
+    clip_norm: PositiveFloat | None = None
+    """Largest norm of the step's gradient; a longer one is scaled down to it."""
+    init_from: str | None = None
+    """Run folder whose best weights training starts from, for fine-tuning. Its vocabulary is used as well."""
+    log_every: PositiveInt = 10
+    """Steps between two log lines on a screen without a terminal, and between two TensorBoard points."""
+
+
+class Adam(Section):
+    """Adam, with weight decay added to the gradient (L2)."""
+
+    kind: Literal["adam"] = "adam"
+    """Which optimiser this is."""
+    beta1: Fraction = 0.9
+    """Decay of the mean of gradients."""
+    beta2: Fraction = 0.98
+    """Decay of the mean of squared gradients."""
+    epsilon: PositiveFloat = 1e-9
+    """Added to the denominator."""
+    weight_decay: NonNegativeFloat = 0.0
+    """Weight decay; never on biases and norms."""
+
+
+class AdamW(Adam):
+    """Adam with decoupled weight decay."""
+
+    kind: Literal["adamw"] = "adamw"  # type: ignore[assignment]
+    """Which optimiser this is."""
+    weight_decay: NonNegativeFloat = 0.01
+    """Weight decay; never on biases and norms."""
+
+
+class Sgd(Section):
+    """Stochastic gradient descent with momentum."""
+
+    kind: Literal["sgd"]
+    """Which optimiser this is."""
+    momentum: Fraction = 0.9
+    """Share of the last update carried into the next."""
+    nesterov: bool = False
+    """Look ahead along the momentum before taking the gradient's step."""
+    weight_decay: NonNegativeFloat = 0.0
+    """Weight decay; never on biases and norms."""
+
+
+Optimiser = Annotated[Adam | AdamW | Sgd, Field(discriminator="kind")]
+
+
+class Noam(Section):
+    """Warm-up, then decay with the inverse square root of the step, scaled by the model's width."""
+
+    kind: Literal["transformer"]
+    """Which schedule this is."""
+    scale: PositiveFloat = 1.0
+    """Factor in front of the formula."""
+    warmup_steps: PositiveInt = 4000
+    """Steps of linear increase."""
+
+
+class InverseSqrt(Section):
+    """Linear warm-up to the peak, then decay with the inverse square root of the step."""
+
+    kind: Literal["inverse_sqrt"]
+    """Which schedule this is."""
+    learning_rate: PositiveFloat
+    """The peak, reached at the end of the warm-up."""
+    warmup_steps: PositiveInt = 4000
+    """Steps of linear increase."""
+
+
+class Cosine(Section):
+    """Linear warm-up to the peak, then half a cosine down to the final rate at the last step."""
+
+    kind: Literal["cosine"]
+    """Which schedule this is."""
+    learning_rate: PositiveFloat
+    """The peak."""
+    warmup_steps: NonNegativeInt = 0
+    """Steps of linear increase."""
+    final_learning_rate: NonNegativeFloat = 0.0
+    """The rate at the last step."""
+
+
+class OneCycle(Section):
+    """From a low rate up to the peak and down again to almost nothing, along cosines."""
+
+    kind: Literal["one_cycle"]
+    """Which schedule this is."""
+    learning_rate: PositiveFloat
+    """The peak."""
+    rise: Annotated[float, Field(gt=0.0, lt=1.0)] = 0.3
+    """Share of the steps spent rising."""
+    start_divisor: PositiveFloat = 25.0
+    """The peak divided by this is the first rate."""
+    final_divisor: PositiveFloat = 1e4
+    """The first rate divided by this is the last rate."""
+
+
+class Polynomial(Section):
+    """Linear warm-up to the peak, then a polynomial down to the final rate at the last step."""
+
+    kind: Literal["polynomial"]
+    """Which schedule this is."""
+    learning_rate: PositiveFloat
+    """The peak."""
+    warmup_steps: NonNegativeInt = 0
+    """Steps of linear increase."""
+    final_learning_rate: NonNegativeFloat = 0.0
+    """The rate at the last step."""
+    power: PositiveFloat = 1.0
+    """1 is a straight line."""
+
+
+class Piecewise(Section):
+    """Constant rates, changing at given steps."""
+
+    kind: Literal["piecewise"]
+    """Which schedule this is."""
+    boundaries: list[PositiveInt]
+    """Steps at which the rate changes, in increasing order."""
+    learning_rates: list[PositiveFloat]
+    """The rates, one more than there are boundaries."""
+    warmup_steps: NonNegativeInt = 0
+    """Steps of linear increase to the first rate."""
+
+
+class Exponential(Section):
+    """Multiplied by a factor every so many steps."""
+
+    kind: Literal["exponential"]
+    """Which schedule this is."""
+    learning_rate: PositiveFloat
+    """The rate after the warm-up."""
+    decay: Annotated[float, Field(gt=0.0, le=1.0)]
+    """Factor applied every `decay_steps`."""
+    decay_steps: PositiveInt = 1
+    """Steps in which the rate falls by the factor `decay`."""
+    staircase: bool = False
+    """Fall in jumps rather than smoothly."""
+    warmup_steps: NonNegativeInt = 0
+    """Steps of linear increase."""
+
+
+class Fixed(Section):
+    """The same rate at every step."""
+
+    kind: Literal["fixed"]
+    """Which schedule this is."""
+    learning_rate: PositiveFloat
+    """The rate."""
+    warmup_steps: NonNegativeInt = 0
+    """Steps of linear increase to it."""
+
+
+Schedule = Annotated[
+    Noam | InverseSqrt | Cosine | OneCycle | Polynomial | Piecewise | Exponential | Fixed,
+    Field(discriminator="kind"),
+]
+
+
+class Evaluate(Section):
+    """When and how translations are scored."""
+
+    every: PositiveInt = 1000
+    """Steps between two scorings of the validation set; the last step is always scored."""
+    sentences: PositiveInt | None = None
+    """Score only the first so many validation sentences during training."""
+    valid_beam: PositiveInt = 1
+    """Beam for scoring during training; 1 is greedy, and quick."""
+    beam: PositiveInt = 4
+    """Beam for the final score, `evaluate` and `translate`."""
+    length_penalty: NonNegativeFloat = 0.6
+    """Exponent of the length penalty ((5 + length) / 6)**penalty; 0 is none."""
+    samples: NonNegativeInt = 4
+    """Validation sentences whose translations are kept over time."""
+    final: Literal["best", "last", "average"] = "best"
+    """Which weights are scored at the end and used by `translate`."""
+
+
+class Checkpoint(Section):
+    """When the run's state is saved, and what is kept."""
+
+    every: PositiveInt = 1000
+    """Steps between two checkpoints; the last step is always saved."""
+    keep: PositiveInt = 5
+    """How many of the newest checkpoints are kept, beside the best."""
+    best: Metric = "bleu"
+    """Validation metric that decides which checkpoint is the best."""
+    average: PositiveInt = 5
+    """How many of the newest checkpoints `average` means."""
+
+
+class EarlyStop(Section):
+    """Stop when a validation metric no longer improves. With several, all of them must have stopped improving."""
+
+    metric: Metric = "bleu"
+    """The metric to look at."""
+    patience: PositiveInt = 10
+    """Scorings without improvement before training stops."""
+    min_delta: NonNegativeFloat = 0.0
+    """Smallest change that counts as an improvement."""
+
+
+class Track(Section):
+    """Where curves go, beside the run's own records."""
+
+    tensorboard: bool = True
+    """Write TensorBoard event files into the run folder."""
+
+
+class Recipe(Section):
+    """A recipe: everything that decides the result of a run."""
+
+    version: Literal[1]
+    """Version of the recipe format: 1."""
+    name: Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$")]
+    """Name of the run; its folder is runs/NAME unless `--run` says otherwise."""
+    task: Literal["translation"] = "translation"
+    """What is learnt."""
+    seed: NonNegativeInt = 1
+    """Everything random follows from it."""
+    data: Data
+    """The parallel text and how it is cut into pieces."""
+    model: Model = Model()
+    """The Transformer."""
+    train: Train
+    """The length of training and what a step is."""
+    optimiser: Optimiser = Adam()
+    """How gradients become updates."""
+    schedule: Schedule
+    """The learning rate over the steps."""
+    evaluate: Evaluate = Evaluate()
+    """When and how translations are scored."""
+    checkpoint: Checkpoint = Checkpoint()
+    """When the run's state is saved, and what is kept."""
+    early_stop: list[EarlyStop] = []
+    """When to stop before the end."""
+    track: Track = Track()
+    """Where curves go, beside the run's own records."""
