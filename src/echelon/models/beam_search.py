@@ -1,0 +1,210 @@
+"""Beam search over a batch of sentences, finished ones leaving it.
+
+B  sentences still searched    K  hypotheses of a sentence    C  candidates of a sentence, 2 K
+V  vocabulary                  T  target tokens so far
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from echelon.models import incremental
+from echelon.models.sequences import Sequences
+from echelon.models.transformer import Transformer
+
+
+@dataclass(frozen=True)
+class Search:
+    """How to search. A length counts the generated tokens, the end-of-sentence token included."""
+
+    beam: int = 4
+    """Hypotheses followed at a time; 1 is greedy search, which ends with the first end of sentence."""
+    n_best: int = 1
+    """Hypotheses wanted per sentence, at most `beam`."""
+    length_penalty: float = 0.6
+    """Exponent of the GNMT length penalty ((5 + length) / 6) ** exponent; 0 compares plain probabilities."""
+    max_length_factor: float = 1.5
+    max_length_extra: int = 20
+    """A translation is at most `factor * source length + extra` tokens long."""
+    min_length: int = 0
+    """No end of sentence before so many other tokens."""
+    bos: int = 2
+    eos: int = 1
+    never: tuple[int, ...] = (0, 2, 3)
+    """Tokens that are not generated: padding, beginning of sentence, unknown."""
+
+    def __post_init__(self) -> None:
+        if not 1 <= self.n_best <= self.beam:
+            raise ValueError(f"n_best = {self.n_best} must be from 1 to beam = {self.beam}")
+
+    def max_length(self, source_length: int) -> int:
+        return max(1, math.floor(self.max_length_factor * source_length + self.max_length_extra))
+
+    def penalty(self, length: int) -> float:
+        return math.pow((5 + length) / 6, self.length_penalty)
+
+
+@dataclass(frozen=True)
+class Hypothesis:
+    tokens: list[int]
+    """Without beginning and end of sentence."""
+    score: float
+    """Log-probability, divided by the length penalty."""
+    is_finished: bool
+    """Whether it ended by itself, not at the greatest length."""
+
+
+@dataclass(frozen=True)
+class Beams:
+    """The sentences still searched and their unfinished hypotheses, best first."""
+
+    sentences: list[int]
+    """Which of the source's sentences they are."""
+    tokens_BKT: Tensor
+    """All tokens so far, from the beginning of sentence on."""
+    scores_BK: Tensor
+    """Log-probabilities; -inf where a sentence has fewer than K hypotheses."""
+
+    @property
+    def length(self) -> int:
+        return self.tokens_BKT.shape[2] - 1
+
+
+@dataclass(frozen=True)
+class Candidates:
+    """The best continuations of each sentence's hypotheses, best first."""
+
+    scores_BC: Tensor
+    beams_BC: Tensor
+    """The hypothesis each continues."""
+    tokens_BC: Tensor
+    """The token it adds."""
+
+
+@torch.no_grad()
+def beam_search(model: Transformer, source: Sequences, search: Search) -> list[list[Hypothesis]]:
+    """The `n_best` best translations of each source sentence, best first; at least one each.
+
+    Hypotheses that ended by themselves come before those cut off at the greatest length. Use the model in
+    evaluation mode, under autocast for speed.
+    """
+    assert not model.training, "beam search needs model.eval(): dropout would spoil it"
+    results: list[list[Hypothesis]] = [[] for _ in source.lengths]
+    limits = [search.max_length(length) for length in source.lengths]
+    state = incremental.start(model, model.encode(source), search.beam)
+    beams = first_beams(source, search)
+    while beams.sentences:
+        logits_BKV, state = incremental.step(model, state, beams.tokens_BKT[:, :, -1])
+        candidates = best_candidates(logits_BKV, beams, search)
+        for sentence, hypothesis in finished_hypotheses(candidates, beams, search):
+            keep_best(results[sentence], hypothesis, search.n_best)
+        beams, parents_BK = continue_beams(candidates, beams, search)
+        kept = fill_up_what_is_over(results, beams, limits, search)
+        beams, state = keep_sentences(beams, state, parents_BK, kept)
+    return results
+
+
+def first_beams(source: Sequences, search: Search) -> Beams:
+    """One hypothesis per sentence, with only its beginning, and K - 1 impossible ones."""
+    tokens_BKT = source.tokens.new_full((len(source), search.beam, 1), search.bos)
+    scores_BK = torch.full((len(source), search.beam), -math.inf, device=tokens_BKT.device)
+    scores_BK[:, 0] = 0
+    return Beams(list(range(len(source))), tokens_BKT, scores_BK)
+
+
+def best_candidates(logits_BKV: Tensor, beams: Beams, search: Search) -> Candidates:
+    """The 2 K best continuations: at most K are ends of sentence, so at least K go on. Spoils the logits."""
+    log_sums_BK1 = logits_BKV.logsumexp(2, keepdim=True)
+    logits_BKV[:, :, list(search.never)] = -math.inf
+    if beams.length < search.min_length:
+        logits_BKV[:, :, search.eos] = -math.inf
+    count = 2 * search.beam
+    logits_BKC, tokens_BKC = logits_BKV.topk(min(count, logits_BKV.shape[2]))
+    scores_BKC = beams.scores_BK[:, :, None] + (logits_BKC - log_sums_BK1)
+    scores_BC, picks_BC = scores_BKC.flatten(1).topk(count)
+    beams_BC = picks_BC // scores_BKC.shape[2]
+    return Candidates(scores_BC, beams_BC, tokens_BKC.flatten(1).gather(1, picks_BC))
+
+
+def finished_hypotheses(candidates: Candidates, beams: Beams, search: Search) -> list[tuple[int, Hypothesis]]:
+    """Candidates that end their sentence and are among its K best, each with the sentence it translates."""
+    is_end_BC = (candidates.tokens_BC == search.eos) & candidates.scores_BC.isfinite()
+    rows, ranks = is_end_BC[:, : search.beam].nonzero(as_tuple=True)
+    tokens = beams.tokens_BKT[rows, candidates.beams_BC[rows, ranks], 1:].tolist()
+    scores = (candidates.scores_BC[rows, ranks] / search.penalty(beams.length + 1)).tolist()
+    return [
+        (beams.sentences[row], Hypothesis(tokens[i], scores[i], is_finished=True))
+        for i, row in enumerate(rows.tolist())
+    ]
+
+
+def keep_best(hypotheses: list[Hypothesis], new: Hypothesis, count: int) -> None:
+    """Put a hypothesis in its place among the `count` best."""
+    hypotheses.append(new)
+    hypotheses.sort(key=lambda hypothesis: -hypothesis.score)
+    del hypotheses[count:]
+
+
+def continue_beams(candidates: Candidates, beams: Beams, search: Search) -> tuple[Beams, Tensor]:
+    """The K best candidates that go on, and which hypothesis each continues."""
+    is_end_BC = candidates.tokens_BC == search.eos
+    order_BK = is_end_BC.to(torch.int8).argsort(dim=1, stable=True)[:, : search.beam]
+    parents_BK = candidates.beams_BC.gather(1, order_BK)
+    before_BKT = beams.tokens_BKT.gather(1, parents_BK[:, :, None].expand_as(beams.tokens_BKT))
+    newest_BK = candidates.tokens_BC.gather(1, order_BK)
+    tokens_BKT = torch.cat([before_BKT, newest_BK[:, :, None]], dim=2)
+    return Beams(beams.sentences, tokens_BKT, candidates.scores_BC.gather(1, order_BK)), parents_BK
+
+
+def fill_up_what_is_over(
+    results: list[list[Hypothesis]], beams: Beams, limits: list[int], search: Search
+) -> list[int]:
+    """Give sentences whose search is over what they still lack; return the rows of the others."""
+    kept = []
+    for row, (sentence, score) in enumerate(
+        zip(beams.sentences, beams.scores_BK[:, 0].tolist(), strict=True)
+    ):
+        if is_over(results[sentence], score, beams.length, limits[sentence], search):
+            lacking = search.n_best - len(results[sentence])
+            results[sentence] += unfinished_hypotheses(beams, row, search)[:lacking]
+        else:
+            kept.append(row)
+    return kept
+
+
+def is_over(found: list[Hypothesis], best_score: float, length: int, limit: int, search: Search) -> bool:
+    """Whether no unfinished hypothesis can still change what was found."""
+    if length >= limit or best_score == -math.inf:
+        return True
+    if len(found) < search.n_best:
+        return False
+    # A log-probability only falls as the hypothesis grows; at best it stays and is divided by the most.
+    bound = best_score / max(search.penalty(length + 1), search.penalty(limit))
+    return search.beam == 1 or found[-1].score >= bound
+
+
+def unfinished_hypotheses(beams: Beams, row: int, search: Search) -> list[Hypothesis]:
+    """What a sentence has when it was cut off, best first."""
+    return [
+        Hypothesis(tokens, score / search.penalty(beams.length), is_finished=False)
+        for tokens, score in zip(
+            beams.tokens_BKT[row, :, 1:].tolist(), beams.scores_BK[row].tolist(), strict=True
+        )
+        if score > -math.inf
+    ]
+
+
+def keep_sentences(
+    beams: Beams, state: incremental.State, parents_BK: Tensor, kept: list[int]
+) -> tuple[Beams, incremental.State]:
+    """Go on with the sentences of the `kept` rows only."""
+    if len(kept) == len(beams.sentences):
+        return beams, incremental.select(state, None, parents_BK)
+    rows = torch.tensor(kept, dtype=torch.int64, device=parents_BK.device)
+    sentences = [beams.sentences[row] for row in kept]
+    remaining = Beams(sentences, beams.tokens_BKT[rows], beams.scores_BK[rows])
+    return remaining, incremental.select(state, rows, parents_BK[rows])

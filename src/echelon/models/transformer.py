@@ -1,0 +1,292 @@
+"""The Transformer: packed tokens in, hidden states out. Nothing here knows of recipes or other workers.
+
+N  source tokens     B  sentences              D  d_model          H  heads
+M  target tokens     L  longest sentence       F  d_ff             E  width of a head, D / H
+V  vocabulary        S, T  longest source, target
+
+Everything but attention runs on packed tensors, one row per token. Attention alone needs rectangles.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from echelon.models.sequences import Sequences
+from echelon.shapes.transformer import TransformerShape
+
+Sublayer = Callable[[Tensor], Tensor]
+
+
+@dataclass(frozen=True)
+class Dropouts:
+    """Shares of numbers set to zero while training."""
+
+    residual: float = 0.0
+    """Of each block's output before it is added, and of the embeddings."""
+    attention: float = 0.0
+    """Of the attention weights."""
+    activation: float = 0.0
+    """Inside the feed-forward blocks, after the ReLU."""
+
+
+@dataclass(frozen=True)
+class Memory:
+    """What the encoder hands to the decoder."""
+
+    hidden_ND: Tensor
+    source: Sequences
+
+
+class Transformer(nn.Module):
+    """Encoder and decoder of "Attention is all you need", with LayerNorm before or after each block."""
+
+    def __init__(self, shape: TransformerShape, dropouts: Dropouts | None = None) -> None:
+        super().__init__()
+        self.shape = shape
+        dropouts = dropouts or Dropouts()
+        self.embeddings = Embeddings(shape)
+        self.dropout = nn.Dropout(dropouts.residual)
+        self.encoder = Encoder(shape, dropouts)
+        self.decoder = Decoder(shape, dropouts)
+
+    def forward(self, source: Sequences, target_input: Sequences) -> Tensor:
+        """Hidden states [M, D], one per token of `target_input`, each predicting the token after it."""
+        return self.decode(target_input, self.encode(source))
+
+    def encode(self, source: Sequences) -> Memory:
+        x_ND = self.embed(source.tokens, self.embeddings.source_VD, self.places(source))
+        return Memory(self.encoder(x_ND, source), source)
+
+    def decode(self, target_input: Sequences, memory: Memory) -> Tensor:
+        x_MD = self.embed(target_input.tokens, self.embeddings.target_VD, self.places(target_input))
+        hidden_MD: Tensor = self.decoder(x_MD, target_input, memory)
+        return hidden_MD
+
+    def logits(self, hidden_MD: Tensor) -> Tensor:
+        """Scores of the next token [M, V], in float32 at least."""
+        logits_MV = F.linear(hidden_MD, self.embeddings.output_VD)
+        return logits_MV.to(torch.promote_types(logits_MV.dtype, torch.float32))
+
+    def embed(self, tokens_N: Tensor, table_VD: Tensor, places_ND: Tensor) -> Tensor:
+        x_ND = F.embedding(tokens_N, table_VD) * math.sqrt(self.shape.d_model)
+        embedded_ND: Tensor = self.dropout(x_ND + places_ND.to(x_ND.dtype))
+        return embedded_ND
+
+    def places(self, sequences: Sequences) -> Tensor:
+        """The position vector of each token, [N, D]."""
+        places_L = torch.arange(sequences.longest, device=sequences.tokens.device)
+        return sinusoids(places_L, self.shape.d_model)[sequences.positions_N]
+
+
+class Embeddings(nn.Module):
+    """One matrix where the shape is tied, so that it is saved and exchanged once; otherwise three."""
+
+    def __init__(self, shape: TransformerShape) -> None:
+        super().__init__()
+        self.names = ["shared"] if shape.tied else ["source", "target", "output"]
+        for name in self.names:
+            table_VD = torch.empty(shape.vocabulary, shape.d_model)
+            self.register_parameter(name, nn.Parameter(nn.init.normal_(table_VD, std=shape.d_model**-0.5)))
+
+    @property
+    def source_VD(self) -> Tensor:
+        return self.get_parameter(self.names[0])
+
+    @property
+    def target_VD(self) -> Tensor:
+        return self.get_parameter(self.names[len(self.names) // 2])
+
+    @property
+    def output_VD(self) -> Tensor:
+        return self.get_parameter(self.names[-1])
+
+
+class Encoder(nn.Module):
+    def __init__(self, shape: TransformerShape, dropouts: Dropouts) -> None:
+        super().__init__()
+        self.layers = nn.ModuleList(EncoderLayer(shape, dropouts) for _ in range(shape.encoder_layers))
+        self.norm = final_norm(shape)
+
+    def forward(self, x_ND: Tensor, source: Sequences) -> Tensor:
+        for layer in self.layers:
+            x_ND = layer(x_ND, source)
+        normed_ND: Tensor = self.norm(x_ND)
+        return normed_ND
+
+
+class Decoder(nn.Module):
+    def __init__(self, shape: TransformerShape, dropouts: Dropouts) -> None:
+        super().__init__()
+        self.layers = nn.ModuleList(DecoderLayer(shape, dropouts) for _ in range(shape.decoder_layers))
+        self.norm = final_norm(shape)
+
+    def forward(self, x_MD: Tensor, target: Sequences, memory: Memory) -> Tensor:
+        for layer in self.layers:
+            x_MD = layer(x_MD, target, memory)
+        normed_MD: Tensor = self.norm(x_MD)
+        return normed_MD
+
+
+def final_norm(shape: TransformerShape) -> nn.Module:
+    """Pre-norm leaves the residual stream itself without a norm; post-norm ends with one already."""
+    return nn.LayerNorm(shape.d_model) if shape.norm == "pre" else nn.Identity()
+
+
+class EncoderLayer(nn.Module):
+    def __init__(self, shape: TransformerShape, dropouts: Dropouts) -> None:
+        super().__init__()
+        self.residual = Residual(shape, dropouts)
+        self.attention_norm = nn.LayerNorm(shape.d_model)
+        self.attention = SelfAttention(shape, dropouts, is_causal=False)
+        self.feed_forward_norm = nn.LayerNorm(shape.d_model)
+        self.feed_forward = FeedForward(shape, dropouts)
+
+    def forward(self, x_ND: Tensor, source: Sequences) -> Tensor:
+        x_ND = self.residual(x_ND, self.attention_norm, lambda y_ND: self.attention(y_ND, source))
+        out_ND: Tensor = self.residual(x_ND, self.feed_forward_norm, self.feed_forward)
+        return out_ND
+
+
+class DecoderLayer(nn.Module):
+    def __init__(self, shape: TransformerShape, dropouts: Dropouts) -> None:
+        super().__init__()
+        self.residual = Residual(shape, dropouts)
+        self.attention_norm = nn.LayerNorm(shape.d_model)
+        self.attention = SelfAttention(shape, dropouts, is_causal=True)
+        self.cross_attention_norm = nn.LayerNorm(shape.d_model)
+        self.cross_attention = CrossAttention(shape, dropouts)
+        self.feed_forward_norm = nn.LayerNorm(shape.d_model)
+        self.feed_forward = FeedForward(shape, dropouts)
+
+    def forward(self, x_MD: Tensor, target: Sequences, memory: Memory) -> Tensor:
+        return self.combine(
+            x_MD,
+            lambda y_MD: self.attention(y_MD, target),
+            lambda y_MD: self.cross_attention(y_MD, target, memory),
+        )
+
+    def combine(self, x_MD: Tensor, attend_target: Sublayer, attend_source: Sublayer) -> Tensor:
+        """The layer with its attentions given, so that decoding word by word can bring its own."""
+        x_MD = self.residual(x_MD, self.attention_norm, attend_target)
+        x_MD = self.residual(x_MD, self.cross_attention_norm, attend_source)
+        out_MD: Tensor = self.residual(x_MD, self.feed_forward_norm, self.feed_forward)
+        return out_MD
+
+
+class Residual(nn.Module):
+    """How a block is wrapped: norm, dropout and addition."""
+
+    def __init__(self, shape: TransformerShape, dropouts: Dropouts) -> None:
+        super().__init__()
+        self.is_pre_norm = shape.norm == "pre"
+        self.dropout = nn.Dropout(dropouts.residual)
+
+    def forward(self, x_ND: Tensor, norm: nn.Module, sublayer: Sublayer) -> Tensor:
+        if self.is_pre_norm:
+            out_ND: Tensor = x_ND + self.dropout(sublayer(norm(x_ND)))
+        else:
+            out_ND = norm(x_ND + self.dropout(sublayer(x_ND)))
+        return out_ND
+
+
+class FeedForward(nn.Module):
+    def __init__(self, shape: TransformerShape, dropouts: Dropouts) -> None:
+        super().__init__()
+        self.inner = linear(shape.d_model, shape.d_ff)
+        self.outer = linear(shape.d_ff, shape.d_model)
+        self.dropout = nn.Dropout(dropouts.activation)
+
+    def forward(self, x_ND: Tensor) -> Tensor:
+        out_ND: Tensor = self.outer(self.dropout(F.relu(self.inner(x_ND))))
+        return out_ND
+
+
+class SelfAttention(nn.Module):
+    """Each token looks at the tokens of its own sequence; where causal, not at those after it."""
+
+    def __init__(self, shape: TransformerShape, dropouts: Dropouts, is_causal: bool) -> None:
+        super().__init__()
+        self.heads = shape.heads
+        self.is_causal = is_causal
+        self.dropout = dropouts.attention
+        self.qkv = linear(shape.d_model, shape.d_model, parts=3, bias=shape.attention_biases)
+        self.output = linear(shape.d_model, shape.d_model, bias=shape.attention_biases)
+
+    def forward(self, x_ND: Tensor, sequences: Sequences) -> Tensor:
+        q_BHLE, k_BHLE, v_BHLE = split_heads(sequences.pad(self.qkv(x_ND)), 3, self.heads)
+        # Causal attention needs no mask of its own: padding comes after all that a real token may see.
+        mixed_BHLE = F.scaled_dot_product_attention(
+            q_BHLE,
+            k_BHLE,
+            v_BHLE,
+            attn_mask=None if self.is_causal else key_mask(sequences),
+            dropout_p=self.dropout if self.training else 0.0,
+            is_causal=self.is_causal,
+        )
+        out_ND: Tensor = self.output(sequences.unpad(join_heads(mixed_BHLE)))
+        return out_ND
+
+
+class CrossAttention(nn.Module):
+    """Each target token looks at all source tokens of its sentence."""
+
+    def __init__(self, shape: TransformerShape, dropouts: Dropouts) -> None:
+        super().__init__()
+        self.heads = shape.heads
+        self.dropout = dropouts.attention
+        self.query = linear(shape.d_model, shape.d_model, bias=shape.attention_biases)
+        self.kv = linear(shape.d_model, shape.d_model, parts=2, bias=shape.attention_biases)
+        self.output = linear(shape.d_model, shape.d_model, bias=shape.attention_biases)
+
+    def forward(self, x_MD: Tensor, target: Sequences, memory: Memory) -> Tensor:
+        (q_BHTE,) = split_heads(target.pad(self.query(x_MD)), 1, self.heads)
+        k_BHSE, v_BHSE = split_heads(memory.source.pad(self.kv(memory.hidden_ND)), 2, self.heads)
+        mixed_BHTE = F.scaled_dot_product_attention(
+            q_BHTE,
+            k_BHSE,
+            v_BHSE,
+            attn_mask=key_mask(memory.source),
+            dropout_p=self.dropout if self.training else 0.0,
+        )
+        out_MD: Tensor = self.output(target.unpad(join_heads(mixed_BHTE)))
+        return out_MD
+
+
+def split_heads(x_BLD: Tensor, parts: int, heads: int) -> tuple[Tensor, ...]:
+    """`parts` tensors [B, H, L, E] out of one [B, L, parts * D]."""
+    x_BLPHE = x_BLD.view(*x_BLD.shape[:2], parts, heads, -1)
+    return x_BLPHE.permute(2, 0, 3, 1, 4).unbind(0)
+
+
+def join_heads(x_BHLE: Tensor) -> Tensor:
+    return x_BHLE.transpose(1, 2).flatten(2)
+
+
+def key_mask(sequences: Sequences) -> Tensor | None:
+    """True where a key may be looked at, broadcast over heads and queries; None where all may."""
+    return None if sequences.is_token_BL is None else sequences.is_token_BL[:, None, None, :]
+
+
+def linear(d_in: int, d_out: int, parts: int = 1, bias: bool = True) -> nn.Linear:
+    """`parts` linear layers in one; each has the initial weights it would have alone."""
+    layer = nn.Linear(d_in, parts * d_out, bias=bias)
+    with torch.no_grad():
+        for part in layer.weight.chunk(parts):
+            nn.init.xavier_uniform_(part)
+        if bias:
+            nn.init.zeros_(layer.bias)
+    return layer
+
+
+def sinusoids(positions_N: Tensor, d_model: int) -> Tensor:
+    """Position vectors [N, D] in float32: sines in the first half, cosines in the second."""
+    half = torch.arange(d_model // 2, dtype=torch.float32, device=positions_N.device)
+    rates_E = torch.exp(half * (-2 * math.log(10_000) / d_model))
+    angles_NE = positions_N.float()[:, None] * rates_E
+    return torch.cat([angles_NE.sin(), angles_NE.cos()], dim=1)
