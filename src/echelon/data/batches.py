@@ -1,0 +1,246 @@
+"""Which pairs each step trains on: a pure function of the pairs' lengths, the seed and the step.
+
+An epoch of a corpus is cut into slots of pairs of like length. The cuts depend on the sorted lengths alone,
+so an epoch has the same number of slots every time, and the slots of any step are found without replaying
+earlier steps: the stream of slots is endless, slot g belongs to epoch g // slots_per_epoch.
+
+Random orders are made by sorting raw bits of PCG64, which NumPy promises never to change; `permutation` may.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+
+import numpy as np
+from numpy.typing import NDArray
+
+from echelon.data.prepared import PairStore, Side
+from echelon.errors import DataError
+
+LONGEST = 0xFFFF
+"""Most tokens a side may have whatever the recipe says: two lengths must fit into 32 bits for sorting."""
+SHUFFLED_PAIRS = 1 << 20
+"""Pairs shuffled at a time, which bounds the memory it takes."""
+EPOCHS_KEPT = 2
+PAIRS_OF_EPOCH, SLOTS_OF_EPOCH, CORPORA_OF_EPOCH = range(3)
+"""What random bits are drawn for."""
+
+
+@dataclass(frozen=True)
+class SlotPlan:
+    """One micro-batch: pairs of one corpus."""
+
+    corpus: int
+    pairs: NDArray[np.uint32]
+    """[B] indices into the corpus."""
+    source_tokens: int
+    target_tokens: int
+
+
+@dataclass(frozen=True)
+class StepPlan:
+    """What one optimiser update is computed from."""
+
+    slots: tuple[SlotPlan, ...]
+
+    @property
+    def source_tokens(self) -> int:
+        return sum(slot.source_tokens for slot in self.slots)
+
+    @property
+    def target_tokens(self) -> int:
+        return sum(slot.target_tokens for slot in self.slots)
+
+
+@dataclass(frozen=True)
+class PackedPairs:
+    """Pairs without padding: source sentence i is source[source_offsets[i] : source_offsets[i + 1]]."""
+
+    source: NDArray[np.int64]
+    source_offsets: NDArray[np.int64]
+    """[B + 1]"""
+    target: NDArray[np.int64]
+    target_offsets: NDArray[np.int64]
+    """[B + 1]"""
+
+    def __len__(self) -> int:
+        return len(self.source_offsets) - 1
+
+
+def packed(store: PairStore, indices: NDArray[np.integer]) -> PackedPairs:
+    """The given pairs of a store, in the given order."""
+    source, target = (_gather(side, indices) for side in store.sides)
+    return PackedPairs(*source, *target)
+
+
+def _gather(side: Side, indices: NDArray[np.integer]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    lengths = side.lengths[indices].astype(np.int64)
+    offsets = np.concatenate([np.zeros(1, np.int64), np.cumsum(lengths)])
+    positions = np.arange(offsets[-1]) + np.repeat(side.offsets[indices] - offsets[:-1], lengths)
+    return side.tokens[positions].astype(np.int64), offsets
+
+
+def length_sorted_batches(lengths: NDArray[np.integer], max_tokens: int) -> list[NDArray[np.int64]]:
+    """Indices of all sentences in batches of like length, the longest first.
+
+    A batch padded to its longest sentence has at most `max_tokens` tokens, unless it is a single sentence.
+    """
+    order = np.argsort(-lengths.astype(np.int64), kind="stable")
+    batches = []
+    start = 0
+    while start < len(order):
+        size = max(1, max_tokens // max(1, int(lengths[order[start]])))
+        batches.append(order[start : start + size])
+        start += size
+    return batches
+
+
+class BatchPlan:
+    """The slots of every step.
+
+    A slot holds at most batch_tokens / slots tokens, each pair counted by its longer side, EOS included.
+    Pairs with a side longer than that or than `max_tokens` are left out. DataError where none is left.
+    """
+
+    def __init__(
+        self,
+        stores: Sequence[PairStore],
+        weights: Sequence[float],
+        *,
+        batch_tokens: int,
+        slots: int,
+        max_tokens: int,
+        seed: int,
+    ) -> None:
+        assert len(stores) == len(weights)
+        self._stores = list(stores)
+        self._slots = slots
+        self._seed = seed
+        budget = batch_tokens // slots
+        self._corpora = [
+            _CorpusPlan(store, budget=budget, max_tokens=max_tokens, seed=seed, corpus=index)
+            for index, store in enumerate(stores)
+        ]
+        self.left_out = sum(corpus.over_max_tokens + corpus.over_budget for corpus in self._corpora)
+        """Pairs too long to be trained on."""
+        self._check_any_left(budget, max_tokens)
+        self._share = [
+            max(1, round(weight * corpus.slots)) if corpus.slots else 0
+            for weight, corpus in zip(weights, self._corpora, strict=True)
+        ]
+        self.slots_per_epoch = sum(self._share)
+        self.steps_per_epoch = self.slots_per_epoch / slots
+        self._mix_of_epoch = lru_cache(EPOCHS_KEPT)(self._mix)
+
+    def _check_any_left(self, budget: int, max_tokens: int) -> None:
+        if any(corpus.slots for corpus in self._corpora):
+            return
+        over_max = sum(corpus.over_max_tokens for corpus in self._corpora)
+        over_budget = sum(corpus.over_budget for corpus in self._corpora)
+        raise DataError(
+            f"no training pair can be used: of {sum(map(len, self._stores)):,}, {over_max:,} are longer than "
+            f"data.max_tokens = {max_tokens:,} and {over_budget:,} longer than a slot, which holds "
+            f"train.batch_tokens / train.slots = {budget:,} tokens; raise them"
+        )
+
+    def step(self, step: int) -> StepPlan:
+        """The slots of a step, counted from 0."""
+        first = step * self._slots
+        return StepPlan(tuple(self._slot(index) for index in range(first, first + self._slots)))
+
+    def load(self, slot: SlotPlan) -> PackedPairs:
+        """The tokens of a slot."""
+        return packed(self._stores[slot.corpus], slot.pairs)
+
+    def _slot(self, index: int) -> SlotPlan:
+        epoch, place = divmod(index, self.slots_per_epoch)
+        corpora, ranks = self._mix_of_epoch(epoch)
+        corpus = int(corpora[place])
+        pairs = self._corpora[corpus].slot(epoch * self._share[corpus] + int(ranks[place]))
+        store = self._stores[corpus]
+        source_tokens, target_tokens = (int(side.lengths[pairs].sum()) for side in store.sides)
+        return SlotPlan(corpus, pairs, source_tokens, target_tokens)
+
+    def _mix(self, epoch: int) -> tuple[NDArray[np.uint32], NDArray[np.uint32]]:
+        """For each slot of an epoch its corpus, and how many slots of that corpus precede it in the epoch."""
+        corpora = np.repeat(np.arange(len(self._share), dtype=np.uint32), self._share)
+        corpora = corpora[_random_order(self.slots_per_epoch, self._seed, CORPORA_OF_EPOCH, 0, epoch)]
+        ranks = np.empty_like(corpora)
+        for corpus, share in enumerate(self._share):
+            ranks[corpora == corpus] = np.arange(share, dtype=np.uint32)
+        return corpora, ranks
+
+
+class _CorpusPlan:
+    """The endless stream of one corpus' slots."""
+
+    def __init__(self, store: PairStore, *, budget: int, max_tokens: int, seed: int, corpus: int) -> None:
+        self._seed = seed
+        self._corpus = corpus
+        longer = np.maximum(store.source_lengths, store.target_lengths)
+        self.over_max_tokens = int(np.count_nonzero(longer > max_tokens))
+        limit = min(max_tokens, budget, LONGEST)
+        usable = np.flatnonzero(longer <= limit).astype(np.uint32)
+        self.over_budget = len(store) - self.over_max_tokens - len(usable)
+        lengths = store.target_lengths[usable] << np.uint32(16) | store.source_lengths[usable]
+        order = np.argsort(lengths, kind="stable")
+        self._sorted = usable[order]
+        self._group_starts = _run_starts(lengths[order])
+        self._cuts = _greedy_cuts(longer[self._sorted], budget)
+        self.slots = len(self._cuts) - 1
+        self._epoch = lru_cache(EPOCHS_KEPT)(self._shuffle)
+
+    def slot(self, position: int) -> NDArray[np.uint32]:
+        """Indices of the pairs in the slot at a position of the endless stream."""
+        epoch, place = divmod(position, self.slots)
+        pairs, slot_order = self._epoch(epoch)
+        slot = slot_order[place]
+        return pairs[self._cuts[slot] : self._cuts[slot + 1]]
+
+    def _shuffle(self, epoch: int) -> tuple[NDArray[np.uint32], NDArray[np.int64]]:
+        """An epoch's pairs, shuffled among those of equal lengths, and the order of its slots.
+
+        Works on whole groups of equal lengths, about SHUFFLED_PAIRS at a time.
+        """
+        bits = _bit_generator(self._seed, PAIRS_OF_EPOCH, self._corpus, epoch)
+        pairs = np.empty_like(self._sorted)
+        starts = self._group_starts
+        first = 0
+        while first < len(starts) - 1:
+            last = int(np.searchsorted(starts, starts[first] + SHUFFLED_PAIRS))
+            last = min(max(last, first + 1), len(starts) - 1)
+            low, high = int(starts[first]), int(starts[last])
+            group = np.repeat(np.arange(last - first, dtype=np.uint64), np.diff(starts[first : last + 1]))
+            keys = group << np.uint64(32) | bits.random_raw(high - low) >> np.uint64(32)
+            pairs[low:high] = self._sorted[low:high][np.argsort(keys, kind="stable")]
+            first = last
+        return pairs, _random_order(self.slots, self._seed, SLOTS_OF_EPOCH, self._corpus, epoch)
+
+
+def _run_starts(values: NDArray[np.uint32]) -> NDArray[np.int64]:
+    """Where runs of equal values start, and the end."""
+    changes = np.flatnonzero(values[1:] != values[:-1]) + 1
+    ends = [len(values)] if len(values) else []
+    return np.concatenate([[0], changes, ends]).astype(np.int64)
+
+
+def _greedy_cuts(costs: NDArray[np.uint32], budget: int) -> NDArray[np.int64]:
+    """Cut a row of costs into stretches that each fill the budget as far as they can."""
+    totals = np.cumsum(costs, dtype=np.int64)
+    cuts = [0]
+    spent = 0
+    while cuts[-1] < len(costs):
+        cuts.append(int(np.searchsorted(totals, spent + budget, side="right")))
+        spent = int(totals[cuts[-1] - 1])
+    return np.array(cuts, dtype=np.int64)
+
+
+def _bit_generator(seed: int, purpose: int, corpus: int, epoch: int) -> np.random.PCG64:
+    return np.random.PCG64(np.random.SeedSequence([seed, purpose, corpus, epoch]))
+
+
+def _random_order(count: int, seed: int, purpose: int, corpus: int, epoch: int) -> NDArray[np.int64]:
+    bits = _bit_generator(seed, purpose, corpus, epoch).random_raw(count)
+    return np.argsort(bits, kind="stable")

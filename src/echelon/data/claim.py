@@ -1,0 +1,91 @@
+"""A folder that is either complete or not there, whoever is killed while making it.
+
+with claimed(folder) as partial:      # waits while another process makes the same folder
+    if not folder.exists():
+        ...                           # write into `partial`
+        publish(partial, folder)
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+PARTIAL = ".partial"
+LOCK = ".lock"
+
+
+@contextmanager
+def claimed(folder: Path) -> Iterator[Path]:
+    """Hold the sole right to make `folder`, and give an empty folder beside it to make it in."""
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    remove_abandoned(folder.parent)
+    lock = _lock(_beside(folder, LOCK), wait=True)
+    assert lock is not None
+    partial = _beside(folder, PARTIAL)
+    try:
+        shutil.rmtree(partial, ignore_errors=True)
+        partial.mkdir()
+        yield partial
+    finally:
+        shutil.rmtree(partial, ignore_errors=True)
+        _unlock(_beside(folder, LOCK), lock)
+
+
+def publish(partial: Path, folder: Path) -> None:
+    """Give the finished folder its name, once all of it is on the disk."""
+    for path in [*partial.iterdir(), partial]:
+        _sync(path)
+    partial.rename(folder)
+    _sync(folder.parent)
+
+
+def remove_abandoned(parent: Path) -> None:
+    """Remove what killed processes left behind: partial folders whose lock nobody holds."""
+    for path in {*parent.glob(f"*{LOCK}"), *parent.glob(f"*{PARTIAL}")}:
+        folder = path.with_suffix("")
+        with suppress(PermissionError):  # another user's, in a shared cache
+            lock = _lock(_beside(folder, LOCK), wait=False)
+            if lock is not None:
+                shutil.rmtree(_beside(folder, PARTIAL), ignore_errors=True)
+                _unlock(_beside(folder, LOCK), lock)
+
+
+def _beside(folder: Path, suffix: str) -> Path:
+    return folder.with_name(folder.name + suffix)
+
+
+def _lock(path: Path, *, wait: bool) -> int | None:
+    """Lock a file and return its descriptor; None where it is held and we don't wait."""
+    while True:
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o666)
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX if wait else fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BaseException as error:
+            os.close(descriptor)
+            if isinstance(error, BlockingIOError):
+                return None
+            raise
+        with suppress(FileNotFoundError):
+            if os.path.samestat(os.fstat(descriptor), path.stat()):
+                return descriptor
+        os.close(
+            descriptor
+        )  # its holder removed the file while we waited: lock the one that has its name now
+
+
+def _unlock(path: Path, descriptor: int) -> None:
+    path.unlink(missing_ok=True)  # before letting go, so that nobody holds a file about to vanish
+    os.close(descriptor)
+
+
+def _sync(path: Path) -> None:
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

@@ -1,0 +1,102 @@
+"""How a line is normalised, and which training pairs are dropped."""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass, replace
+from typing import TYPE_CHECKING, Literal
+
+if TYPE_CHECKING:
+    from echelon.recipe.schema import Clean
+
+NormalForm = Literal["NFC", "NFKC"]
+Reason = Literal["empty", "too_short", "too_long", "ratio", "identical", "duplicate"]
+
+_CONTROLS = [*range(0x20), *range(0x7F, 0xA0)]
+# Soft hyphens, zero-width spaces, marks of writing direction, invisible operators, tags. The zero-width
+# joiner and non-joiner (U+200C, U+200D) stay: Persian, the Indic scripts and emoji are spelled with them.
+_INVISIBLE = [0xAD, 0x61C, 0x180E, 0x200B, 0x200E, 0x200F, *range(0x202A, 0x202F), *range(0x2060, 0x2070)]
+_INVISIBLE += [0xFEFF, *range(0xFFF9, 0xFFFC), *range(0xE0000, 0xE0080)]
+# SentencePiece writes a space as U+2581, so the character itself could not be told from a space.
+_REPLACEMENTS: dict[int, str | None] = {
+    **dict.fromkeys(_CONTROLS, " "),
+    **dict.fromkeys(_INVISIBLE),
+    0x2581: "_",
+}
+_REPLACED = re.compile("[" + re.escape("".join(map(chr, _REPLACEMENTS))) + "]")
+
+
+def normalise(line: str, form: NormalForm) -> str:
+    """The line in a Unicode normal form, without control and invisible characters, words one space apart."""
+    if _REPLACED.search(line):
+        line = line.translate(_REPLACEMENTS)
+    return " ".join(unicodedata.normalize(form, line).split())
+
+
+def count_words(line: str) -> int:
+    """Words of a normalised line."""
+    return line.count(" ") + 1 if line else 0
+
+
+def reason_to_drop(source: str, target: str, rules: Clean) -> Reason | None:
+    """Why this normalised pair is not trained on; None where it is. Duplicates are found elsewhere."""
+    shorter, longer = sorted((count_words(source), count_words(target)))
+    if shorter == 0:
+        return "empty"
+    if shorter < rules.min_words:
+        return "too_short"
+    if longer > rules.max_words:
+        return "too_long"
+    if longer > rules.max_ratio * shorter:
+        return "ratio"
+    if rules.drop_identical and source == target:
+        return "identical"
+    return None
+
+
+@dataclass(frozen=True)
+class Dropped:
+    """How many training pairs were dropped, by the first reason that applied."""
+
+    empty: int = 0
+    too_short: int = 0
+    too_long: int = 0
+    ratio: int = 0
+    identical: int = 0
+    duplicate: int = 0
+
+    @property
+    def total(self) -> int:
+        return sum(asdict(self).values())
+
+    def plus(self, counts: Mapping[Reason, int]) -> Dropped:
+        return replace(self, **{reason: getattr(self, reason) + count for reason, count in counts.items()})
+
+    def __str__(self) -> str:
+        counted = [f"{count:,} {reason.replace('_', ' ')}" for reason, count in asdict(self).items() if count]
+        return ", ".join(counted) or "none"
+
+
+@dataclass(frozen=True)
+class CleanPairs:
+    """What is left of some pairs, and why the others went."""
+
+    source: list[str]
+    target: list[str]
+    dropped: Mapping[Reason, int]
+
+
+def clean_pairs(pairs: Iterable[tuple[str, str]], rules: Clean) -> CleanPairs:
+    """Normalise training pairs and drop the unfit ones."""
+    kept = CleanPairs([], [], dropped := Counter[Reason]())
+    for raw_source, raw_target in pairs:
+        source, target = normalise(raw_source, rules.unicode), normalise(raw_target, rules.unicode)
+        if reason := reason_to_drop(source, target, rules):
+            dropped[reason] += 1
+        else:
+            kept.source.append(source)
+            kept.target.append(target)
+    return kept

@@ -1,0 +1,78 @@
+"""What a file contains, as a SHA-256, remembered so that large files are read for it only once."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+
+from echelon.data.corpora import ParallelText
+from echelon.errors import DataError
+
+READ_BYTES = 1 << 20
+SETTLED_NS = 2_000_000_000
+"""A file changed less than two seconds ago could change again without its time stamp showing it."""
+
+
+def sha256_of_file(path: Path, on_bytes: Callable[[int], None] = lambda count: None) -> str:
+    """SHA-256 of a file's content; calls `on_bytes` with the size of each block read."""
+    digest = hashlib.sha256()
+    with path.open("rb") as file:
+        while block := file.read(READ_BYTES):
+            digest.update(block)
+            on_bytes(len(block))
+    return digest.hexdigest()
+
+
+def sha256_of_pairs(text: ParallelText) -> str:
+    """SHA-256 of text that lies in no file."""
+    digest = hashlib.sha256()
+    for source, target in text.pairs():
+        digest.update(source + b"\n" + target + b"\n")
+    return digest.hexdigest()
+
+
+class HashMemory:
+    """SHA-256 of files, kept in a JSON file as long as their size and time stamps stay the same."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._known: dict[str, list[int | str]] = {}
+        with suppress(OSError, ValueError):  # no memory, or a damaged one: hash again
+            known = json.loads(path.read_text(encoding="utf-8"))
+            self._known = known if isinstance(known, dict) else {}
+
+    def sha256(self, path: Path, on_bytes: Callable[[int], None] = lambda count: None) -> str:
+        """The file's SHA-256; DataError where it cannot be read."""
+        try:
+            status = path.stat()
+            stamps: list[int | str] = [status.st_size, status.st_mtime_ns, status.st_ctime_ns]
+            name = os.path.realpath(path)
+            match self._known.get(name):
+                case [*known, str(sha256)] if known == stamps:
+                    on_bytes(status.st_size)
+                    return sha256
+            sha256 = sha256_of_file(path, on_bytes)
+        except IsADirectoryError as error:
+            raise DataError(f"{path} is a folder; name a text file") from error
+        except OSError as error:
+            raise DataError(f"{path} cannot be read: {error.strerror}") from error
+        if time.time_ns() - max(status.st_mtime_ns, status.st_ctime_ns) > SETTLED_NS:
+            self._known[name] = [*stamps, sha256]
+        return sha256
+
+    def save(self) -> None:
+        """Write the memory, leaving out files that are gone. Where it can't be written, we do without."""
+        known = {name: entry for name, entry in self._known.items() if os.path.exists(name)}
+        temporary = self._path.with_name(f"{self._path.name}.{os.getpid()}")
+        with suppress(OSError):
+            self._path.parent.mkdir(parents=True, exist_ok=True)
+            try:
+                temporary.write_text(json.dumps(known, indent=1), encoding="utf-8")
+                temporary.replace(self._path)
+            finally:
+                temporary.unlink(missing_ok=True)

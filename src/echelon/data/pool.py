@@ -1,0 +1,75 @@
+"""Work spread over all cores, its results in order and never more than a few of them in memory."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import signal
+import threading
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import Future, ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
+from contextlib import contextmanager
+from multiprocessing.connection import Connection
+from typing import Protocol, TypeVar
+
+from echelon.errors import EchelonError
+
+Item = TypeVar("Item")
+Result = TypeVar("Result")
+
+
+class OrderedMap(Protocol):
+    """The built-in `map`, or one that does the same in several processes."""
+
+    def __call__(self, function: Callable[[Item], Result], items: Iterable[Item], /) -> Iterator[Result]: ...
+
+
+def map_here(function: Callable[[Item], Result], items: Iterable[Item], /) -> Iterator[Result]:
+    """`map` in this process."""
+    return map(function, items)
+
+
+@contextmanager
+def ordered_map(workers: int) -> Iterator[OrderedMap]:
+    """A map over `workers` processes; over this process alone where that is one.
+
+    Workers end with this process, however it ends, and at once where the block is left by an exception.
+    """
+    if workers == 1:
+        yield map_here
+        return
+    context = multiprocessing.get_context("spawn")
+    lifeline, held_end = context.Pipe(duplex=False)
+    executor = ProcessPoolExecutor(workers, context, _end_with_parent, (lifeline,))
+
+    def map_in_order(function: Callable[[Item], Result], items: Iterable[Item], /) -> Iterator[Result]:
+        waiting: deque[Future[Result]] = deque()
+        for item in items:
+            waiting.append(executor.submit(function, item))
+            if len(waiting) > 2 * workers:
+                yield waiting.popleft().result()
+        while waiting:
+            yield waiting.popleft().result()
+
+    try:
+        yield map_in_order
+        executor.shutdown()
+    except BrokenProcessPool as error:
+        raise EchelonError("a process of prepare was killed, perhaps because memory ran out") from error
+    finally:
+        held_end.close()
+        executor.shutdown(cancel_futures=True)
+        lifeline.close()
+
+
+def _end_with_parent(lifeline: Connection) -> None:
+    """Leave Ctrl-C to the parent, and leave when its end of the pipe closes, were it by kill -9."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+
+    def wait() -> None:
+        lifeline.poll(None)
+        os._exit(1)
+
+    threading.Thread(target=wait, daemon=True).start()

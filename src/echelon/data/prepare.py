@@ -1,0 +1,218 @@
+"""From the text files that a recipe names to prepared data, made once and found again by content."""
+
+from __future__ import annotations
+
+import errno
+import hashlib
+import json
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from echelon.data import stages
+from echelon.data.claim import claimed, publish
+from echelon.data.corpora import FilePair, ParallelText, resolve
+from echelon.data.embedded import EmbeddedText, Split
+from echelon.data.fingerprints import HashMemory, sha256_of_file, sha256_of_pairs
+from echelon.data.pool import ordered_map
+from echelon.data.prepared import (
+    FORMAT_VERSION,
+    MANIFEST,
+    TOKENISER,
+    InputEntry,
+    Manifest,
+    Prepared,
+    open_prepared,
+)
+from echelon.data.shards import FileEntry
+from echelon.data.stages import Encoded, Progress, Report, Workshop
+from echelon.data.tokeniser import Tokeniser
+from echelon.errors import DataError
+from echelon.recipe import schema
+
+POOL_FROM_BYTES = 1_500_000
+"""Below this, starting more processes takes longer than they save."""
+
+
+def ignore(progress: Progress) -> None:
+    """Report to nobody."""
+
+
+def default_cache() -> Path:
+    """Where prepared data are kept: $ECHELON_CACHE, else ~/.cache/echelon."""
+    return Path(os.environ.get("ECHELON_CACHE") or Path.home() / ".cache" / "echelon")
+
+
+def prepare(
+    data: schema.Data,
+    *,
+    recipe_folder: Path,
+    cache: Path,
+    tokeniser: Path | None = None,
+    progress: Report = ignore,
+) -> Prepared:
+    """Prepare the data of a recipe, or find them prepared.
+
+    `tokeniser` is a SentencePiece model to use instead of learning one. If this process is killed on the way,
+    nothing is left that could be taken for prepared data, and the next call removes what is left.
+    """
+    sources = _find_sources(data, recipe_folder, tokeniser)
+    stamps = _time_stamps(sources)
+    inputs = _hash_inputs(sources, cache, progress)
+    settings = _settings(data, has_tokeniser=tokeniser is not None)
+    key = _key(settings, inputs)
+    folder = cache / "prepared" / key
+    if not folder.exists():
+        with _explaining_disk_errors(cache), claimed(folder) as unfinished:
+            if not folder.exists():  # whom we waited for may have made it
+                corpora = _build(data, sources, unfinished, progress)
+                _check_unchanged(sources, stamps)
+                _write_manifest(unfinished, data, corpora, key=key, inputs=inputs, settings=settings)
+                publish(unfinished, folder)
+    return open_prepared(folder)
+
+
+@dataclass(frozen=True)
+class _Sources:
+    """Where everything comes from."""
+
+    train: list[ParallelText]
+    valid: ParallelText
+    test: ParallelText | None
+    tokeniser: Path | None
+
+    def held_out(self) -> dict[str, ParallelText]:
+        return {"valid": self.valid} if self.test is None else {"valid": self.valid, "test": self.test}
+
+    def texts(self) -> dict[str, ParallelText]:
+        return {**{f"train-{index}": text for index, text in enumerate(self.train)}, **self.held_out()}
+
+    def files(self) -> list[Path]:
+        pairs = [text for text in self.texts().values() if isinstance(text, FilePair)]
+        return [path for pair in pairs for path in (pair.source, pair.target)]
+
+
+def _find_sources(data: schema.Data, recipe_folder: Path, tokeniser: Path | None) -> _Sources:
+    def find(corpus: schema.Corpus, split: Split) -> ParallelText:
+        if corpus.embedded:
+            return EmbeddedText(split)
+        if corpus.source is None or corpus.target is None:
+            raise DataError(f"data.{split} needs both `source` and `target`, or `embedded = true`")
+        source, target = (resolve(path, recipe_folder) for path in (corpus.source, corpus.target))
+        return FilePair(corpus.label, source, target)
+
+    train = [find(corpus, "train") for corpus in data.train]
+    test = None if data.test is None else find(data.test, "test")
+    return _Sources(train, find(data.valid, "valid"), test, tokeniser)
+
+
+def _hash_inputs(sources: _Sources, cache: Path, progress: Report) -> tuple[InputEntry, ...]:
+    memory = HashMemory(cache / "hashes.json")
+    total = sum(path.stat().st_size for path in sources.files())
+    done = 0
+
+    def on_bytes(count: int) -> None:
+        nonlocal done
+        done += count
+        progress(Progress("hash", done, total, "bytes"))
+
+    inputs: list[InputEntry] = []
+    for name, text in sources.texts().items():
+        if isinstance(text, FilePair):
+            inputs.append(
+                InputEntry(f"{name}.source", str(text.source), memory.sha256(text.source, on_bytes))
+            )
+            inputs.append(
+                InputEntry(f"{name}.target", str(text.target), memory.sha256(text.target, on_bytes))
+            )
+        else:
+            inputs.append(InputEntry(f"{name}.embedded", text.label, sha256_of_pairs(text)))
+    if sources.tokeniser is not None:
+        inputs.append(InputEntry("tokeniser", str(sources.tokeniser), memory.sha256(sources.tokeniser)))
+    memory.save()
+    return tuple(inputs)
+
+
+def _settings(data: schema.Data, *, has_tokeniser: bool) -> dict[str, Any]:
+    """The settings that make a difference to prepared data; weights and max_tokens are for batches."""
+    settings = data.model_dump(include={"source_language", "target_language", "clean"})
+    return settings if has_tokeniser else {**settings, "vocabulary": data.vocabulary}
+
+
+def _key(settings: dict[str, Any], inputs: tuple[InputEntry, ...]) -> str:
+    named = [[entry.name, entry.sha256] for entry in inputs]
+    canonical = json.dumps([FORMAT_VERSION, settings, named], sort_keys=True)
+    return hashlib.sha256(canonical.encode()).hexdigest()
+
+
+@contextmanager
+def _explaining_disk_errors(cache: Path) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        if error.errno in (errno.ENOSPC, errno.EDQUOT):
+            message = f"no space left on the disk of {cache}; free some, or set ECHELON_CACHE to another disk"
+        else:
+            message = (
+                f"cannot write into {cache}: {error.strerror or error}; set ECHELON_CACHE to another folder"
+            )
+        raise DataError(message) from error
+
+
+def _time_stamps(sources: _Sources) -> dict[Path, tuple[int, int]]:
+    return {path: ((status := path.stat()).st_size, status.st_mtime_ns) for path in sources.files()}
+
+
+def _check_unchanged(sources: _Sources, stamps: dict[Path, tuple[int, int]]) -> None:
+    for path, stamp in _time_stamps(sources).items():
+        if stamp != stamps[path]:
+            raise DataError(f"{path} changed while it was being read; prepare again when it is complete")
+
+
+def _build(data: schema.Data, sources: _Sources, folder: Path, progress: Report) -> list[Encoded]:
+    """Make everything but the manifest."""
+    size_bytes = sum(text.size_bytes for text in sources.train)
+    workers = len(os.sched_getaffinity(0)) if size_bytes >= POOL_FROM_BYTES else 1
+    model = folder / TOKENISER
+    with ordered_map(workers) as in_order:
+        shop = Workshop(folder, in_order, progress)
+        stages.check_held_out(sources.held_out().values())
+        corpora = stages.clean(sources.train, data.clean, shop)
+        if sources.tokeniser is None:
+            model.write_bytes(stages.learn_vocabulary(corpora, data.vocabulary, shop))
+        else:
+            model.write_bytes(sources.tokeniser.read_bytes())
+        encoded = stages.encode_training(corpora, model, shop)
+        for temporary in folder.glob("*.temporary"):
+            temporary.unlink()
+        for name, text in sources.held_out().items():
+            encoded.append(stages.encode_text(name, text, data.clean.unicode, model, shop))
+    return encoded
+
+
+def _write_manifest(
+    folder: Path,
+    data: schema.Data,
+    corpora: list[Encoded],
+    *,
+    key: str,
+    inputs: tuple[InputEntry, ...],
+    settings: dict[str, Any],
+) -> None:
+    tokeniser = folder / TOKENISER
+    files = [FileEntry(TOKENISER, tokeniser.stat().st_size, sha256_of_file(tokeniser))]
+    manifest = Manifest(
+        format_version=FORMAT_VERSION,
+        key=key,
+        source_language=data.source_language,
+        target_language=data.target_language,
+        vocabulary=Tokeniser.load(tokeniser).size,
+        corpora=tuple(corpus.entry for corpus in corpora),
+        inputs=inputs,
+        settings=settings,
+        files=tuple(files + [file for corpus in corpora for file in corpus.files]),
+    )
+    (folder / MANIFEST).write_bytes(manifest.to_json())

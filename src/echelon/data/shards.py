@@ -1,0 +1,173 @@
+"""Encoded pairs on disk: for each side the tokens of all sentences in a row, their lengths and their offsets.
+
+NAME.SIDE.tokens    uint16, every sentence ending in EOS
+NAME.SIDE.lengths   uint32, one per sentence, EOS included
+NAME.SIDE.offsets   int64, one per sentence and one for the end, in tokens
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+from types import TracebackType
+
+import numpy as np
+from numpy.typing import NDArray
+
+from echelon.data.cleaning import NormalForm, count_words, normalise
+from echelon.data.corpora import Chunk
+from echelon.data.tokeniser import EOS, Tokeniser
+from echelon.data.training_text import Block
+
+TOKEN_TYPE = np.dtype("<u2")
+LENGTH_TYPE = np.dtype("<u4")
+OFFSET_TYPE = np.dtype("<i8")
+SIDES = ("source", "target")
+
+
+@dataclass(frozen=True)
+class FileEntry:
+    """A file of the prepared folder."""
+
+    name: str
+    bytes: int
+    sha256: str
+
+
+@dataclass(frozen=True)
+class SideCount:
+    """How much one side of a corpus holds."""
+
+    words: int = 0
+    bytes: int = 0
+    """UTF-8 bytes of the normalised lines, without line ends."""
+    tokens: int = 0
+    """Pieces and one EOS a sentence."""
+
+    def __add__(self, other: SideCount) -> SideCount:
+        return SideCount(self.words + other.words, self.bytes + other.bytes, self.tokens + other.tokens)
+
+
+@dataclass(frozen=True)
+class EncodedSide:
+    """Some sentences of one language as tokens."""
+
+    tokens: NDArray[np.uint16]
+    lengths: NDArray[np.uint32]
+    count: SideCount
+
+
+@dataclass(frozen=True)
+class EncodedPairs:
+    """What a worker makes of a block or chunk."""
+
+    source: EncodedSide
+    target: EncodedSide
+    source_text: bytes = b""
+    """Of validation and test sets only: the normalised lines that the model is given."""
+    reference_text: bytes = b""
+    """Of validation and test sets only: the lines to score against, as they are in the file."""
+
+    @property
+    def pairs(self) -> int:
+        return len(self.source.lengths)
+
+
+@lru_cache(maxsize=1)
+def _tokeniser(model: Path) -> Tokeniser:
+    """Loaded once a process, so that its memory of words lasts."""
+    return Tokeniser.load(model)
+
+
+def encode_side(lines: Sequence[str], tokeniser: Tokeniser) -> EncodedSide:
+    """Encode normalised lines."""
+    sentences = tokeniser.encode(lines)
+    for sentence in sentences:
+        sentence.append(EOS)
+    lengths = np.fromiter(map(len, sentences), LENGTH_TYPE, len(sentences))
+    flat = (token for sentence in sentences for token in sentence)
+    tokens = np.fromiter(flat, TOKEN_TYPE, int(lengths.sum()))
+    words = sum(map(count_words, lines))
+    return EncodedSide(
+        tokens, lengths, SideCount(words, sum(len(line.encode()) for line in lines), len(tokens))
+    )
+
+
+def encode_block(block: Block, model: Path) -> EncodedPairs:
+    """Encode cleaned training text."""
+    source, target = block.read()
+    tokeniser = _tokeniser(model)
+    return EncodedPairs(encode_side(source, tokeniser), encode_side(target, tokeniser))
+
+
+def encode_held_out(chunk: Chunk, form: NormalForm, model: Path) -> EncodedPairs:
+    """Encode a chunk of a validation or test set: normalised, never filtered."""
+    source, target = ([normalise(line, form) for line in lines] for lines in chunk.decode())
+    tokeniser = _tokeniser(model)
+    return EncodedPairs(
+        encode_side(source, tokeniser),
+        encode_side(target, tokeniser),
+        "".join(f"{line}\n" for line in source).encode(),
+        chunk.target + b"\n",
+    )
+
+
+class HashingFile:
+    """A new file whose SHA-256 is known when it is written."""
+
+    def __init__(self, path: Path) -> None:
+        self._name = path.name
+        self._file = path.open("xb")
+        self._sha256 = hashlib.sha256()
+        self._bytes = 0
+
+    def write(self, data: bytes | memoryview) -> None:
+        self._file.write(data)
+        self._sha256.update(data)
+        self._bytes += memoryview(data).nbytes
+
+    def close(self) -> FileEntry:
+        self._file.close()
+        return FileEntry(self._name, self._bytes, self._sha256.hexdigest())
+
+
+class PairWriter:
+    """Writes the files of one corpus, block after block."""
+
+    def __init__(self, folder: Path, name: str, *, with_text: bool) -> None:
+        self.name = name
+        self.pairs = 0
+        self.count = {side: SideCount() for side in SIDES}
+        kinds = [f"{side}.{kind}" for side in SIDES for kind in ("tokens", "lengths", "offsets")]
+        kinds += ["source.text", "reference.text"] if with_text else []
+        self._files = {kind: HashingFile(folder / f"{name}.{kind}") for kind in kinds}
+        for side in SIDES:
+            self._files[f"{side}.offsets"].write(np.zeros(1, OFFSET_TYPE).data)
+        self.entries: list[FileEntry] = []
+
+    def __enter__(self) -> PairWriter:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.entries = [file.close() for file in self._files.values()]
+
+    def add(self, encoded: EncodedPairs) -> None:
+        """Append pairs."""
+        self._add_side("source", encoded.source)
+        self._add_side("target", encoded.target)
+        if "source.text" in self._files:
+            self._files["source.text"].write(encoded.source_text)
+            self._files["reference.text"].write(encoded.reference_text)
+        self.pairs += encoded.pairs
+
+    def _add_side(self, side: str, encoded: EncodedSide) -> None:
+        offsets = self.count[side].tokens + np.cumsum(encoded.lengths, dtype=OFFSET_TYPE)
+        self._files[f"{side}.tokens"].write(encoded.tokens.data)
+        self._files[f"{side}.lengths"].write(encoded.lengths.data)
+        self._files[f"{side}.offsets"].write(offsets.data)
+        self.count[side] += encoded.count

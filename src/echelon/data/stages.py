@@ -1,0 +1,144 @@
+"""The stages of preparing: clean, drop duplicates, learn the vocabulary, encode.
+
+Each reads its input in pieces, lets the cores work on a few of them at a time and writes results in order.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+from typing import Literal
+
+import numpy as np
+
+from echelon.data.cleaning import Dropped, NormalForm
+from echelon.data.corpora import ParallelText, chunks
+from echelon.data.duplicates import first_occurrences
+from echelon.data.pool import OrderedMap
+from echelon.data.prepared import CorpusEntry
+from echelon.data.shards import FileEntry, PairWriter, encode_block, encode_held_out
+from echelon.data.tokeniser import WordCounts, train_tokeniser
+from echelon.data.training_text import CleanCorpus, CleanText, count_block
+from echelon.errors import DataError
+from echelon.recipe.schema import Clean
+
+Stage = Literal["hash", "clean", "count", "vocabulary", "encode"]
+
+
+@dataclass(frozen=True)
+class Progress:
+    """How far a stage is."""
+
+    stage: Stage
+    done: int
+    total: int
+    unit: Literal["bytes", "pairs"]
+
+
+Report = Callable[[Progress], None]
+
+
+@dataclass(frozen=True)
+class Workshop:
+    """Where the work is done, by whom, and who is told."""
+
+    folder: Path
+    in_order: OrderedMap
+    report: Report
+
+
+@dataclass(frozen=True)
+class Encoded:
+    """A corpus, encoded and written."""
+
+    entry: CorpusEntry
+    files: list[FileEntry]
+
+
+def check_held_out(texts: Iterable[ParallelText]) -> None:
+    """Find what is wrong with validation and test sets before the long work on the training set begins."""
+    for text in texts:
+        for chunk in chunks(text):
+            chunk.decode()
+
+
+def clean(texts: Sequence[ParallelText], rules: Clean, shop: Workshop) -> list[CleanCorpus]:
+    """Clean the training corpora and drop pairs seen before, in the same corpus or an earlier one."""
+    writer = CleanText(shop.folder, rules)
+    total = sum(text.size_bytes for text in texts)
+
+    def report() -> None:
+        shop.report(Progress("clean", sum(text.bytes_read for text in texts), total, "bytes"))
+
+    corpora = [writer.add(text, shop.in_order, report) for text in texts]
+    if rules.drop_duplicates:
+        corpora = _drop_duplicates(corpora, writer.digests)
+    if not any(corpus.pairs - corpus.dropped.duplicate for corpus in corpora):
+        raise DataError("cleaning left no training pair: " + "; ".join(map(_describe, corpora)))
+    return corpora
+
+
+def _describe(corpus: CleanCorpus) -> str:
+    return f"{corpus.label} had {corpus.lines:,} pairs, dropped were {corpus.dropped}"
+
+
+def _drop_duplicates(corpora: Sequence[CleanCorpus], digests: Path) -> list[CleanCorpus]:
+    is_first = first_occurrences(digests)
+    kept = digests.with_name("kept.temporary")
+    kept.write_bytes(is_first.data)
+    result = []
+    start = 0
+    for corpus in corpora:
+        repeats = corpus.pairs - int(np.count_nonzero(is_first[start : start + corpus.pairs]))
+        start += corpus.pairs
+        blocks = [replace(block, kept=kept) for block in corpus.blocks]
+        result.append(replace(corpus, blocks=blocks, dropped=corpus.dropped.plus({"duplicate": repeats})))
+    return result
+
+
+def learn_vocabulary(corpora: Sequence[CleanCorpus], vocabulary: int, shop: Workshop) -> bytes:
+    """A SentencePiece model learnt from the words of all training pairs."""
+    blocks = [block for corpus in corpora for block in corpus.blocks]
+    total, done = sum(block.pairs for block in blocks), 0
+    words = WordCounts()
+    for block, counts in zip(blocks, shop.in_order(count_block, blocks), strict=True):
+        words.add(counts)
+        done += block.pairs
+        shop.report(Progress("count", done, total, "pairs"))
+    shop.report(Progress("vocabulary", 0, 1, "pairs"))
+    # In a worker where there are any: SentencePiece doesn't return to Python, so Ctrl-C would have to wait.
+    model = next(shop.in_order(partial(train_tokeniser, vocabulary=vocabulary), [words.most_frequent()]))
+    shop.report(Progress("vocabulary", 1, 1, "pairs"))
+    return model
+
+
+def encode_training(corpora: Sequence[CleanCorpus], model: Path, shop: Workshop) -> list[Encoded]:
+    """Encode what cleaning left."""
+    total, done = sum(corpus.pairs for corpus in corpora), 0
+    result = []
+    for index, corpus in enumerate(corpora):
+        encoded = shop.in_order(partial(encode_block, model=model), corpus.blocks)
+        with PairWriter(shop.folder, f"train-{index}", with_text=False) as writer:
+            for block, pairs in zip(corpus.blocks, encoded, strict=True):
+                writer.add(pairs)
+                done += block.pairs
+                shop.report(Progress("encode", done, total, "pairs"))
+        result.append(_finish(writer, corpus.label, corpus.lines, corpus.dropped))
+    return result
+
+
+def encode_text(name: str, text: ParallelText, form: NormalForm, model: Path, shop: Workshop) -> Encoded:
+    """Encode a validation or test set."""
+    encoded = shop.in_order(partial(encode_held_out, form=form, model=model), chunks(text))
+    with PairWriter(shop.folder, name, with_text=True) as writer:
+        for pairs in encoded:
+            writer.add(pairs)
+    return _finish(writer, text.label, writer.pairs, Dropped())
+
+
+def _finish(writer: PairWriter, label: str, lines: int, dropped: Dropped) -> Encoded:
+    counts = writer.count
+    entry = CorpusEntry(writer.name, label, lines, writer.pairs, counts["source"], counts["target"], dropped)
+    return Encoded(entry, writer.entries)

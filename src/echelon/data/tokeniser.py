@@ -1,0 +1,166 @@
+"""The joint vocabulary of both languages: byte pair encoding by SentencePiece, and lines to ids and back."""
+
+from __future__ import annotations
+
+import io
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import sentencepiece
+
+from echelon.errors import DataError
+
+PAD, EOS, BOS, UNK = range(4)
+
+SPACE = "\u2581"
+"""How SentencePiece writes the space in front of a word."""
+CACHED_WORDS = 1 << 18
+COUNTED_WORDS = 1 << 21
+"""Distinct words counted before the rarest are forgotten: what bounds the memory of counting."""
+TRAINING_WORDS = 1 << 20
+"""Distinct words the vocabulary is learnt from, the most frequent ones."""
+LONGEST_WORD = 1000
+
+
+class WordCounts:
+    """How often each word occurs, in bounded memory.
+
+    Beyond COUNTED_WORDS distinct words, those seen least are forgotten. The result depends on the order in
+    which counts are added, so add them in the text's order.
+    """
+
+    def __init__(self, limit: int = COUNTED_WORDS) -> None:
+        self.counts: Counter[str] = Counter()
+        self._limit = limit
+
+    def add(self, counts: Mapping[str, int]) -> None:
+        self.counts.update(counts)
+        least = 1
+        while len(self.counts) > self._limit:
+            self.counts = Counter({word: count for word, count in self.counts.items() if count > least})
+            least += 1
+
+    def most_frequent(self, limit: int = TRAINING_WORDS) -> dict[str, int]:
+        """The words that occur most, ties in order of their code points."""
+        ranked = sorted(self.counts.items(), key=lambda item: (-item[1], item[0]))
+        return dict(ranked[:limit])
+
+
+def count_words_of(lines: Iterable[str]) -> Counter[str]:
+    """Words of normalised lines; one longer than LONGEST_WORD characters is no word."""
+    counts = Counter(word for line in lines for word in line.split(" ") if word)
+    for word in [word for word in counts if len(word) > LONGEST_WORD]:
+        del counts[word]
+    return counts
+
+
+def without_rare_characters(words: Mapping[str, int], vocabulary: int) -> dict[str, int]:
+    """Words cut at characters too rare to deserve a piece of their own; those become unknown.
+
+    A web corpus holds thousands of stray characters. Characters may take half of a small vocabulary and 1/32
+    of a large one.
+    """
+    limit = max(min(256, vocabulary // 2), vocabulary // 32)
+    characters: Counter[str] = Counter()
+    for word, count in words.items():
+        for character in word:
+            characters[character] += count
+    ranked = sorted(characters, key=lambda character: (-characters[character], character))
+    if not (rare := {ord(character): " " for character in ranked[limit:]}):
+        return dict(words)
+    parts: Counter[str] = Counter()
+    for word, count in words.items():
+        for part in word.translate(rare).split(" "):
+            if part:
+                parts[part] += count
+    return dict(parts)
+
+
+def train_tokeniser(words: Mapping[str, int], vocabulary: int) -> bytes:
+    """A SentencePiece model of at most `vocabulary` pieces, fewer where the words don't yield as many.
+
+    Learning from counted words gives the same pieces as learning from the text, as no piece spans two words.
+    The same words give the same bytes.
+    """
+    known = without_rare_characters(words, vocabulary)
+    model = io.BytesIO()
+    try:
+        sentencepiece.SentencePieceTrainer.train(
+            sentence_iterator=(f"{word}\t{count}" for word, count in sorted(known.items())),
+            input_format="tsv",
+            model_writer=model,
+            model_type="bpe",
+            vocab_size=vocabulary,
+            hard_vocab_limit=False,
+            character_coverage=1.0,
+            normalization_rule_name="identity",  # lines are normalised before they come here
+            byte_fallback=False,
+            pad_id=PAD,
+            eos_id=EOS,
+            bos_id=BOS,
+            unk_id=UNK,
+            num_threads=1,
+            minloglevel=2,  # its progress would land on the user's screen
+        )
+    except RuntimeError as error:
+        raise DataError(f"no vocabulary can be learnt from {len(words):,} distinct words: {error}") from error
+    return model.getvalue()
+
+
+class Tokeniser:
+    """Lines to ids and back. Lines are expected as `cleaning.normalise` leaves them."""
+
+    def __init__(self, processor: Any) -> None:
+        self._processor = processor
+        self._word_ids: dict[str, list[int]] = {}
+        self.size: int = processor.get_piece_size()
+        self._is_word_local = _is_word_local(processor)
+
+    @classmethod
+    def load(cls, path: Path) -> Tokeniser:
+        """Read a SentencePiece model; DataError where it is missing, damaged or has other special ids."""
+        try:
+            model = path.read_bytes()
+        except OSError as error:
+            raise DataError(f"the tokeniser {path} cannot be read: {error.strerror}") from error
+        processor = sentencepiece.SentencePieceProcessor()
+        try:
+            processor.load_from_serialized_proto(model)
+        except RuntimeError as error:
+            raise DataError(f"{path} is not a SentencePiece model, or damaged") from error
+        ids = (processor.pad_id(), processor.eos_id(), processor.bos_id(), processor.unk_id())
+        if ids != (PAD, EOS, BOS, UNK):
+            raise DataError(f"{path} has pad, eos, bos, unk at {ids}; Echelon needs {(PAD, EOS, BOS, UNK)}")
+        return cls(processor)
+
+    def encode(self, lines: Sequence[str]) -> list[list[int]]:
+        """The ids of each line, without EOS."""
+        if not self._is_word_local:
+            return list(self._processor.encode(list(lines), num_threads=1))
+        words_of_lines = [line.split(" ") for line in lines]
+        word_ids = self._ids_of_words({word for words in words_of_lines for word in words})
+        return [[piece for word in words for piece in word_ids[word]] for words in words_of_lines]
+
+    def _ids_of_words(self, words: set[str]) -> Mapping[str, list[int]]:
+        """Each word's ids. Looking words up is several times faster than encoding them again."""
+        if len(self._word_ids) > CACHED_WORDS:
+            self._word_ids = {}
+        if new := list(words - self._word_ids.keys()):
+            self._word_ids.update(zip(new, self._processor.encode(new, num_threads=1), strict=True))
+        return self._word_ids
+
+    def decode(self, sentences: Sequence[Sequence[int]]) -> list[str]:
+        """The text of each sequence of ids; PAD, EOS and BOS leave no trace."""
+        return (
+            list(self._processor.decode([list(ids) for ids in sentences], num_threads=1)) if sentences else []
+        )
+
+
+def _is_word_local(processor: Any) -> bool:
+    """Whether a line's ids are its words' ids in a row: no piece spans words, each has its own space."""
+    pieces = (processor.id_to_piece(index) for index in range(processor.get_piece_size()))
+    if any(SPACE in piece.lstrip(SPACE) or piece.startswith(SPACE * 2) for piece in pieces):
+        return False
+    return bool(processor.encode("a a") == processor.encode("a") * 2)
