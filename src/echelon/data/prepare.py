@@ -64,7 +64,7 @@ def prepare(
     inputs = _hash_inputs(sources, cache, progress)
     settings = _settings(data, has_tokeniser=tokeniser is not None)
     key = _key(settings, inputs)
-    folder = cache / "prepared" / key
+    folder = _folder(cache, key)
     if not folder.exists():
         with _explaining_disk_errors(cache), claimed(folder) as unfinished:
             if not folder.exists():  # whom we waited for may have made it
@@ -73,6 +73,23 @@ def prepare(
                 _write_manifest(unfinished, data, corpora, key=key, inputs=inputs, settings=settings)
                 publish(unfinished, folder)
     return open_prepared(folder)
+
+
+def find_prepared(
+    data: schema.Data, *, recipe_folder: Path, cache: Path, tokeniser: Path | None = None
+) -> Prepared | None:
+    """The data of a recipe where they are prepared already; None where not, or where the inputs are not here."""
+    try:
+        sources = _find_sources(data, recipe_folder, tokeniser)
+    except DataError:
+        return None
+    inputs = _hash_inputs(sources, cache, ignore)
+    folder = _folder(cache, _key(_settings(data, has_tokeniser=tokeniser is not None), inputs))
+    return open_prepared(folder) if folder.exists() else None
+
+
+def _folder(cache: Path, key: str) -> Path:
+    return cache / "prepared" / key
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,15 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    NonNegativeFloat,
+    NonNegativeInt,
+    PositiveFloat,
+    PositiveInt,
+)
 
 SCHEMA_VERSION = 1
 
@@ -353,7 +361,7 @@ class Recipe(Section):
     """Name of the run; its folder is runs/NAME unless `--run` says otherwise."""
     task: Literal["translation"] = "translation"
     """What is learnt."""
-    seed: NonNegativeInt = 1
+    seed: Annotated[int, Field(ge=0, lt=2**63)] = 1
     """Everything random follows from it."""
     data: Data
     """The parallel text and how it is cut into pieces."""

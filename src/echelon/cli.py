@@ -1,0 +1,244 @@
+"""The command line: one table, verb -> function. Prints results and errors, and sets the exit status.
+
+Verbs import what they need when they run, so that `echelon --help` starts at once and the control half never
+loads torch.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import sys
+import traceback
+from collections.abc import Callable
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.markup import escape
+
+from echelon.errors import EchelonError, UserError
+
+RecipeFile = Annotated[Path, typer.Argument(metavar="RECIPE", help="The recipe, a TOML file.")]
+Run = Annotated[Path, typer.Argument(metavar="RUN", help="The run's folder, e.g. runs/demo.")]
+Set = Annotated[
+    list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Override a key of the recipe.")
+]
+Json = Annotated[
+    bool, typer.Option("--json", help="Print one JSON document on stdout; messages go to stderr.")
+]
+Workers = Annotated[int | None, typer.Option(min=1, help="Worker processes, in place of the recipe's.")]
+Which = Annotated[
+    str | None, typer.Option("--checkpoint", metavar="best|last|average|PATH", help="Which weights to use.")
+]
+
+
+def messages() -> Console:
+    """Where progress and messages go: stderr, so that stdout holds results only."""
+    return Console(stderr=True)
+
+
+def show(as_json: bool, result: Any, text: str) -> None:
+    """Print a verb's result, for programs or for people."""
+    value = (
+        dataclasses.asdict(result)
+        if dataclasses.is_dataclass(result) and not isinstance(result, type)
+        else result
+    )
+    sys.stdout.write((json.dumps(value, indent=2, ensure_ascii=False) if as_json else text) + "\n")
+
+
+def demo(
+    run: Annotated[Path, typer.Option(help="Where the run goes.")] = Path("runs/demo"),
+    fresh: Annotated[bool, typer.Option("--fresh", help="Remove an earlier demo run first.")] = False,
+    set_: Set = None,
+    json_: Json = False,
+) -> None:
+    """Train, score and try an English-German model on the embedded corpus, in a few minutes."""
+    from echelon.commands.demo import demo as run_demo
+    from echelon.commands.wording import demo_words
+
+    result = run_demo(run, fresh, set_ or [], messages())
+    show(json_, result, demo_words(result))
+    _leave_if_interrupted(result)
+
+
+def prepare(recipe: RecipeFile, set_: Set = None, json_: Json = False) -> None:
+    """Fetch, clean, tokenise and shard a recipe's data; done once, found again by content."""
+    from echelon.commands.preparing import prepare_data
+    from echelon.commands.wording import prepared_words
+    from echelon.recipe.loading import load_recipe
+
+    prepared = prepare_data(load_recipe(recipe, set_ or []), recipe.parent, messages())
+    summary = {
+        "folder": str(prepared.folder),
+        "key": prepared.key,
+        "manifest": dataclasses.asdict(prepared.manifest),
+    }
+    show(json_, summary, prepared_words(prepared))
+
+
+def describe(recipe: RecipeFile, set_: Set = None, json_: Json = False) -> None:
+    """What a recipe means before anything runs: parameters, bytes, FLOPs, steps, schedule."""
+    from echelon.commands.preparing import find_data
+    from echelon.explain.describe import describe as describe_recipe
+    from echelon.explain.describe import render
+    from echelon.recipe.loading import load_recipe
+
+    loaded = load_recipe(recipe, set_ or [])
+    description = describe_recipe(loaded, find_data(loaded, recipe.parent))
+    show(json_, description, render(description))
+
+
+def train(
+    recipe: RecipeFile,
+    run: Annotated[Path | None, typer.Option(help="The run's folder; runs/NAME where not given.")] = None,
+    workers: Workers = None,
+    set_: Set = None,
+    json_: Json = False,
+) -> None:
+    """Prepare if needed, train, score. The same command again goes on where it stopped."""
+    from echelon.commands.training import TrainOptions
+    from echelon.commands.training import train as run_training
+    from echelon.commands.wording import trained_words
+
+    result = run_training(TrainOptions(recipe, run, workers, set_ or []), messages())
+    show(json_, result, trained_words(result))
+    _leave_if_interrupted(result)
+
+
+def runs(
+    folder: Annotated[Path, typer.Argument(help="Where the runs are.")] = Path("runs"),
+    prune: Annotated[
+        bool, typer.Option(help="Keep only the best and last checkpoint of finished runs.")
+    ] = False,
+    remove: Annotated[
+        list[str] | None, typer.Option(metavar="NAME", help="Remove a run, with everything.")
+    ] = None,
+    yes: Annotated[bool, typer.Option("--yes", help="Do not ask before removing.")] = False,
+    json_: Json = False,
+) -> None:
+    """List runs: state, steps, score, size. Prune or remove them."""
+    from echelon.commands.listing import prune_runs, summarise_runs
+    from echelon.commands.training import remove_run
+    from echelon.commands.wording import runs_words
+    from echelon.runfolder import RunFolder
+
+    for name in remove or []:
+        doomed = RunFolder(folder / name).require()
+        if yes or typer.confirm(f"Remove {doomed.path} with all its checkpoints?", err=True):
+            remove_run(doomed)
+    if prune:
+        freed = prune_runs(folder)
+        messages().print(f"freed {freed / 1e6:,.1f} MB", highlight=False)
+    found = summarise_runs(folder)
+    show(json_, [dataclasses.asdict(run) for run in found], runs_words(found, folder))
+
+
+def evaluate(
+    run: Run,
+    checkpoint: Which = None,
+    split: Annotated[str, typer.Option(metavar="valid|test", help="Which set to score.")] = "test",
+    set_: Set = None,
+    json_: Json = False,
+) -> None:
+    """Score a checkpoint with real decoding: BLEU, chrF, loss, perplexity."""
+    from echelon.commands.wording import evaluated_words
+    from echelon.runfolder import RunFolder
+
+    if split not in ("valid", "test"):
+        raise UserError(f"--split {split}: use valid or test")
+    folder = RunFolder(run).require()
+    from echelon.commands.using import evaluate as score
+
+    result = score(folder, checkpoint=checkpoint, split=split, overrides=set_ or [])
+    show(json_, result, evaluated_words(result))
+
+
+def translate(run: Run, checkpoint: Which = None, set_: Set = None, json_: Json = False) -> None:
+    """Translate lines from stdin to stdout."""
+    from echelon.runfolder import RunFolder
+
+    folder = RunFolder(run).require()
+    from echelon.commands.using import RunTranslator
+
+    translator = RunTranslator(folder, checkpoint, set_ or [])
+    if sys.stdin.isatty():
+        messages().print("Type a sentence and press Enter; Ctrl-D ends.", highlight=False)
+    sys.stdin.reconfigure(errors="replace", newline="\n")  # type: ignore[union-attr]
+    outputs = translator.translate_stream(sys.stdin)
+    if json_:
+        show(True, {"translations": list(outputs)}, "")
+        return
+    for line in outputs:
+        sys.stdout.write(line + "\n")
+        sys.stdout.flush()
+
+
+def benchmark(
+    recipe: RecipeFile,
+    steps: Annotated[int, typer.Option(min=1, help="Steps to measure, after a few to warm up.")] = 30,
+    workers: Workers = None,
+    set_: Set = None,
+    json_: Json = False,
+) -> None:
+    """Measure steps without saving anything: step time, tokens per second, share of the machine's peak."""
+    from echelon.commands.benchmarking import benchmark as measure
+    from echelon.commands.training import TrainOptions
+    from echelon.commands.wording import benchmark_words
+
+    result = measure(TrainOptions(recipe, None, workers, set_ or []), steps, messages())
+    show(json_, result, benchmark_words(result))
+
+
+VERBS: dict[str, Callable[..., None]] = {
+    "demo": demo,
+    "prepare": prepare,
+    "describe": describe,
+    "train": train,
+    "runs": runs,
+    "evaluate": evaluate,
+    "translate": translate,
+    "benchmark": benchmark,
+}
+
+
+def build_app() -> typer.Typer:
+    app = typer.Typer(
+        help="Echelon: from one recipe file to a trained and scored model.",
+        no_args_is_help=True,
+        pretty_exceptions_enable=False,
+        rich_markup_mode=None,
+    )
+    for verb, function in VERBS.items():
+        app.command(verb)(function)
+    return app
+
+
+def _leave_if_interrupted(result: dict[str, Any]) -> None:
+    if not result["finished"]:
+        raise typer.Exit(1)
+
+
+def main() -> None:
+    """Run a verb. Exit status 0: done; 1: the work failed; 2: the user's mistake."""
+    try:
+        build_app()()
+    except EchelonError as error:
+        fail(str(error), error.exit_status)
+    except KeyboardInterrupt:
+        fail("interrupted", 130)
+    except BrokenPipeError:
+        sys.stderr.close()  # the reader of our output has gone; nothing to say, and nobody to say it to
+        sys.exit(1)
+    except Exception:
+        fail(f"this is a bug in Echelon:\n{traceback.format_exc()}", 1)
+
+
+def fail(message: str, status: int) -> None:
+    """Say what went wrong, on stderr and, under --json, as the document on stdout."""
+    if "--json" in sys.argv:
+        sys.stdout.write(json.dumps({"error": message}) + "\n")
+    messages().print(f"[bold red]error:[/] {escape(message)}", highlight=False, soft_wrap=True)
+    sys.exit(status)

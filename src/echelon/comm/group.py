@@ -1,0 +1,110 @@
+"""Workers that act together. One process is a group of size 1; there is no other special case.
+
+What goes over the wire is tensors and JSON, never pickles.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from datetime import timedelta
+from typing import Any, Protocol
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+
+
+class Pending(Protocol):
+    """A collective under way."""
+
+    def wait(self) -> object: ...
+
+
+class Group:
+    """`size` workers, of which this process is number `rank`. All methods but the properties are collective."""
+
+    def __init__(self, rank: int, size: int) -> None:
+        self.rank = rank
+        self.size = size
+
+    @property
+    def is_first(self) -> bool:
+        return self.rank == 0
+
+    def all_reduce(self, tensor: Tensor) -> None:
+        """Sum `tensor` over the workers, in place."""
+        if self.size > 1:
+            dist.all_reduce(tensor)
+
+    def start_all_reduce(self, tensor: Tensor) -> Pending:
+        """Begin to sum `tensor` in place; it must not be touched before `wait()` has returned."""
+        assert self.size > 1, "a group of one has nothing to reduce"
+        work = dist.all_reduce(tensor, async_op=True)
+        assert work is not None
+        return work
+
+    def broadcast(self, tensor: Tensor) -> None:
+        """Worker 0's `tensor` everywhere, in place."""
+        if self.size > 1:
+            dist.broadcast(tensor, src=0)
+
+    def barrier(self) -> None:
+        """Return when every worker has come this far."""
+        self.agree(False)
+
+    def agree(self, vote: bool) -> bool:
+        """Whether any worker voted yes: the same answer everywhere, so that no worker leaves a loop alone."""
+        votes = torch.tensor([int(vote)])
+        self.all_reduce(votes)
+        return bool(votes.item())
+
+    def gather_json(self, value: Any) -> list[Any]:
+        """Every worker's value, in rank order, everywhere."""
+        if self.size == 1:
+            return [value]
+        data = torch.frombuffer(bytearray(json.dumps(value).encode()), dtype=torch.uint8)
+        lengths = torch.zeros(self.size, dtype=torch.int64)
+        lengths[self.rank] = len(data)
+        self.all_reduce(lengths)
+        padded = torch.zeros(int(lengths.max()), dtype=torch.uint8)
+        padded[: len(data)] = data
+        parts = [torch.empty_like(padded) for _ in range(self.size)]
+        dist.all_gather(parts, padded)
+        sizes = lengths.tolist()
+        return [json.loads(part[:size].numpy().tobytes()) for part, size in zip(parts, sizes, strict=True)]
+
+    def broadcast_json(self, value: Any) -> Any:
+        """Worker 0's value everywhere; the others pass anything."""
+        return self.gather_json(value if self.is_first else None)[0]
+
+
+def join_group(timeout_s: float) -> Group:
+    """The group this process was started into, from the environment that torchrun also sets.
+
+    RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT say who and where. ECHELON_STORE_FD, for rank 0, is a
+    listening socket made by the launcher: the store then listens on that socket's address only, where TCPStore
+    by itself would listen on every address of the machine.
+    """
+    size = int(os.environ.get("WORLD_SIZE", "1"))
+    if size == 1:
+        return Group(0, 1)
+    rank, timeout = int(os.environ["RANK"]), timedelta(seconds=timeout_s)
+    listen = os.environ.get("ECHELON_STORE_FD")
+    store = dist.TCPStore(
+        os.environ["MASTER_ADDR"],
+        int(os.environ["MASTER_PORT"]),
+        size,
+        is_master=rank == 0,
+        timeout=timeout,
+        master_listen_fd=int(listen) if listen and rank == 0 else None,
+        use_libuv=True,
+    )
+    dist.init_process_group("gloo", store=store, rank=rank, world_size=size, timeout=timeout)
+    return Group(rank, size)
+
+
+def leave_group(group: Group) -> None:
+    """Undo `join_group`."""
+    if group.size > 1:
+        dist.destroy_process_group()

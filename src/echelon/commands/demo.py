@@ -1,0 +1,46 @@
+"""`demo`: the embedded job, from nothing to translations."""
+
+from __future__ import annotations
+
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+
+from echelon.commands.training import TrainOptions, remove_run, train
+from echelon.errors import UserError
+from echelon.runfolder import RunFolder
+
+SENTENCES = (
+    "The old teacher gives the small child a red book.",
+    "Tomorrow I want to visit my friend in Berlin.",
+    "She does not open the window because it is cold.",
+)
+
+
+def demo(run: Path, fresh: bool, overrides: list[str], console: Console) -> dict[str, Any]:
+    """Make the corpus, train on 2 workers, score, translate; returns what `demo --json` prints."""
+    started = time.monotonic()
+    if fresh and RunFolder(run).recipe.exists():
+        remove_run(RunFolder(run))
+    result = train(TrainOptions(find_recipe("demo"), run, overrides=overrides), console)
+    result["seconds"] = round(time.monotonic() - started, 1)
+    if not result["finished"]:
+        return result
+    from echelon.commands.using import RunTranslator
+
+    translations = RunTranslator(RunFolder(run), None).translate(SENTENCES)
+    return {**result, "translations": dict(zip(SENTENCES, translations, strict=True))}
+
+
+def find_recipe(name: str) -> Path:
+    """A recipe that comes with Echelon: in the checkout, or where the package was installed."""
+    places = [Path(__file__).parents[3] / "recipes", Path(sys.prefix) / "share" / "echelon" / "recipes"]
+    for place in places:
+        if (place / f"{name}.toml").is_file():
+            return place / f"{name}.toml"
+    raise UserError(
+        f"the recipe {name}.toml is in none of {', '.join(map(str, places))}; install Echelon again"
+    )

@@ -1,0 +1,93 @@
+"""`runs`: which runs there are, how far they are, how good they are; and making room."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+from dataclasses import dataclass
+from pathlib import Path
+
+from echelon.monitor.records import read_records
+from echelon.runfolder import RunFolder, list_runs
+
+
+@dataclass(frozen=True)
+class RunSummary:
+    """A run in one line."""
+
+    name: str
+    path: str
+    state: str
+    """training, finished, stopped early, interrupted, or not started."""
+    step: int
+    steps: int | None
+    bleu: float | None
+    """Test BLEU where the run was scored, otherwise the best validation BLEU."""
+    bleu_of: str | None
+    bytes: int
+    last_change: float
+    """Seconds since the epoch."""
+
+
+def summarise_runs(folder: Path) -> list[RunSummary]:
+    """Every run below `folder`."""
+    return [summarise(run) for run in list_runs(folder)]
+
+
+def summarise(run: RunFolder) -> RunSummary:
+    """How a run stands, from its records."""
+    records = read_records(run.worker_records(0))
+    steps = [record["steps"] for record in records if record["kind"] == "start"]
+    valid = [
+        record["bleu"] for record in records if record["kind"] == "valid" and record.get("bleu") is not None
+    ]
+    test = json.loads(run.score_file("test").read_text()) if run.score_file("test").exists() else {}
+    bleu, bleu_of = (
+        (test["bleu"], "test") if "bleu" in test else (max(valid), "valid") if valid else (None, None)
+    )
+    return RunSummary(
+        name=run.name,
+        path=str(run.path),
+        state=_state(run, records),
+        step=max((record["step"] for record in records if record["kind"] == "step"), default=0),
+        steps=steps[-1] if steps else None,
+        bleu=bleu,
+        bleu_of=bleu_of,
+        bytes=folder_bytes(run.path),
+        last_change=max((record["time"] for record in records), default=run.recipe.stat().st_mtime),
+    )
+
+
+def _state(run: RunFolder, records: list[dict[str, object]]) -> str:
+    if run.is_locked():
+        return "training"
+    last = next(
+        (record for record in reversed(records) if record["kind"] in ("start", "end", "failure")), None
+    )
+    if last is None:
+        return "not started"
+    return str(last["outcome"]) if last["kind"] == "end" else "interrupted"
+
+
+def prune_runs(folder: Path) -> int:
+    """Remove all checkpoints but the best and the last of every run that is not being trained; bytes freed."""
+    from echelon.train.checkpoint import list_checkpoints, prune_checkpoints
+
+    freed = 0
+    for run in list_runs(folder):
+        found = list_checkpoints(run.checkpoints)
+        if run.is_locked() or not found:
+            continue
+        before = folder_bytes(run.checkpoints)
+        prune_checkpoints(run.checkpoints, keep=1, best=found[-1].load_state().best)
+        freed += before - folder_bytes(run.checkpoints)
+    return freed
+
+
+def folder_bytes(folder: Path) -> int:
+    """Size of all files below a folder; files that vanish meanwhile count nothing."""
+    total = 0
+    for file in folder.rglob("*"):
+        with contextlib.suppress(FileNotFoundError):
+            total += file.stat().st_size if file.is_file() else 0
+    return total

@@ -1,0 +1,147 @@
+"""`train` and `demo`: from a recipe to a scored model."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+
+from echelon.commands.preparing import prepare_data
+from echelon.data.prepared import Prepared
+from echelon.errors import RunError
+from echelon.launch.local import LocalJob, follow
+from echelon.monitor.provenance import collect_provenance
+from echelon.monitor.records import read_records
+from echelon.monitor.screen import open_screen
+from echelon.recipe.loading import load_recipe
+from echelon.recipe.schema import Recipe
+from echelon.recipe.toml import dump_recipe
+from echelon.runfolder import RunFolder, write_atomically, write_json
+
+_MAY_CHANGE = (
+    "name",
+    "train.steps",
+    "train.epochs",
+    "train.workers",
+    "train.log_every",
+    "evaluate",
+    "checkpoint",
+    "early_stop",
+    "track",
+)
+"""What may differ when a run goes on: how long, how often, on how many workers; not what is learnt from what."""
+
+
+@dataclass(frozen=True)
+class TrainOptions:
+    """What `echelon train` was asked for."""
+
+    recipe: Path
+    run: Path | None = None
+    workers: int | None = None
+    overrides: list[str] = field(default_factory=list)
+
+
+def train(options: TrainOptions, console: Console) -> dict[str, Any]:
+    """Prepare if needed, train or go on training, score; returns what `train --json` prints."""
+    recipe = _with_absolute_init(load_recipe(options.recipe, options.overrides))
+    run = RunFolder(options.run or Path("runs") / recipe.name)
+    workers = options.workers or recipe.train.workers
+    _refuse_other_recipe(run, recipe)
+    run.create()
+    with run.lock() as lock:
+        prepared = prepare_data(recipe, options.recipe.parent, console)
+        _write_run(run, recipe, prepared)
+        console.print(f"run folder: {run.path}", highlight=False, soft_wrap=True)
+        is_finished = _run_workers(run, recipe, workers, lock, console)
+    if not is_finished:
+        step = last_step(run)
+        console.print(
+            f"interrupted and saved at step {step}; the same command goes on from there", highlight=False
+        )
+    return {"run": str(run.path), "finished": is_finished, "step": last_step(run), **test_scores(run)}
+
+
+def _run_workers(run: RunFolder, recipe: Recipe, workers: int, lock: int, console: Console) -> bool:
+    reader, screen = follow(run), open_screen(console, recipe.train.log_every)
+
+    def show_new_records() -> None:
+        for record in reader.read():
+            screen.show(record)
+
+    try:
+        return LocalJob(run, workers, lock).wait(show_new_records)
+    finally:
+        screen.close()
+
+
+def _with_absolute_init(recipe: Recipe) -> Recipe:
+    """The recipe with `train.init_from` as a path that holds wherever the workers run."""
+    if recipe.train.init_from is None:
+        return recipe
+    other = RunFolder(Path(recipe.train.init_from).resolve()).require()
+    return recipe.model_copy(update={"train": recipe.train.model_copy(update={"init_from": str(other.path)})})
+
+
+def _refuse_other_recipe(run: RunFolder, recipe: Recipe) -> None:
+    """A run goes on with the recipe it was begun with, but for what does not change the model it is training."""
+    if not run.recipe.exists():
+        return
+    before = load_recipe(run.recipe)
+    changed = [
+        key
+        for key in changed_keys(before.model_dump(), recipe.model_dump())
+        if not any(key == free or key.startswith(f"{free}.") for free in _MAY_CHANGE)
+    ]
+    if changed:
+        raise RunError(
+            f"{run.path}: was begun with another recipe ({', '.join(changed)} changed); "
+            "undo that, or use --run to begin a new run"
+        )
+
+
+def changed_keys(before: dict[str, Any], now: dict[str, Any], prefix: str = "") -> list[str]:
+    """Dotted paths of the keys whose values differ."""
+    changed: list[str] = []
+    for key in sorted(before.keys() | now.keys()):
+        old, new = before.get(key), now.get(key)
+        if isinstance(old, dict) and isinstance(new, dict):
+            changed += changed_keys(old, new, f"{prefix}{key}.")
+        elif old != new:
+            changed.append(f"{prefix}{key}")
+    return changed
+
+
+def _write_run(run: RunFolder, recipe: Recipe, prepared: Prepared) -> None:
+    """Put what the workers need, and where the run comes from, into its folder."""
+    write_atomically(run.recipe, dump_recipe(recipe))
+    write_json(run.data, {"folder": str(prepared.folder.resolve()), "key": prepared.key})
+    write_atomically(run.tokeniser, prepared.tokeniser_path.read_bytes())
+    starts = json.loads(run.provenance.read_text()) if run.provenance.exists() else []
+    write_json(run.provenance, [*starts, collect_provenance()])
+
+
+def last_step(run: RunFolder) -> int:
+    """The last step that worker 0 wrote a record of."""
+    return max(
+        (record["step"] for record in read_records(run.worker_records(0)) if "step" in record), default=0
+    )
+
+
+def test_scores(run: RunFolder) -> dict[str, Any]:
+    """The test scores, where the run has been scored."""
+    if not run.score_file("test").exists():
+        return {}
+    return {"test": json.loads(run.score_file("test").read_text())}
+
+
+def remove_run(run: RunFolder) -> None:
+    """Delete a run that nobody is training."""
+    run.require()
+    if run.is_locked():
+        raise RunError(f"{run.path}: is being trained; stop it first")
+    shutil.rmtree(run.path)

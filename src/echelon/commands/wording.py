@@ -1,0 +1,95 @@
+"""The results of verbs in words, for people. Pure functions of what --json prints."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from echelon.commands.listing import RunSummary
+from echelon.data.prepared import CorpusEntry, Prepared
+from echelon.monitor.screen import describe_scores, show_seconds
+
+
+def prepared_words(prepared: Prepared) -> str:
+    """What preparation made, and what it dropped and why."""
+    manifest = prepared.manifest
+    lines = [_corpus_words(corpus) for corpus in manifest.corpora]
+    return "\n".join(
+        [*lines, f"vocabulary: {manifest.vocabulary:,} pieces", f"prepared data: {prepared.folder}"]
+    )
+
+
+def _corpus_words(corpus: CorpusEntry) -> str:
+    dropped = {reason: count for reason, count in vars(corpus.dropped).items() if count}
+    reasons = (
+        f"; dropped {', '.join(f'{count:,} {name}' for name, count in dropped.items())}" if dropped else ""
+    )
+    return (
+        f"{corpus.name}: {corpus.pairs:,} pairs of {corpus.lines:,} lines, "
+        f"{corpus.source.tokens:,} source and {corpus.target.tokens:,} target tokens{reasons}"
+    )
+
+
+def trained_words(result: dict[str, Any]) -> str:
+    """How a training ended."""
+    if not result["finished"]:
+        return f"{result['run']}: interrupted at step {result['step']}"
+    test = result.get("test")
+    scores = f": test {describe_scores(test)} ({test['checkpoint']}, {test['signature']})" if test else ""
+    return f"{result['run']}: trained {result['step']} steps{scores}"
+
+
+def evaluated_words(result: dict[str, Any]) -> str:
+    """A score with everything that is needed to compare it."""
+    return (
+        f"{result['split']}: {describe_scores(result)}\n"
+        f"checkpoint: {result['checkpoint']} (step {result['step']})\n"
+        f"signature: {result['signature']}\n"
+        f"outputs: {result['outputs']}"
+    )
+
+
+def demo_words(result: dict[str, Any]) -> str:
+    """The end of the demo: the score, some translations, and what to do next."""
+    if not result["finished"]:
+        return trained_words(result)
+    lines = [f"\nDone in {show_seconds(result['seconds'])}. {trained_words(result)}\n"]
+    for source, target in result["translations"].items():
+        lines += [f"  {source}", f"    {target}"]
+    lines += [f"\nNow try your own sentences: echelon translate {result['run']}"]
+    return "\n".join(lines)
+
+
+def runs_words(runs: Sequence[RunSummary], folder: Path) -> str:
+    """A table of runs."""
+    if not runs:
+        return f"no runs in {folder}"
+    rows = [("RUN", "STATE", "STEP", "BLEU", "SIZE", "CHANGED")]
+    rows += [
+        (
+            run.name,
+            run.state,
+            f"{run.step:,}" + (f" of {run.steps:,}" if run.steps else ""),
+            "" if run.bleu is None else f"{run.bleu:.2f} ({run.bleu_of})",
+            f"{run.bytes / 1e6:,.1f} MB",
+            time.strftime("%Y-%m-%d %H:%M", time.localtime(run.last_change)),
+        )
+        for run in runs
+    ]
+    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
+    return "\n".join(
+        "  ".join(f"{cell:<{width}}" for cell, width in zip(row, widths, strict=True)).rstrip()
+        for row in rows
+    )
+
+
+def benchmark_words(result: dict[str, Any]) -> str:
+    """What was measured, and how near it is to what the machine can do."""
+    return (
+        f"{result['tokens_per_second']:,.0f} target tokens/s, {result['seconds_per_step'] * 1000:,.1f} ms a step "
+        f"({result['steps']} steps, {result['workers']} workers, {result['precision']})\n"
+        f"{result['flops_per_step']:.3g} FLOPs a step: {result['peak_share']:.0%} of the "
+        f"{result['peak_flops'] / 1e9:,.0f} GFLOP/s that matrix products reach here in {result['precision']}"
+    )

@@ -1,0 +1,181 @@
+"""What a recipe means before anything runs, computed without torch."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from echelon.data.batches import BatchPlan
+from echelon.data.prepared import Prepared
+from echelon.recipe.length import length_in_steps
+from echelon.recipe.schedule import formula, rate_by_step
+from echelon.recipe.schema import Recipe
+from echelon.recipe.sizes import transformer_shape
+from echelon.shapes.transformer import (
+    FLOAT32_BYTES,
+    TokenCounts,
+    TransformerShape,
+    gradient_bytes,
+    parameter_count,
+    parameters,
+    training_flops,
+)
+
+ASSUMED_LENGTH = 25
+"""Tokens of a sentence where the data has not been prepared yet."""
+
+
+@dataclass(frozen=True)
+class Description:
+    """Everything `describe --json` prints."""
+
+    name: str
+    task: str
+    parameters: int
+    parameters_by_layer: dict[str, int]
+    vocabulary: int
+    model: dict[str, Any]
+    gradient_bytes: int
+    checkpoint_bytes: int
+    tokens_per_step: int
+    target_tokens_per_step: int
+    slots: int
+    flops_per_step: int
+    is_prepared: bool
+    """Whether counts come from the prepared data; otherwise from the recipe and an assumed sentence length."""
+    training_pairs: int | None
+    steps_per_epoch: float | None
+    steps: int | None
+    epochs: float | None
+    schedule: str
+    learning_rates: dict[int, float]
+
+
+def describe(recipe: Recipe, prepared: Prepared | None) -> Description:
+    """What the recipe means; with prepared data, what it means for that data."""
+    shape = transformer_shape(
+        recipe.model, prepared.manifest.vocabulary if prepared else recipe.data.vocabulary
+    )
+    plan = _plan(recipe, prepared) if prepared else None
+    tokens = _planned_tokens(plan, prepared) if plan and prepared else _assumed_tokens(recipe)
+    per_epoch = plan.steps_per_epoch if plan else None
+    steps = _steps(recipe, per_epoch)
+    return Description(
+        name=recipe.name,
+        task=recipe.task,
+        parameters=parameter_count(shape),
+        parameters_by_layer=_by_layer(shape),
+        vocabulary=shape.vocabulary,
+        model=asdict(shape),
+        gradient_bytes=gradient_bytes(shape),
+        checkpoint_bytes=parameter_count(shape) * FLOAT32_BYTES * _numbers_per_parameter(recipe),
+        tokens_per_step=recipe.train.batch_tokens,
+        target_tokens_per_step=tokens.target,
+        slots=recipe.train.slots,
+        flops_per_step=training_flops(shape, tokens),
+        is_prepared=prepared is not None,
+        training_pairs=sum(len(store) for store in prepared.train) if prepared else None,
+        steps_per_epoch=per_epoch,
+        steps=steps,
+        epochs=recipe.train.epochs or (steps / per_epoch if steps and per_epoch else None),
+        schedule=formula(recipe.schedule, shape.d_model),
+        learning_rates=_some_rates(recipe, steps),
+    )
+
+
+def render(description: Description) -> str:
+    """The description as text for people."""
+    d, model = description, description.model
+    source = (
+        "prepared data"
+        if d.is_prepared
+        else f"data not prepared yet; sentences of {ASSUMED_LENGTH} tokens assumed"
+    )
+    lines = [
+        f"{d.name}: {d.task}",
+        f"  model            {model['encoder_layers']}+{model['decoder_layers']} layers, width {model['d_model']}, "
+        f"inner width {model['d_ff']}, {model['heads']} heads, {model['norm']}-norm",
+        f"  vocabulary       {d.vocabulary:,} pieces{'' if d.is_prepared else ' at most'}",
+        f"  parameters       {d.parameters:,}",
+        *(f"    {name:<15}{count:>14,}" for name, count in d.parameters_by_layer.items()),
+        f"  gradient         {_size(d.gradient_bytes)} in float32: what a worker tells the others in a step",
+        f"  checkpoint       about {_size(d.checkpoint_bytes)}: weights and optimiser state",
+        f"  step             at most {d.tokens_per_step:,} tokens in {d.slots} slots "
+        f"(about {d.target_tokens_per_step:,} target tokens; {source})",
+        f"  FLOPs a step     {d.flops_per_step:.3g}",
+        f"  length           {_length(d)}",
+        f"  learning rate    {d.schedule}",
+        *(f"    step {step:<10,}{rate:.3e}" for step, rate in d.learning_rates.items()),
+    ]
+    return "\n".join(lines)
+
+
+def _plan(recipe: Recipe, prepared: Prepared) -> BatchPlan:
+    return BatchPlan(
+        prepared.train,
+        [corpus.weight for corpus in recipe.data.train],
+        batch_tokens=recipe.train.batch_tokens,
+        slots=recipe.train.slots,
+        max_tokens=recipe.data.max_tokens,
+        seed=recipe.seed,
+    )
+
+
+def _planned_tokens(plan: BatchPlan, prepared: Prepared, num_steps: int = 20) -> TokenCounts:
+    """The mean step of the first few, from the real lengths."""
+    lengths: list[tuple[int, int]] = []
+    for step in range(num_steps):
+        for slot in plan.step(step).slots:
+            store = prepared.train[slot.corpus]
+            sources, targets = store.source_lengths[slot.pairs], store.target_lengths[slot.pairs]
+            lengths += zip(sources.tolist(), targets.tolist(), strict=True)
+    total = TokenCounts.of(lengths)
+    return TokenCounts(**{name: value // num_steps for name, value in asdict(total).items()})
+
+
+def _assumed_tokens(recipe: Recipe) -> TokenCounts:
+    pairs = max(1, recipe.train.batch_tokens // ASSUMED_LENGTH)
+    return TokenCounts.of([(ASSUMED_LENGTH, ASSUMED_LENGTH)] * pairs)
+
+
+def _steps(recipe: Recipe, per_epoch: float | None) -> int | None:
+    """None where the recipe counts epochs and the data is not prepared."""
+    if recipe.train.steps is None and per_epoch is None:
+        return None
+    return length_in_steps(recipe.train, per_epoch or 0.0)
+
+
+def _by_layer(shape: TransformerShape) -> dict[str, int]:
+    counts: dict[str, int] = {}
+    for parameter in parameters(shape):
+        part = parameter.layer.split(".")[0]
+        counts[part] = counts.get(part, 0) + parameter.count
+    return counts
+
+
+def _numbers_per_parameter(recipe: Recipe) -> int:
+    """The weight itself and what the optimiser keeps for it."""
+    optimiser = recipe.optimiser
+    if optimiser.kind == "sgd":
+        return 2 if optimiser.momentum else 1
+    return 3
+
+
+def _some_rates(recipe: Recipe, steps: int | None) -> dict[int, float]:
+    if steps is None:
+        return {}
+    rate = rate_by_step(recipe, steps)
+    warm_up = getattr(recipe.schedule, "warmup_steps", 0)
+    chosen = {1, warm_up, steps // 4, steps // 2, 3 * steps // 4, steps}
+    return {step: rate(step) for step in sorted(chosen) if 1 <= step <= steps}
+
+
+def _length(d: Description) -> str:
+    steps = f"{d.steps:,} steps" if d.steps is not None else "steps not known before the data is prepared"
+    epochs = f", {d.epochs:.3g} epochs" if d.epochs is not None else ""
+    pairs = f" of {d.training_pairs:,} pairs" if epochs and d.training_pairs is not None else ""
+    return f"{steps}{epochs}{pairs}"
+
+
+def _size(num_bytes: int) -> str:
+    return f"{num_bytes / 1e6:,.1f} MB"

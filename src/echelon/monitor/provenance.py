@@ -1,0 +1,59 @@
+"""Where a run comes from: command, versions, git commit and diff, host."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import os
+import platform
+import shlex
+import socket
+import subprocess
+import sys
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+_PACKAGES = ("torch", "numpy", "sentencepiece", "sacrebleu", "safetensors")
+_MAX_DIFF_CHARACTERS = 200_000
+
+
+def collect_provenance(hosts: list[str] | None = None) -> dict[str, Any]:
+    """What is needed to say later, and elsewhere, how a run was made."""
+    return {
+        "time": datetime.now(UTC).isoformat(timespec="seconds"),
+        "command": shlex.join(sys.argv),
+        "folder": str(Path.cwd()),
+        "hosts": hosts or [socket.gethostname()],
+        "processors": os.cpu_count(),
+        "platform": platform.platform(),
+        "python": platform.python_version(),
+        "versions": {"echelon": _version("echelon")} | {name: _version(name) for name in _PACKAGES},
+        "git": _git_state(Path(__file__).parent),
+    }
+
+
+def _version(package: str) -> str | None:
+    try:
+        return importlib.metadata.version(package)
+    except importlib.metadata.PackageNotFoundError:
+        return None
+
+
+def _git_state(folder: Path) -> dict[str, str] | None:
+    """Commit and uncommitted changes of the checkout that Echelon runs from; None for an installed package."""
+    commit = _git(folder, "rev-parse", "HEAD")
+    tracked = _git(folder, "ls-files", "--error-unmatch", __file__)
+    if not commit or not tracked:
+        return None
+    diff = _git(folder, "diff", "HEAD") or ""
+    return {"commit": commit.strip(), "diff": diff[:_MAX_DIFF_CHARACTERS]}
+
+
+def _git(folder: Path, *arguments: str) -> str | None:
+    try:
+        result = subprocess.run(
+            ["git", "-C", str(folder), *arguments], capture_output=True, text=True, timeout=10, check=False
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return None
+    return result.stdout if result.returncode == 0 else None

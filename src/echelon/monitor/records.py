@@ -1,0 +1,92 @@
+"""Append-only records: one JSON object a line, each with its `kind` and the `time` it was written.
+
+Kinds: `start`, `step`, `valid`, `sample`, `checkpoint`, `event`, `score`, `end`. Every process has a file of its
+own, so nothing is locked; a reader may follow a file while it grows.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, TextIO
+
+
+class RecordWriter:
+    """Writes one process's records; lines reach the file at most `flush_s` seconds after they were written."""
+
+    def __init__(self, path: Path, flush_s: float = 0.5) -> None:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        _end_torn_line(path)
+        self._file: TextIO = open(path, "a", encoding="utf-8")  # noqa: SIM115 - open as long as the worker lives
+        self._flush_s = flush_s
+        self._last_flush = time.monotonic()
+
+    def write(self, kind: str, **values: Any) -> None:
+        """Append one record."""
+        record = {"kind": kind, "time": round(time.time(), 3), **values}
+        self._file.write(json.dumps(_finite(record), ensure_ascii=False) + "\n")
+        if time.monotonic() - self._last_flush > self._flush_s or kind != "step":
+            self.flush()
+
+    def flush(self) -> None:
+        self._file.flush()
+        self._last_flush = time.monotonic()
+
+    def close(self) -> None:
+        self._file.close()
+
+
+class RecordReader:
+    """Reads a records file that may still be growing; a file that is not there yet is empty."""
+
+    def __init__(self, path: Path, from_end: bool = False) -> None:
+        self._path = path
+        self._position = path.stat().st_size if from_end and path.exists() else 0
+
+    def read(self) -> Iterator[dict[str, Any]]:
+        """The records that were completed since the last call. Lines that are not JSON are passed over."""
+        if not self._path.exists():
+            return
+        with open(self._path, "rb") as file:
+            file.seek(self._position)
+            for line in file:
+                if not line.endswith(b"\n"):
+                    break
+                self._position += len(line)
+                record = _parse(line)
+                if record is not None:
+                    yield record
+
+
+def read_records(path: Path) -> list[dict[str, Any]]:
+    """All complete records of a file."""
+    return list(RecordReader(path).read())
+
+
+def _parse(line: bytes) -> dict[str, Any] | None:
+    try:
+        record = json.loads(line)
+    except ValueError:
+        return None
+    return record if isinstance(record, dict) and "kind" in record else None
+
+
+def _end_torn_line(path: Path) -> None:
+    """A killed process may have left half a line; end it, so that the next record stands on its own line."""
+    if path.exists() and path.stat().st_size and not path.read_bytes().endswith(b"\n"):
+        with open(path, "ab") as file:
+            file.write(b"\n")
+
+
+def _finite(value: Any) -> Any:
+    """JSON has no infinity and no NaN: they become null."""
+    if isinstance(value, float) and not math.isfinite(value):
+        return None
+    if isinstance(value, dict):
+        return {key: _finite(entry) for key, entry in value.items()}
+    if isinstance(value, list):
+        return [_finite(entry) for entry in value]
+    return value

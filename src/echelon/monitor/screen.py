@@ -1,0 +1,193 @@
+"""What a person sees while a run is going on: a progress bar on a terminal, plain lines elsewhere."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Any, Protocol
+
+from rich.console import Console
+from rich.markup import escape
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    Progress,
+    TextColumn,
+    TimeElapsedColumn,
+    TimeRemainingColumn,
+)
+
+_SMOOTHING = 0.9
+
+
+class Screen(Protocol):
+    """Shows records as they come."""
+
+    def show(self, record: dict[str, Any]) -> None: ...
+
+    def close(self) -> None: ...
+
+
+class StepRates:
+    """Loss and tokens per second, smoothed over the last few steps so that they can be read."""
+
+    def __init__(self) -> None:
+        self._loss = 0.0
+        self._targets = 0.0
+        self._seconds = 0.0
+        self._weight = 0.0
+
+    def add(self, record: dict[str, Any]) -> None:
+        fields = (
+            ("_loss", record["loss"] or 0.0),
+            ("_targets", record["targets"]),
+            ("_seconds", record["seconds"]),
+        )
+        for name, value in (*fields, ("_weight", 1.0)):
+            setattr(self, name, _SMOOTHING * getattr(self, name) + (1 - _SMOOTHING) * value)
+
+    @property
+    def loss(self) -> float:
+        return self._loss / self._weight
+
+    @property
+    def tokens_per_second(self) -> float:
+        return self._targets / self._seconds if self._seconds else 0.0
+
+
+class LineScreen:
+    """Plain lines: a step now and then, and every event."""
+
+    def __init__(self, say: Callable[[str], None], every: int) -> None:
+        self._say = say
+        self._every = every
+        self._steps = 0
+        self._rates = StepRates()
+        self._started: tuple[float, int] | None = None
+
+    def show(self, record: dict[str, Any]) -> None:
+        if record["kind"] == "start":
+            self._steps = record["steps"]
+        if record["kind"] != "step":
+            for line in describe_record(record):
+                self._say(line)
+            return
+        self._rates.add(record)
+        self._started = self._started or (time.monotonic(), record["step"])
+        if record["step"] % self._every == 0 or record["step"] == self._steps:
+            self._say(f"{describe_step(record, self._rates)}  ETA {self._eta(record['step'])}")
+
+    def _eta(self, step: int) -> str:
+        assert self._started is not None
+        began, first = self._started
+        if step == first:
+            return "?"
+        return show_seconds((time.monotonic() - began) / (step - first) * max(self._steps - step, 0))
+
+    def close(self) -> None:
+        """Lines need no closing."""
+
+
+class BarScreen:
+    """A progress bar with ETA, and events above it."""
+
+    def __init__(self, console: Console) -> None:
+        self._rates = StepRates()
+        self._progress = Progress(
+            TextColumn("training"),
+            BarColumn(bar_width=None),
+            MofNCompleteColumn(),
+            TextColumn("{task.fields[words]}"),
+            TimeElapsedColumn(),
+            TextColumn("ETA"),
+            TimeRemainingColumn(),
+            console=console,
+            transient=True,
+        )
+        self._bar = self._progress.add_task("training", total=None, words="", start=False)
+
+    def show(self, record: dict[str, Any]) -> None:
+        if record["kind"] == "start":
+            self._progress.start()
+            self._progress.update(self._bar, total=record["steps"], completed=record["step"])
+            self._progress.start_task(self._bar)
+        if record["kind"] != "step":
+            for line in describe_record(record):
+                self._progress.console.print(escape(line), highlight=False)
+            return
+        self._rates.add(record)
+        words = (
+            f"loss {self._rates.loss:.3f}  {self._rates.tokens_per_second:,.0f} tokens/s  "
+            f"rate {record['learning_rate']:.2e}"
+        )
+        self._progress.update(self._bar, completed=record["step"], words=words)
+
+    def close(self) -> None:
+        self._progress.stop()
+
+
+def open_screen(console: Console, log_every: int) -> Screen:
+    """A bar where `console` is a terminal, lines where it is not."""
+    if console.is_terminal:
+        return BarScreen(console)
+    return LineScreen(
+        lambda line: console.print(line, markup=False, highlight=False, soft_wrap=True), log_every
+    )
+
+
+def describe_step(record: dict[str, Any], rates: StepRates) -> str:
+    return (
+        f"step {record['step']}  loss {rates.loss:.4f}  {rates.tokens_per_second:,.0f} tokens/s  "
+        f"rate {record['learning_rate']:.3e}  gradient norm {_number(record['gradient_norm'])}"
+    )
+
+
+def describe_record(record: dict[str, Any]) -> list[str]:
+    """The lines for a record that is not a step; none for those that only later readers need."""
+    match record["kind"]:
+        case "start":
+            workers = "1 worker" if record["workers"] == 1 else f"{record['workers']} workers"
+            begin = f"goes on from step {record['step']}" if record["step"] else "starts"
+            return [f"training {begin}: {record['steps']} steps, {workers}"]
+        case "valid":
+            return [
+                f"step {record['step']}  valid  {describe_scores(record)}  ({show_seconds(record['seconds'])})"
+            ]
+        case "sample":
+            return [f"    {record['source']}  ->  {record['output']}"]
+        case "event":
+            return [record["message"]]
+        case "score":
+            return [f"{record['split']}  {describe_scores(record)}  ({record['checkpoint']})"]
+        case _:
+            return []
+
+
+def describe_scores(record: dict[str, Any]) -> str:
+    """Whatever scores a record has, in words."""
+    names = {
+        "bleu": "BLEU {:.2f}",
+        "chrf": "chrF {:.2f}",
+        "loss": "loss {:.4f}",
+        "perplexity": "perplexity {:.2f}",
+    }
+    return "  ".join(
+        text.format(record[name]) for name, text in names.items() if record.get(name) is not None
+    )
+
+
+def show_seconds(seconds: float) -> str:
+    """A duration for people: 0.4 s, 12 s, 3:05, 2:01:09."""
+    if seconds < 10:
+        return f"{seconds:.1f} s"
+    whole = round(seconds)
+    if whole < 60:
+        return f"{whole} s"
+    minutes, rest = divmod(whole, 60)
+    if minutes < 60:
+        return f"{minutes}:{rest:02d}"
+    return f"{minutes // 60}:{minutes % 60:02d}:{rest:02d}"
+
+
+def _number(value: float | None) -> str:
+    return "not finite" if value is None else f"{value:.3f}"

@@ -1,0 +1,221 @@
+"""From a TOML file and `--set` options to a checked Recipe; every problem is reported at once."""
+
+from __future__ import annotations
+
+import difflib
+import tomllib
+import types
+import typing
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pydantic
+from pydantic_core import ErrorDetails
+
+from echelon.errors import Problem, RecipeError, UserError
+from echelon.recipe.checks import find_problems
+from echelon.recipe.schema import SCHEMA_VERSION, Recipe, Section
+
+
+def load_recipe(path: Path, overrides: Sequence[str] = ()) -> Recipe:
+    """The recipe in `path`, changed by `overrides` such as `train.steps=100`.
+
+    Raises RecipeError with every problem found, UserError where the file cannot be read.
+    """
+    table = read_toml(path)
+    for override in overrides:
+        apply_override(table, override)
+    return check_recipe(table, where=str(path))
+
+
+def read_toml(path: Path) -> dict[str, Any]:
+    """The TOML file's top table."""
+    try:
+        text = path.read_text(encoding="utf-8")
+    except FileNotFoundError:
+        raise UserError(f"{path}: there is no such recipe file") from None
+    except (OSError, UnicodeDecodeError) as error:
+        raise UserError(f"{path}: cannot be read as a recipe: {error}") from None
+    try:
+        return tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        raise UserError(f"{path}: is not valid TOML: {error}") from None
+
+
+def apply_override(table: dict[str, Any], override: str) -> None:
+    """Set one key of `table` from `a.b.c=value`; the value is TOML, or else taken as a string."""
+    key, equals, text = override.partition("=")
+    parts = key.strip().split(".")
+    if not equals or not all(parts):
+        raise UserError(f"--set {override}: write it as KEY=VALUE, e.g. --set train.steps=100")
+    place: Any = table
+    for part in parts[:-1]:
+        place = _step_into(place, part, override)
+    last = parts[-1]
+    if isinstance(place, list):
+        place[_list_index(place, last, override)] = parse_value(text)
+    elif isinstance(place, dict):
+        place[last] = parse_value(text)
+    else:
+        raise UserError(f"--set {override}: {'.'.join(parts[:-1])} is a value, it has no keys")
+
+
+def _step_into(place: Any, part: str, override: str) -> Any:
+    if isinstance(place, list):
+        return place[_list_index(place, part, override)]
+    if isinstance(place, dict):
+        return place.setdefault(part, {})
+    raise UserError(f"--set {override}: {part} is not inside a table")
+
+
+def _list_index(place: list[Any], part: str, override: str) -> int:
+    if not part.isdigit() or int(part) >= len(place):
+        raise UserError(
+            f"--set {override}: {part} is not one of the entries 0 to {len(place) - 1} of that list"
+        )
+    return int(part)
+
+
+def parse_value(text: str) -> Any:
+    """A TOML value, or the text itself where it is not one (so that strings need no quotes)."""
+    try:
+        return tomllib.loads(f"value = {text}")["value"]
+    except tomllib.TOMLDecodeError:
+        return text
+
+
+def check_recipe(table: dict[str, Any], where: str) -> Recipe:
+    """The table as a Recipe; raises RecipeError with every problem, `where` naming the file."""
+    problems = _version_problems(table)
+    if problems:
+        raise RecipeError(where, problems)
+    try:
+        recipe = Recipe.model_validate(table)
+    except pydantic.ValidationError as error:
+        raise RecipeError(where, [_as_problem(details) for details in error.errors()]) from None
+    problems = find_problems(recipe)
+    if problems:
+        raise RecipeError(where, problems)
+    return recipe
+
+
+def _version_problems(table: dict[str, Any]) -> list[Problem]:
+    version = table.get("version")
+    if isinstance(version, int) and version > SCHEMA_VERSION:
+        return [
+            Problem(
+                "version", f"{version} is newer than this Echelon understands ({SCHEMA_VERSION}); upgrade it"
+            )
+        ]
+    return []
+
+
+def _as_problem(details: ErrorDetails) -> Problem:
+    keys, section = _walk(details["loc"])
+    key = ".".join(keys)
+    given, context = details["input"], details.get("ctx", {})
+    match details["type"]:
+        case "extra_forbidden":
+            return Problem(key, f"there is no such key{_suggestion(keys[-1], section)}")
+        case "missing":
+            return Problem(key, f"is missing; {_meaning(keys[-1], section)}")
+        case "union_tag_not_found":
+            return Problem(f"{key}.kind", f"is missing; use one of {_expected_tags(keys[-1])}")
+        case "union_tag_invalid":
+            tag, expected = str(context["tag"]), context["expected_tags"].replace("'", "")
+            return Problem(
+                f"{key}.kind",
+                f"{tag!r} is not known; use one of {expected}{_near(tag, expected.split(', '))}",
+            )
+        case "literal_error":
+            return Problem(
+                key, f"{given!r} is not allowed; use {context['expected']}{_near_literal(given, context)}"
+            )
+        case "string_pattern_mismatch":
+            return Problem(key, f"{given!r} is not allowed; use letters, digits, '.', '_' and '-'")
+        case _:
+            return Problem(key, f"{_shortened(given)} is not allowed: {_plain(details['msg'])}")
+
+
+def _walk(location: tuple[int | str, ...]) -> tuple[list[str], type[Section] | None]:
+    """The user's dotted path, without pydantic's union tags, and the section in which its last key stands."""
+    keys: list[str] = []
+    holder: type[Section] | None = None
+    inside: type[Section] | None = Recipe
+    variants: dict[str, type[Section]] = {}
+    for part in location:
+        if isinstance(part, int):
+            keys.append(str(part))
+        elif part in variants:
+            inside, variants = variants[part], {}
+        else:
+            keys.append(part)
+            holder = inside
+            inside, variants = _section_of(holder, part), _variants(holder, part)
+    return keys, holder
+
+
+def _annotation_types(annotation: Any) -> list[Any]:
+    """The classes inside an annotation: optional, list, union and Annotated are looked through."""
+    origin = typing.get_origin(annotation)
+    if origin in (typing.Union, types.UnionType, list, typing.Annotated):
+        return [inner for argument in typing.get_args(annotation) for inner in _annotation_types(argument)]
+    return [annotation]
+
+
+def _sections(holder: type[Section] | None, key: str) -> list[type[Section]]:
+    if holder is None or key not in holder.model_fields:
+        return []
+    found = _annotation_types(holder.model_fields[key].annotation)
+    return [kind for kind in found if isinstance(kind, type) and issubclass(kind, Section)]
+
+
+def _section_of(holder: type[Section] | None, key: str) -> type[Section] | None:
+    sections = _sections(holder, key)
+    return sections[0] if len(sections) == 1 else None
+
+
+def _variants(holder: type[Section] | None, key: str) -> dict[str, type[Section]]:
+    """Tag to section, for a key that is a union told apart by `kind`."""
+    sections = _sections(holder, key)
+    if len(sections) < 2:
+        return {}
+    return {typing.get_args(section.model_fields["kind"].annotation)[0]: section for section in sections}
+
+
+def _expected_tags(key: str) -> str:
+    return ", ".join(_variants(Recipe, key))
+
+
+def _near(word: str, candidates: Sequence[str]) -> str:
+    close = difflib.get_close_matches(word, candidates, n=1, cutoff=0.6)
+    return f"; did you mean {close[0]!r}?" if close else ""
+
+
+def _near_literal(given: Any, context: dict[str, Any]) -> str:
+    allowed = [word.strip(" '") for word in context["expected"].replace(" or ", ",").split(",")]
+    return _near(given, allowed) if isinstance(given, str) else ""
+
+
+def _suggestion(word: str, section: type[Section] | None) -> str:
+    if section is None:
+        return ""
+    names = list(section.model_fields)
+    return _near(word, names) or f"; the keys here are {', '.join(names)}"
+
+
+def _meaning(key: str, section: type[Section] | None) -> str:
+    field = section.model_fields.get(key) if section else None
+    text = (field.description or "") if field else ""
+    return f"it is needed: {' '.join(text.split())}"
+
+
+def _shortened(given: Any) -> str:
+    text = repr(given)
+    return text if len(text) <= 60 else f"{text[:57]}..."
+
+
+def _plain(message: str) -> str:
+    """Pydantic's sentence in the second half of ours."""
+    return message.removeprefix("Input ").replace("should be", "it must be", 1)

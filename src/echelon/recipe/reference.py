@@ -1,0 +1,107 @@
+"""The reference page of recipes, generated from the docstrings of the schema."""
+
+from __future__ import annotations
+
+import typing
+
+from pydantic.fields import FieldInfo
+from pydantic_core import PydanticUndefined
+
+from echelon.recipe import schema
+from echelon.recipe.schema import Section
+
+_TABLES: list[tuple[str, type[Section]]] = [
+    ("", schema.Recipe),
+    ("data", schema.Data),
+    ("data.train[]", schema.TrainingCorpus),
+    ("data.valid, data.test", schema.Corpus),
+    ("data.clean", schema.Clean),
+    ("model", schema.Model),
+    ("train", schema.Train),
+    ('optimiser, kind = "adam"', schema.Adam),
+    ('optimiser, kind = "adamw"', schema.AdamW),
+    ('optimiser, kind = "sgd"', schema.Sgd),
+    ('schedule, kind = "transformer"', schema.Noam),
+    ('schedule, kind = "inverse_sqrt"', schema.InverseSqrt),
+    ('schedule, kind = "cosine"', schema.Cosine),
+    ('schedule, kind = "one_cycle"', schema.OneCycle),
+    ('schedule, kind = "polynomial"', schema.Polynomial),
+    ('schedule, kind = "piecewise"', schema.Piecewise),
+    ('schedule, kind = "exponential"', schema.Exponential),
+    ('schedule, kind = "fixed"', schema.Fixed),
+    ("evaluate", schema.Evaluate),
+    ("checkpoint", schema.Checkpoint),
+    ("early_stop[]", schema.EarlyStop),
+    ("track", schema.Track),
+]
+
+_PREAMBLE = """\
+# Recipe reference
+
+Generated from the schema by `make docs`; do not edit. A recipe is a TOML file; every key can be overridden on
+the command line with `--set`, e.g. `--set train.steps=100` or `--set data.train.0.weight=2.0`.
+"""
+
+
+def reference_page() -> str:
+    """docs/recipe.md as Markdown."""
+    return "\n".join([_PREAMBLE, *(_table(path, section) for path, section in _TABLES)])
+
+
+def _table(path: str, section: type[Section]) -> str:
+    title = f"## `{path}`" if path else "## The top of the file"
+    rows = [_row(name, field) for name, field in section.model_fields.items()]
+    return "\n".join(
+        [
+            title,
+            "",
+            _one_line(section.__doc__ or ""),
+            "",
+            "| key | value | default | meaning |",
+            "|---|---|---|---|",
+            *rows,
+            "",
+        ]
+    )
+
+
+def _row(name: str, field: FieldInfo) -> str:
+    return f"| `{name}` | {_kind(field)} | {_default(field)} | {_one_line(field.description or '')} |"
+
+
+def _one_line(text: str) -> str:
+    return " ".join(text.split()).replace("|", "\\|")
+
+
+def _kind(field: FieldInfo) -> str:
+    words = [_kind_of(kind) for kind in _alternatives(field.annotation)]
+    return ", ".join(dict.fromkeys(word for word in words if word))
+
+
+def _alternatives(annotation: object) -> list[object]:
+    arguments = typing.get_args(annotation)
+    is_choice = typing.get_origin(annotation) in (typing.Literal, list)
+    if not arguments or is_choice:
+        return [annotation]
+    return [kind for argument in arguments for kind in _alternatives(argument)]
+
+
+def _kind_of(kind: object) -> str:
+    if typing.get_origin(kind) is typing.Literal:
+        return ", ".join(f"`{choice!r}`".replace("'", '"') for choice in typing.get_args(kind))
+    if typing.get_origin(kind) is list:
+        return f"list of {_kind_of(_alternatives(typing.get_args(kind)[0])[0])}"
+    if isinstance(kind, type) and issubclass(kind, Section):
+        return "table"
+    names = {bool: "`true`, `false`", int: "whole number", float: "number", str: "text"}
+    return names.get(kind, "") if isinstance(kind, type) else ""
+
+
+def _default(field: FieldInfo) -> str:
+    if field.default is PydanticUndefined:
+        return "needed"
+    if field.default is None or isinstance(field.default, Section) or field.default == []:
+        return ""
+    if isinstance(field.default, bool):
+        return f"`{str(field.default).lower()}`"
+    return f"`{field.default!r}`".replace("'", '"')

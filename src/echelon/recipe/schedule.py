@@ -1,0 +1,124 @@
+"""The learning rate as a function of the step, in plain Python: `describe` shows it, training follows it."""
+
+from __future__ import annotations
+
+import bisect
+import math
+from collections.abc import Callable
+
+from echelon.recipe.schema import (
+    Cosine,
+    Exponential,
+    Fixed,
+    InverseSqrt,
+    Noam,
+    OneCycle,
+    Piecewise,
+    Polynomial,
+    Recipe,
+    Schedule,
+)
+from echelon.recipe.sizes import model_sizes
+
+
+def learning_rate(schedule: Schedule, step: int, *, steps: int, d_model: int) -> float:
+    """The rate of update number `step`; the first update is 1, the last is `steps`."""
+    assert step >= 1, "updates are counted from 1"
+    match schedule:
+        case Noam():
+            return schedule.scale * d_model**-0.5 * min(step**-0.5, step * schedule.warmup_steps**-1.5)
+        case InverseSqrt():
+            warm_up = step / schedule.warmup_steps
+            return schedule.learning_rate * min(warm_up, warm_up**-0.5)
+        case Cosine():
+            return _warm_up(schedule, step) or _between(
+                schedule.learning_rate, schedule.final_learning_rate, _cosine(_decayed(schedule, step, steps))
+            )
+        case Polynomial():
+            return _warm_up(schedule, step) or _between(
+                schedule.final_learning_rate,
+                schedule.learning_rate,
+                (1 - _decayed(schedule, step, steps)) ** schedule.power,
+            )
+        case OneCycle():
+            return _one_cycle(schedule, step, steps)
+        case Piecewise():
+            first, piece = schedule.learning_rates[0], bisect.bisect_right(schedule.boundaries, step)
+            return _ramp(first, schedule.warmup_steps, step) or schedule.learning_rates[piece]
+        case Exponential():
+            return _warm_up(schedule, step) or _exponential(schedule, step)
+        case Fixed():
+            return _warm_up(schedule, step) or schedule.learning_rate
+
+
+def rate_by_step(recipe: Recipe, steps: int) -> Callable[[int], float]:
+    """The recipe's learning rate as a function of the update's number, for a training of `steps` updates."""
+    d_model = model_sizes(recipe.model)["d_model"]
+    return lambda step: learning_rate(recipe.schedule, step, steps=steps, d_model=d_model)
+
+
+def formula(schedule: Schedule, d_model: int) -> str:
+    """The schedule as a formula in the step s, with the recipe's numbers."""
+    match schedule:
+        case Noam(scale=scale, warmup_steps=warm_up):
+            return f"{scale:g} x {d_model}^-0.5 x min(s^-0.5, s x {warm_up}^-1.5)"
+        case InverseSqrt(learning_rate=peak, warmup_steps=warm_up):
+            return f"{peak:g} x min(s / {warm_up}, ({warm_up} / s)^0.5)"
+        case Cosine(learning_rate=peak, final_learning_rate=last):
+            return f"{_warm_up_words(schedule)}half a cosine from {peak:g} to {last:g}"
+        case Polynomial(learning_rate=peak, final_learning_rate=last, power=power):
+            return f"{_warm_up_words(schedule)}from {peak:g} to {last:g}, (1 - progress)^{power:g}"
+        case OneCycle(learning_rate=peak, rise=rise):
+            first = peak / schedule.start_divisor
+            return f"{first:g} up to {peak:g} over {rise:.0%} of the steps, then down to {first / schedule.final_divisor:g}"
+        case Piecewise(learning_rates=rates, boundaries=boundaries):
+            later = "".join(
+                f", {rate:g} from step {at}" for rate, at in zip(rates[1:], boundaries, strict=True)
+            )
+            return f"{_warm_up_words(schedule)}{rates[0]:g}{later}"
+        case Exponential(learning_rate=rate, decay=decay, decay_steps=every):
+            return f"{_warm_up_words(schedule)}{rate:g} x {decay:g}^(s / {every})"
+        case Fixed(learning_rate=rate):
+            return f"{_warm_up_words(schedule)}{rate:g}"
+
+
+def _warm_up_words(schedule: Cosine | Polynomial | Piecewise | Exponential | Fixed) -> str:
+    return f"{schedule.warmup_steps} steps of linear warm-up, then " if schedule.warmup_steps else ""
+
+
+def _ramp(peak: float, warmup_steps: int, step: int) -> float | None:
+    """The rate during the warm-up, None after it."""
+    return peak * step / warmup_steps if step < warmup_steps else None
+
+
+def _warm_up(schedule: Cosine | Polynomial | Exponential | Fixed, step: int) -> float | None:
+    return _ramp(schedule.learning_rate, schedule.warmup_steps, step)
+
+
+def _decayed(schedule: Cosine | Polynomial, step: int, steps: int) -> float:
+    """How much of the decay lies behind, from 0 at the peak to 1 at the last step."""
+    first = max(schedule.warmup_steps, 1)
+    return min((step - first) / max(steps - first, 1), 1.0)
+
+
+def _between(start: float, end: float, share: float) -> float:
+    return start + (end - start) * share
+
+
+def _cosine(progress: float) -> float:
+    """0 to 1 along half a cosine."""
+    return (1 - math.cos(math.pi * progress)) / 2
+
+
+def _one_cycle(schedule: OneCycle, step: int, steps: int) -> float:
+    first = schedule.learning_rate / schedule.start_divisor
+    top = schedule.rise * steps
+    if step - 1 < top:
+        return _between(first, schedule.learning_rate, _cosine((step - 1) / top))
+    progress = min((step - 1 - top) / max(steps - 1 - top, 1.0), 1.0)
+    return _between(schedule.learning_rate, first / schedule.final_divisor, _cosine(progress))
+
+
+def _exponential(schedule: Exponential, step: int) -> float:
+    periods = max(step - schedule.warmup_steps, 0) / schedule.decay_steps
+    return schedule.learning_rate * schedule.decay ** (math.floor(periods) if schedule.staircase else periods)

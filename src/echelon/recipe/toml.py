@@ -1,0 +1,49 @@
+"""Writing a recipe back as TOML, so that a run's resolved recipe is a file a user can copy and edit."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from echelon.recipe.schema import Recipe
+
+
+def dump_recipe(recipe: Recipe) -> str:
+    """The whole recipe, defaults included, as TOML that `load_recipe` reads back to an equal one."""
+    return "\n".join(_table_lines("", recipe.model_dump(exclude_none=True))).strip() + "\n"
+
+
+def _table_lines(name: str, table: dict[str, Any]) -> list[str]:
+    plain = {key: value for key, value in table.items() if not _is_table(value) and not _is_table_list(value)}
+    lines = [f"{key} = {_value(value)}" for key, value in plain.items()]
+    for key, value in table.items():
+        path = f"{name}.{key}" if name else key
+        if _is_table(value):
+            lines += ["", f"[{path}]", *_table_lines(path, value)]
+        elif _is_table_list(value):
+            for entry in value:
+                lines += ["", f"[[{path}]]", *_table_lines(path, entry)]
+    return lines
+
+
+def _is_table(value: Any) -> bool:
+    return isinstance(value, dict)
+
+
+def _is_table_list(value: Any) -> bool:
+    return isinstance(value, list) and bool(value) and all(isinstance(entry, dict) for entry in value)
+
+
+def _value(value: Any) -> str:
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, str):
+        return _string(value)
+    if isinstance(value, list):
+        return f"[{', '.join(_value(entry) for entry in value)}]"
+    return repr(value)
+
+
+def _string(text: str) -> str:
+    """A TOML basic string: JSON's escapes are TOML's too, but for DEL, which TOML wants escaped."""
+    return json.dumps(text, ensure_ascii=False).replace("\x7f", "\\u007f")

@@ -1,0 +1,164 @@
+"""The run folder: the only place that knows its file names.
+
+runs/NAME/
+  recipe.toml                  the resolved recipe
+  provenance.json              command, versions, git commit and diff, hosts; one entry a start
+  data.json                    where the prepared data lies, and its content key
+  tokeniser.model              a copy, so that the folder translates on its own
+  lock                         held while the run is being trained
+  records/worker-RANK.jsonl    what each worker says, one JSON object a line
+  logs/worker-RANK.log         what each worker prints
+  checkpoints/step-00001000/   see train/checkpoint.py
+  scores/test.json, .txt       scores and outputs of a split
+  tensorboard/                 event files
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import json
+import os
+import shutil
+import socket
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from echelon.errors import RunError
+
+
+class RunFolder:
+    """One training run on disk."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.recipe = path / "recipe.toml"
+        self.provenance = path / "provenance.json"
+        self.data = path / "data.json"
+        self.tokeniser = path / "tokeniser.model"
+        self.lock_file = path / "lock"
+        self.records = path / "records"
+        self.logs = path / "logs"
+        self.checkpoints = path / "checkpoints"
+        self.scores = path / "scores"
+        self.tensorboard = path / "tensorboard"
+
+    @property
+    def name(self) -> str:
+        return self.path.name
+
+    def worker_records(self, rank: int) -> Path:
+        return self.records / f"worker-{rank}.jsonl"
+
+    def worker_log(self, rank: int) -> Path:
+        return self.logs / f"worker-{rank}.log"
+
+    def score_file(self, split: str) -> Path:
+        return self.scores / f"{split}.json"
+
+    def outputs_file(self, split: str) -> Path:
+        return self.scores / f"{split}.txt"
+
+    def create(self) -> None:
+        """Make the folder and its subfolders, where they are not there yet."""
+        for folder in (self.path, self.records, self.logs, self.checkpoints, self.scores):
+            folder.mkdir(parents=True, exist_ok=True)
+
+    def require(self) -> RunFolder:
+        """This folder, if it holds a run; RunError otherwise."""
+        if not self.recipe.is_file():
+            raise RunError(
+                f"{self.path}: there is no run here (no {self.recipe.name}); `echelon runs` lists runs"
+            )
+        return self
+
+    @contextlib.contextmanager
+    def lock(self) -> Iterator[int]:
+        """Keep other starts of this run out; yields the descriptor, which workers inherit and so keep locked.
+
+        The operating system releases the lock when the last process that holds the descriptor ends, so a
+        killed run leaves nothing to clean up. Raises RunError where the run is being trained already.
+        """
+        descriptor = os.open(self.lock_file, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        try:
+            if not _acquire(descriptor, patience_s=0.5):
+                holder = os.pread(descriptor, 200, 0).decode(errors="replace").strip() or "another process"
+                raise RunError(
+                    f"{self.path}: is being trained already, by {holder}; wait for it, stop it, or use --run"
+                )
+            os.ftruncate(descriptor, 0)
+            os.pwrite(descriptor, f"process {os.getpid()} on {socket.gethostname()}\n".encode(), 0)
+            yield descriptor
+        finally:
+            os.close(descriptor)
+
+    def is_locked(self) -> bool:
+        """Whether the run is being trained now."""
+        try:
+            with open(self.lock_file, "rb") as file:
+                fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except FileNotFoundError:
+            return False
+        except BlockingIOError:
+            return True
+        return False
+
+
+def _acquire(descriptor: int, patience_s: float) -> bool:
+    """Take the exclusive lock; the patience outlasts the moment that another process's `is_locked` holds it."""
+    deadline = time.monotonic() + patience_s
+    while True:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            if time.monotonic() > deadline:
+                return False
+            time.sleep(0.02)
+        else:
+            return True
+
+
+def write_atomically(path: Path, content: bytes | str) -> None:
+    """Replace `path` by `content` in one move: readers and crashes see the old file or the new one, whole."""
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    data = content.encode() if isinstance(content, str) else content
+    try:
+        with open(temporary, "wb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(temporary, path)
+    except BaseException:
+        temporary.unlink(missing_ok=True)
+        raise
+    sync_folder(path.parent)
+
+
+def write_json(path: Path, value: Any) -> None:
+    """Write `value` as indented JSON, atomically."""
+    write_atomically(path, json.dumps(value, indent=2, ensure_ascii=False) + "\n")
+
+
+def sync_folder(folder: Path) -> None:
+    """Make renames in `folder` survive a power cut."""
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def remove_folder(folder: Path) -> None:
+    """Remove a folder so that no half of it is ever found under its name."""
+    doomed = folder.with_name(f".{folder.name}.{os.getpid()}.removed")
+    folder.rename(doomed)
+    shutil.rmtree(doomed)
+
+
+def list_runs(folder: Path) -> list[RunFolder]:
+    """The runs below `folder`, by name."""
+    if not folder.is_dir():
+        return []
+    return [RunFolder(path) for path in sorted(folder.iterdir()) if (path / "recipe.toml").is_file()]

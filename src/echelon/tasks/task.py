@@ -1,0 +1,61 @@
+"""What the engine asks of a task: batches, a model, a loss, a score. The engine knows nothing else of it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal, Protocol
+
+from torch import nn
+
+from echelon.models.loss import SummedLoss
+
+Split = Literal["valid", "test"]
+
+
+@dataclass(frozen=True)
+class Slot:
+    """One of a step's micro-batches: enough to load it, and what it counts for."""
+
+    plan: Any
+    targets: int
+
+
+@dataclass(frozen=True)
+class Scores:
+    """The result of scoring a split."""
+
+    metrics: dict[str, float]
+    signature: str
+    outputs: list[str] = field(default_factory=list)
+    """One prediction an example, in the order of the data."""
+    samples: list[dict[str, str]] = field(default_factory=list)
+
+
+class Task(Protocol):
+    """Joins data, model, loss and metric."""
+
+    @property
+    def steps_per_epoch(self) -> float: ...
+
+    def has_split(self, split: Split) -> bool: ...
+
+    def build_model(self) -> nn.Module: ...
+
+    def slots(self, step: int) -> Sequence[Slot]:
+        """The slots of update `step` (the first is 1); a pure function of recipe, seed and step."""
+        ...
+
+    def load(self, slot: Slot) -> Any:
+        """The slot's tensors."""
+        ...
+
+    def loss(self, model: nn.Module, batch: Any) -> SummedLoss: ...
+
+    def score_share(self, model: nn.Module, split: Split, *, rank: int, size: int, final: bool) -> Any:
+        """This worker's share of scoring a split, as JSON; `final` asks for the best search, not the quickest."""
+        ...
+
+    def combine_scores(self, shares: Sequence[Any], split: Split, *, final: bool) -> Scores:
+        """All workers' shares as one result, the same for any number of workers."""
+        ...

@@ -1,0 +1,161 @@
+"""Translation: parallel text, a Transformer, smoothed cross-entropy, sacreBLEU."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import nn
+
+from echelon.data.batches import BatchPlan, PackedPairs, length_sorted_batches, packed
+from echelon.data.prepared import PairStore, Prepared, open_prepared
+from echelon.data.tokeniser import BOS, Tokeniser
+from echelon.errors import RunError
+from echelon.models.loss import SummedLoss, summed_loss
+from echelon.models.sequences import Sequences, shift_right
+from echelon.models.transformer import Dropouts, Transformer
+from echelon.recipe.schema import Recipe
+from echelon.recipe.sizes import transformer_shape
+from echelon.runfolder import RunFolder
+from echelon.tasks.scoring import score_translations
+from echelon.tasks.task import Scores, Slot, Split
+from echelon.tasks.translator import Translator, recipe_search
+
+_SCORING_TOKENS = 4096
+
+
+@dataclass(frozen=True)
+class TranslationBatch:
+    """Packed sentences; every target ends with the end-of-sentence token."""
+
+    source: Sequences
+    target: Sequences
+
+
+class TranslationTask:
+    """Implements `Task` on prepared parallel text."""
+
+    def __init__(self, recipe: Recipe, prepared: Prepared, device: torch.device) -> None:
+        self._recipe = recipe
+        self._prepared = prepared
+        self._device = device
+        self._tokeniser = Tokeniser.load(prepared.tokeniser_path)
+        self._plan = BatchPlan(
+            prepared.train,
+            [corpus.weight for corpus in recipe.data.train],
+            batch_tokens=recipe.train.batch_tokens,
+            slots=recipe.train.slots,
+            max_tokens=recipe.data.max_tokens,
+            seed=recipe.seed,
+        )
+
+    @classmethod
+    def of_run(cls, recipe: Recipe, run: RunFolder, device: torch.device) -> TranslationTask:
+        """The task on the data that `train` prepared for this run."""
+        try:
+            folder = Path(json.loads(run.data.read_text())["folder"])
+        except (OSError, ValueError, KeyError) as error:
+            raise RunError(
+                f"{run.data}: does not name the prepared data: {error}; run `echelon train` again"
+            ) from None
+        return cls(recipe, open_prepared(folder), device)
+
+    @property
+    def steps_per_epoch(self) -> float:
+        return self._plan.steps_per_epoch
+
+    def has_split(self, split: Split) -> bool:
+        return split == "valid" or self._prepared.test is not None
+
+    def build_model(self) -> Transformer:
+        return build_transformer(self._recipe, self._tokeniser.size)
+
+    def slots(self, step: int) -> list[Slot]:
+        return [Slot(plan, plan.target_tokens) for plan in self._plan.step(step - 1).slots]
+
+    def load(self, slot: Slot) -> TranslationBatch:
+        return self._as_batch(self._plan.load(slot.plan))
+
+    def loss(self, model: nn.Module, batch: TranslationBatch) -> SummedLoss:
+        assert isinstance(model, Transformer)
+        hidden_MD = model(batch.source, shift_right(batch.target, BOS))
+        smoothing = self._recipe.train.label_smoothing if model.training else 0.0
+        return summed_loss(hidden_MD, model.embeddings.output_VD, batch.target.tokens, smoothing)
+
+    def score_share(
+        self, model: nn.Module, split: Split, *, rank: int, size: int, final: bool
+    ) -> dict[str, Any]:
+        """Every size-th batch of sentences, sorted by length: loss per batch, translation per sentence."""
+        assert isinstance(model, Transformer)
+        store, count = self._store(split), self._count(split, final)
+        pair_lengths = np.maximum(store.source_lengths, store.target_lengths)[:count]
+        losses = []
+        for number, indices in enumerate(length_sorted_batches(pair_lengths, _SCORING_TOKENS)):
+            if number % size == rank:
+                batch = self._as_batch(packed(store, indices))
+                losses.append([number, self.loss(model, batch).nll.item(), len(batch.target.tokens)])
+        lines = store.source_lines()[:count]
+        mine = _every_nth_by_length(store.source_lengths[:count], rank, size)
+        translator = Translator(model, self._tokeniser, recipe_search(self._recipe, final), self._device)
+        translations = translator.translate([lines[index] for index in mine])
+        outputs = [[index, translation.text] for index, translation in zip(mine, translations, strict=True)]
+        return {"losses": losses, "outputs": outputs}
+
+    def combine_scores(self, shares: Sequence[Any], split: Split, *, final: bool) -> Scores:
+        store, count = self._store(split), self._count(split, final)
+        losses = sorted(entry for share in shares for entry in share["losses"])
+        outputs = [text for _, text in sorted(entry for share in shares for entry in share["outputs"])]
+        loss = math.fsum(nll for _, nll, _ in losses) / sum(targets for _, _, targets in losses)
+        references = store.reference_lines()[:count]
+        metrics, signature = score_translations(outputs, references)
+        metrics |= {"loss": loss, "perplexity": math.exp(min(loss, 700.0))}
+        samples = self._samples(store.source_lines()[:count], references, outputs)
+        return Scores(metrics, signature, outputs, samples)
+
+    def _samples(self, sources: list[str], references: list[str], outputs: list[str]) -> list[dict[str, str]]:
+        """The same few sentences every time, spread over the set."""
+        count = min(self._recipe.evaluate.samples, len(sources))
+        chosen = [number * len(sources) // count for number in range(count)]
+        return [{"source": sources[i], "reference": references[i], "output": outputs[i]} for i in chosen]
+
+    def _store(self, split: Split) -> PairStore:
+        store = self._prepared.valid if split == "valid" else self._prepared.test
+        if store is None:
+            raise RunError(f"the recipe has no {split} set (data.{split}); there is nothing to score")
+        return store
+
+    def _count(self, split: Split, final: bool) -> int:
+        """How many sentences of a split are scored: the recipe's limit holds for scoring during training."""
+        limit = self._recipe.evaluate.sentences
+        size = len(self._store(split))
+        return min(limit, size) if limit is not None and split == "valid" and not final else size
+
+    def _as_batch(self, pairs: PackedPairs) -> TranslationBatch:
+        def sequences(tokens: np.ndarray[Any, Any], offsets: np.ndarray[Any, Any]) -> Sequences:
+            lengths = tuple(np.diff(offsets).tolist())
+            packed_sequences = Sequences(torch.from_numpy(tokens), torch.from_numpy(offsets), lengths)
+            return packed_sequences.to(self._device, non_blocking=True)
+
+        return TranslationBatch(
+            source=sequences(pairs.source, pairs.source_offsets),
+            target=sequences(pairs.target, pairs.target_offsets),
+        )
+
+
+def build_transformer(recipe: Recipe, vocabulary: int) -> Transformer:
+    """The recipe's model, newly initialised."""
+    model = recipe.model
+    dropouts = Dropouts(model.dropout, model.attention_dropout, model.activation_dropout)
+    return Transformer(transformer_shape(model, vocabulary), dropouts)
+
+
+def _every_nth_by_length(lengths: np.ndarray[Any, Any], rank: int, size: int) -> list[int]:
+    """This worker's sentences: dealt out in order of length, so that all workers have the same work."""
+    order: list[int] = np.argsort(lengths, kind="stable").tolist()
+    return order[rank::size]

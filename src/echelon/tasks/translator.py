@@ -1,0 +1,63 @@
+"""From sentences to sentences: text in, text out, in order, whatever the batches are."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+
+from echelon.data.batches import length_sorted_batches
+from echelon.data.tokeniser import EOS, Tokeniser
+from echelon.models.beam_search import Search, beam_search
+from echelon.models.sequences import Sequences
+from echelon.models.transformer import Transformer
+from echelon.recipe.schema import Recipe
+
+_BATCH_TOKENS = 2048
+
+
+@dataclass(frozen=True)
+class Translation:
+    """The best translation of a line."""
+
+    text: str
+    score: float
+    """Log-probability, divided by the length penalty."""
+
+
+def recipe_search(recipe: Recipe, final: bool) -> Search:
+    """The recipe's search: quick during training, thorough at the end."""
+    evaluate = recipe.evaluate
+    beam = evaluate.beam if final else evaluate.valid_beam
+    return Search(beam=beam, length_penalty=evaluate.length_penalty)
+
+
+@dataclass(frozen=True)
+class Translator:
+    """A model in evaluation mode, its tokeniser, and how to search."""
+
+    model: Transformer
+    tokeniser: Tokeniser
+    search: Search
+    device: torch.device
+
+    def translate(self, lines: Sequence[str]) -> list[Translation]:
+        """Translate normalised lines; an empty line stays empty."""
+        results = [Translation("", 0.0)] * len(lines)
+        wanted = [number for number, line in enumerate(lines) if line]
+        if not wanted:
+            return results
+        tokens = [[*ids, EOS] for ids in self.tokeniser.encode([lines[number] for number in wanted])]
+        lengths = np.array([len(ids) for ids in tokens])
+        for indices in length_sorted_batches(lengths, _BATCH_TOKENS):
+            batch = [tokens[index] for index in indices.tolist()]
+            for index, translation in zip(indices.tolist(), self._translate_batch(batch), strict=True):
+                results[wanted[index]] = translation
+        return results
+
+    def _translate_batch(self, batch: list[list[int]]) -> list[Translation]:
+        best = [found[0] for found in beam_search(self.model, Sequences.of(batch, self.device), self.search)]
+        texts = self.tokeniser.decode([hypothesis.tokens for hypothesis in best])
+        return [Translation(text, found.score) for text, found in zip(texts, best, strict=True)]

@@ -1,0 +1,77 @@
+"""Scoring a split with all workers; which direction is better; when to stop early."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import Any
+
+import torch
+from torch import nn
+
+from echelon.comm.group import Group
+from echelon.recipe.schema import EarlyStop
+from echelon.runfolder import RunFolder, write_atomically, write_json
+from echelon.tasks.task import Scores, Split, Task
+from echelon.train.checkpoint import Best, TrainingState
+from echelon.train.precision import Precision
+from echelon.train.weights import Weights
+
+_LOWER_IS_BETTER = {"loss", "perplexity"}
+
+
+def score_split(
+    task: Task, model: nn.Module, group: Group, split: Split, precision: Precision, *, final: bool = False
+) -> Scores:
+    """Score a split, shared out over the workers; the same Scores everywhere. Collective."""
+    was_training = model.training
+    model.eval()
+    with torch.inference_mode(), precision.autocast():
+        share = task.score_share(model, split, rank=group.rank, size=group.size, final=final)
+    model.train(was_training)
+    shares = group.gather_json(share)
+    combined = asdict(task.combine_scores(shares, split, final=final)) if group.is_first else None
+    return Scores(**group.broadcast_json(combined))
+
+
+def score_summary(scores: Scores, weights: Weights, split: Split) -> dict[str, Any]:
+    """The keys that `evaluate --json` promises."""
+    return {
+        **{name: round(value, 6) for name, value in scores.metrics.items()},
+        "signature": scores.signature,
+        "checkpoint": weights.label,
+        "step": weights.step,
+        "split": split,
+    }
+
+
+def save_scores(run: RunFolder, scores: Scores, summary: dict[str, Any]) -> None:
+    """Keep a split's scores and, one a line, its outputs."""
+    write_atomically(run.outputs_file(summary["split"]), "".join(f"{line}\n" for line in scores.outputs))
+    write_json(run.score_file(summary["split"]), summary)
+
+
+def improves(metric: str, value: float, best: float, min_delta: float = 0.0) -> bool:
+    """Whether `value` is better than `best` by more than `min_delta`."""
+    gain = best - value if metric in _LOWER_IS_BETTER else value - best
+    return gain > min_delta
+
+
+def note_best(state: TrainingState, metric: str, scores: Scores) -> bool:
+    """Remember a new best score; whether this was one."""
+    value = scores.metrics[metric]
+    if state.best is not None and not improves(metric, value, state.best.value):
+        return False
+    state.best = Best(state.step, metric, value)
+    return True
+
+
+def should_stop_early(state: TrainingState, rules: list[EarlyStop], scores: Scores) -> bool:
+    """Count the scorings without improvement; whether every rule's patience has run out."""
+    for rule in rules:
+        value = scores.metrics[rule.metric]
+        wait = state.waits.get(rule.metric)
+        if wait is None or improves(rule.metric, value, wait["best"], rule.min_delta):
+            state.waits[rule.metric] = {"best": value, "scorings": 0}
+        else:
+            wait["scorings"] += 1
+    return bool(rules) and all(state.waits[rule.metric]["scorings"] >= rule.patience for rule in rules)

@@ -1,0 +1,242 @@
+"""The training loop. It reads top to bottom: what a step is, and what happens between two steps."""
+
+from __future__ import annotations
+
+import enum
+import math
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+import torch
+from torch import nn
+
+from echelon.comm.group import Group
+from echelon.errors import TrainingError
+from echelon.monitor.records import RecordWriter
+from echelon.recipe.schema import Recipe
+from echelon.runfolder import RunFolder
+from echelon.tasks.task import Scores, Task
+from echelon.train.checkpoint import TrainingState, prune_checkpoints, save_checkpoint, weights_digest
+from echelon.train.evaluate import note_best, score_split, should_stop_early
+from echelon.train.exchange import Exchange
+from echelon.train.flat import FlatParameters
+from echelon.train.optimiser import FlatOptimiser
+from echelon.train.precision import Precision
+from echelon.train.slots import share_of, slot_seed
+from echelon.train.trackers import Tracker
+
+MAX_SKIPPED_IN_A_ROW = 50
+
+
+class Outcome(enum.Enum):
+    """How a call of `train` ended."""
+
+    FINISHED = "finished"
+    STOPPED_EARLY = "stopped early"
+    INTERRUPTED = "interrupted"
+
+
+@dataclass
+class StopRequest:
+    """Set by a signal handler; the loop looks at it once a step."""
+
+    is_set: bool = False
+
+
+@dataclass
+class Training:
+    """Everything the loop works on. Every worker writes records; only worker 0 has trackers."""
+
+    recipe: Recipe
+    run: RunFolder
+    group: Group
+    task: Task
+    model: nn.Module
+    flat: FlatParameters
+    optimiser: FlatOptimiser
+    exchange: Exchange
+    precision: Precision
+    state: TrainingState
+    steps: int
+    rate: Callable[[int], float]
+    records: RecordWriter
+    trackers: list[Tracker]
+    stop: StopRequest = field(default_factory=StopRequest)
+    skipped_in_a_row: int = 0
+
+
+@dataclass(frozen=True)
+class StepResult:
+    """One step, as every worker saw it."""
+
+    loss: float
+    """Mean over the step's targets, without label smoothing."""
+    gradient_norm: float
+    learning_rate: float
+    targets: int
+    seconds: float
+    must_stop: bool
+
+
+def train(training: Training) -> Outcome:
+    """Train from where `training.state` stands to the end, or until told to stop. Collective."""
+    state, recipe = training.state, training.recipe
+    if state.stopped_early:
+        return Outcome.STOPPED_EARLY
+    training.model.train()
+    while state.step < training.steps:
+        result = take_step(training, state.step + 1)
+        state.step += 1
+        log_step(training, result)
+        is_end = state.step == training.steps
+        is_best = False
+        if is_end or state.step % recipe.evaluate.every == 0:
+            scores = validate(training)
+            is_best = note_best(state, recipe.checkpoint.best, scores)
+            state.stopped_early = should_stop_early(state, recipe.early_stop, scores) and not is_end
+        is_leaving = is_end or state.stopped_early or result.must_stop
+        if is_best or is_leaving or state.step % recipe.checkpoint.every == 0:
+            save(training)
+        if state.stopped_early:
+            return Outcome.STOPPED_EARLY
+        if result.must_stop and not is_end:
+            return Outcome.INTERRUPTED
+    return Outcome.FINISHED
+
+
+def take_step(training: Training, step: int) -> StepResult:
+    """One update: this worker's slots forward and backward, the exchange, the optimiser. Collective."""
+    started = time.perf_counter()
+    group, flat = training.group, training.flat
+    slots = training.task.slots(step)
+    targets = sum(slot.targets for slot in slots)
+    mine = share_of(len(slots), group.rank, group.size)
+    flat.zero()
+    flat.extras[flat.STOP_VOTES] = float(training.stop.is_set)
+    for number in mine:
+        with training.exchange.slot(last=number == mine[-1]):
+            batch = training.task.load(slots[number])
+            torch.manual_seed(slot_seed(training.recipe.seed, step, number))
+            with training.precision.autocast():
+                loss = training.task.loss(training.model, batch)
+            flat.extras[flat.LOSS] += loss.nll
+            (loss.smoothed * (training.precision.scale / targets)).backward()  # type: ignore[no-untyped-call]
+    rate = training.rate(step)
+    norm = math.nan
+
+    def apply() -> None:
+        nonlocal norm
+        norm = update_weights(training, rate)
+
+    training.exchange.update(apply)
+    return StepResult(
+        loss=flat.extras[flat.LOSS].item() / targets,
+        gradient_norm=norm,
+        learning_rate=rate,
+        targets=targets,
+        seconds=time.perf_counter() - started,
+        must_stop=flat.extras[flat.STOP_VOTES].item() > 0,
+    )
+
+
+def update_weights(training: Training, rate: float) -> float:
+    """Unscale, clip, update; a gradient that is not finite changes nothing. Returns the norm before clipping.
+
+    Every worker holds the same reduced gradient, so all of them decide alike.
+    """
+    gradients, scale = training.flat.gradients, training.precision.scale
+    norm = torch.linalg.vector_norm(gradients).item() / scale
+    if not math.isfinite(norm):
+        skip_step(training)
+        return norm
+    clip = training.recipe.train.clip_norm
+    factor = (clip / norm if clip is not None and norm > clip else 1.0) / scale
+    if factor != 1.0:
+        gradients.mul_(factor)
+    training.optimiser.step(rate)
+    training.skipped_in_a_row = 0
+    if training.precision.scaling:
+        training.precision.scaling.succeeded()
+    return norm
+
+
+def skip_step(training: Training) -> None:
+    """Count a step whose gradient is not finite; back the loss scale off, or give up after many in a row."""
+    state, scaling = training.state, training.precision.scaling
+    state.skipped_steps += 1
+    training.skipped_in_a_row += 1
+    message = f"step {state.step + 1} skipped: its gradient is not finite"
+    if scaling:
+        scaling.overflowed()
+        message += f"; the loss scale is now {scaling.scale:g}"
+    training.records.write("event", step=state.step + 1, message=message)
+    if training.skipped_in_a_row >= MAX_SKIPPED_IN_A_ROW:
+        raise TrainingError(
+            f"{MAX_SKIPPED_IN_A_ROW} steps in a row had a gradient that is not finite; lower the learning rate, "
+            "set train.clip_norm, or use bf16 or float32 in place of fp16"
+        )
+
+
+def log_step(training: Training, result: StepResult) -> None:
+    """Write the step's record, and every so often its points in the trackers."""
+    step = training.state.step
+    training.records.write(
+        "step",
+        step=step,
+        loss=round(result.loss, 6),
+        gradient_norm=round(result.gradient_norm, 6),
+        learning_rate=result.learning_rate,
+        targets=result.targets,
+        seconds=round(result.seconds, 6),
+    )
+    if step % training.recipe.train.log_every == 0 or step == training.steps:
+        values = {
+            "train/loss": result.loss,
+            "train/learning_rate": result.learning_rate,
+            "train/gradient_norm": result.gradient_norm,
+            "train/tokens_per_second": result.targets / result.seconds,
+            "train/step_seconds": result.seconds,
+        }
+        for tracker in training.trackers:
+            tracker.scalars(values, step)
+
+
+def validate(training: Training) -> Scores:
+    """Score the validation set with all workers and write down what came out. Collective."""
+    started, step = time.perf_counter(), training.state.step
+    training.exchange.settle()
+    scores = score_split(training.task, training.model, training.group, "valid", training.precision)
+    seconds = round(time.perf_counter() - started, 3)
+    training.records.write("valid", step=step, seconds=seconds, signature=scores.signature, **scores.metrics)
+    for sample in scores.samples:
+        training.records.write("sample", step=step, **sample)
+    for tracker in training.trackers:
+        tracker.scalars({f"valid/{name}": value for name, value in scores.metrics.items()}, step)
+        for number, sample in enumerate(scores.samples):
+            text = "\n\n".join(f"**{name}** {value}" for name, value in sample.items())
+            tracker.text(f"samples/{number}", text, step)
+    return scores
+
+
+def save(training: Training) -> None:
+    """Write a checkpoint and remove old ones, after making sure that all workers hold the same weights. Collective."""
+    started, state, group = time.perf_counter(), training.state, training.group
+    training.exchange.settle()
+    digests = group.gather_json(weights_digest(training.flat.weights))
+    if len(set(digests)) > 1:
+        raise TrainingError(
+            f"step {state.step}: the workers' weights differ (digests {digests}); this is a bug"
+        )
+    state.precision = training.precision.state()
+    if group.is_first:
+        checkpoint = training.recipe.checkpoint
+        model = {name: tensor.detach() for name, tensor in training.model.state_dict().items()}
+        saved = save_checkpoint(training.run.checkpoints, state, model, training.optimiser.state())
+        prune_checkpoints(training.run.checkpoints, checkpoint.keep, state.best)
+        size = sum(file.stat().st_size for file in saved.folder.iterdir())
+        seconds = round(time.perf_counter() - started, 4)
+        training.records.write(
+            "checkpoint", step=state.step, name=saved.folder.name, bytes=size, seconds=seconds
+        )
+    group.barrier()

@@ -1,0 +1,93 @@
+"""Optimisers on the flat buffers: torch's own fused kernels, each over one or two long vectors."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import torch
+from torch import Tensor
+
+from echelon.recipe import schema
+from echelon.train.flat import FlatParameters
+
+
+class FlatOptimiser:
+    """A torch optimiser whose parameters are the decayed and the undecayed part of the flat weights."""
+
+    def __init__(self, recipe: schema.Optimiser, flat: FlatParameters) -> None:
+        self._flat = flat
+        self._parts = [_part(flat, 0, flat.num_decayed), _part(flat, flat.num_decayed, flat.size)]
+        groups = [
+            {"params": [part], "weight_decay": decay}
+            for part, decay in zip(self._parts, (recipe.weight_decay, 0.0), strict=True)
+            if part.numel()
+        ]
+        self._optimiser = _build(recipe, groups)
+
+    def step(self, learning_rate: float) -> None:
+        """One update of the weights from the gradients, both in the flat buffers."""
+        for group in self._optimiser.param_groups:
+            group["lr"] = learning_rate
+        self._optimiser.step()
+
+    def state(self) -> dict[str, Tensor]:
+        """Every state tensor by name, e.g. `exp_avg/decoder.norm.weight`; independent of the flat layout."""
+        tensors: dict[str, Tensor] = {}
+        for start, part in self._with_starts():
+            for kind, value in self._optimiser.state.get(part, {}).items():
+                if not isinstance(value, Tensor):
+                    continue
+                if value.numel() != part.numel() or value.ndim == 0:
+                    tensors[kind] = value
+                    continue
+                tensors |= {f"{kind}/{name}": view for name, view in self._named(start, value)}
+        return tensors
+
+    def load_state(self, tensors: dict[str, Tensor]) -> None:
+        """Take over what `state` returned, perhaps in another process."""
+        kinds = sorted({name.partition("/")[0] for name in tensors})
+        for start, part in self._with_starts():
+            state = self._optimiser.state[part]
+            for kind in kinds:
+                if kind in tensors:
+                    state[kind] = tensors[kind].clone()
+                    continue
+                value = torch.empty_like(part)
+                for name, view in self._named(start, value):
+                    view.copy_(tensors[f"{kind}/{name}"])
+                state[kind] = value
+
+    def _with_starts(self) -> Iterator[tuple[int, Tensor]]:
+        starts = (0, self._flat.num_decayed)
+        return ((start, part) for start, part in zip(starts, self._parts, strict=True) if part.numel())
+
+    def _named(self, start: int, value: Tensor) -> Iterator[tuple[str, Tensor]]:
+        for s in self._flat.slices:
+            if start <= s.start < start + value.numel():
+                yield s.name, value[s.start - start : s.end - start].view(s.parameter.shape)
+
+
+def _part(flat: FlatParameters, start: int, end: int) -> Tensor:
+    part = flat.weights[start:end].requires_grad_()
+    part.grad = flat.gradients[start:end]
+    return part
+
+
+def _build(recipe: schema.Optimiser, groups: list[dict[str, object]]) -> torch.optim.Optimizer:
+    match recipe:
+        case schema.AdamW():  # before Adam, of which it is a kind
+            return torch.optim.AdamW(
+                groups, betas=(recipe.beta1, recipe.beta2), eps=recipe.epsilon, fused=True
+            )
+        case schema.Adam():
+            return torch.optim.Adam(
+                groups, betas=(recipe.beta1, recipe.beta2), eps=recipe.epsilon, fused=True
+            )
+        case schema.Sgd():
+            return torch.optim.SGD(
+                groups,
+                lr=1.0,
+                momentum=recipe.momentum,
+                nesterov=recipe.nesterov and recipe.momentum > 0,
+                fused=True,
+            )

@@ -1,0 +1,197 @@
+"""A worker process: joins its group, trains the run in a folder, scores it, and leaves.
+
+Started as `python -m echelon.train.worker RUN` by any launcher that sets RANK and WORLD_SIZE; it does not know
+which. What it does is in the run folder: the recipe, the place of the prepared data, the checkpoints.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import gc
+import os
+import signal
+import sys
+import time
+import traceback
+from pathlib import Path
+from types import FrameType
+
+import torch
+
+from echelon.comm.group import Group, join_group, leave_group
+from echelon.errors import EchelonError
+from echelon.monitor.records import RecordWriter
+from echelon.recipe.length import length_in_steps
+from echelon.recipe.loading import load_recipe
+from echelon.recipe.schedule import rate_by_step
+from echelon.runfolder import RunFolder
+from echelon.tasks import build_task
+from echelon.train.checkpoint import Checkpoint, TrainingState, choose_checkpoint, newest_good_checkpoint
+from echelon.train.evaluate import save_scores, score_split, score_summary
+from echelon.train.exchange import build_exchange
+from echelon.train.flat import FlatParameters
+from echelon.train.loop import Outcome, StopRequest, Training, train
+from echelon.train.optimiser import FlatOptimiser
+from echelon.train.precision import Precision
+from echelon.train.trackers import build_trackers
+from echelon.train.weights import Weights, choose_weights, load_weights
+
+INTERRUPTED_STATUS = 75
+"""Exit status of a worker that saved and left because it was told to."""
+_GROUP_TIMEOUT_S = 300.0
+_PR_SET_PDEATHSIG = 1
+
+
+def main() -> int:
+    run = RunFolder(Path(sys.argv[1]))
+    _stop_with_launcher()
+    stop = _catch_stop_signals()
+    rank = int(os.environ.get("RANK", "0"))
+    records = RecordWriter(run.worker_records(rank))
+    try:
+        group = join_group(_GROUP_TIMEOUT_S)
+        outcome = work(run, group, records, stop)
+        leave_group(group)
+    except BaseException as error:
+        message = str(error) if isinstance(error, EchelonError) else f"{type(error).__name__}: {error}"
+        records.write("failure", message=message)
+        if isinstance(error, EchelonError):
+            sys.stderr.write(f"error: {error}\n")
+        else:
+            traceback.print_exc()
+        sys.stderr.flush()
+        # The other workers may wait for this one inside a collective: leave without the clean-up that would wait too.
+        os._exit(1)
+    return INTERRUPTED_STATUS if outcome is Outcome.INTERRUPTED else 0
+
+
+def work(run: RunFolder, group: Group, records: RecordWriter, stop: StopRequest) -> Outcome:
+    """Train the run to its end and score it, or stop when told to. Collective."""
+    started = time.time()
+    training = set_up(run, group, records)
+    training.stop = stop
+    records.write("start", step=training.state.step, steps=training.steps, workers=group.size)
+    gc.freeze()  # what set-up made stays; the collector need not look at it again
+    outcome = train(training)
+    if outcome is not Outcome.INTERRUPTED:
+        score_test(training)
+    for tracker in training.trackers:
+        tracker.close()
+    records.write(
+        "end", step=training.state.step, outcome=outcome.value, seconds=round(time.time() - started, 3)
+    )
+    return outcome
+
+
+def set_up(run: RunFolder, group: Group, records: RecordWriter) -> Training:
+    """Build everything from the run folder and go back to where the newest checkpoint stands. Collective."""
+    recipe, device = load_recipe(run.recipe), choose_device()
+    task = build_task(recipe, run, device)
+    torch.manual_seed(recipe.seed)
+    model = task.build_model().to(device)
+    flat, exchange = FlatParameters(model), build_exchange(group)
+    exchange.attach(flat)
+    steps = length_in_steps(recipe.train, task.steps_per_epoch)
+    training = Training(
+        recipe=recipe,
+        run=run,
+        group=group,
+        task=task,
+        model=model,
+        flat=flat,
+        optimiser=FlatOptimiser(recipe.optimiser, flat),
+        exchange=exchange,
+        precision=Precision(recipe.train.precision, device),
+        state=TrainingState(),
+        steps=steps,
+        rate=rate_by_step(recipe, steps),
+        records=records,
+        trackers=[],
+    )
+    resume(training)
+    if group.is_first:
+        training.trackers = build_trackers(recipe.track, run, training.state.step + 1)
+    return training
+
+
+def resume(training: Training) -> None:
+    """Load the newest good checkpoint, or the weights that the recipe starts from. Collective.
+
+    Worker 0 chooses, so that all start from the same checkpoint even where one is damaged.
+    """
+    run, group = training.run, training.group
+    folder = None
+    if group.is_first:
+        checkpoint, damaged = newest_good_checkpoint(run.checkpoints)
+        for message in damaged:
+            training.records.write("event", message=f"{message}; an older checkpoint is used")
+        folder = str(checkpoint.folder) if checkpoint else None
+    folder = group.broadcast_json(folder)
+    if folder is not None:
+        load_checkpoint(training, choose_checkpoint(run.checkpoints, folder))
+    elif training.recipe.train.init_from is not None:
+        start_from(training, RunFolder(Path(training.recipe.train.init_from)))
+    group.broadcast(training.flat.weights)
+
+
+def load_checkpoint(training: Training, checkpoint: Checkpoint) -> None:
+    """Weights, optimiser and state of a checkpoint, into `training`."""
+    load_weights(training.model, Weights(checkpoint.load_model(), checkpoint.step, checkpoint.folder.name))
+    training.optimiser.load_state(checkpoint.load_optimiser())
+    training.state = checkpoint.load_state()
+    training.precision.load_state(training.state.precision)
+
+
+def start_from(training: Training, other: RunFolder) -> None:
+    """The best weights of another run, for fine-tuning."""
+    weights = choose_weights(other.require(), "best")
+    load_weights(training.model, weights)
+    training.records.write("event", message=f"starting from {weights.label} of {other.path}")
+
+
+def score_test(training: Training) -> None:
+    """Score the test set with the weights that the recipe names, and write scores and outputs down. Collective."""
+    recipe, run = training.recipe, training.run
+    if not training.task.has_split("test"):
+        return
+    weights = choose_weights(run, recipe.evaluate.final)
+    load_weights(training.model, weights)
+    scores = score_split(
+        training.task, training.model, training.group, "test", training.precision, final=True
+    )
+    result = score_summary(scores, weights, "test")
+    if training.group.is_first:
+        save_scores(run, scores, result)
+        training.records.write("score", **result)
+    training.group.barrier()
+
+
+def choose_device() -> torch.device:
+    """This worker's GPU, or the CPU."""
+    if not torch.cuda.is_available():
+        return torch.device("cpu")
+    device = torch.device("cuda", int(os.environ.get("LOCAL_RANK", "0")) % torch.cuda.device_count())
+    torch.cuda.set_device(device)
+    return device
+
+
+def _catch_stop_signals() -> StopRequest:
+    """SIGTERM and Ctrl-C ask the loop to save and leave after the step under way."""
+    stop = StopRequest()
+
+    def ask(_number: int, _frame: FrameType | None) -> None:
+        stop.is_set = True
+
+    signal.signal(signal.SIGTERM, ask)
+    signal.signal(signal.SIGINT, ask)
+    return stop
+
+
+def _stop_with_launcher() -> None:
+    """Have the kernel send SIGTERM when the launcher dies, however it dies: save and leave rather than linger."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
