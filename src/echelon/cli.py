@@ -12,13 +12,13 @@ import sys
 import traceback
 from collections.abc import Callable
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import typer
 from rich.console import Console
 from rich.markup import escape
 
-from echelon.errors import EchelonError, UserError
+from echelon.errors import EchelonError
 
 RecipeFile = Annotated[Path, typer.Argument(metavar="RECIPE", help="The recipe, a TOML file.")]
 Run = Annotated[Path, typer.Argument(metavar="RUN", help="The run's folder, e.g. runs/demo.")]
@@ -139,7 +139,7 @@ def runs(
 def evaluate(
     run: Run,
     checkpoint: Which = None,
-    split: Annotated[str, typer.Option(metavar="valid|test", help="Which set to score.")] = "test",
+    split: Annotated[Literal["valid", "test"], typer.Option(help="Which set to score.")] = "test",
     set_: Set = None,
     json_: Json = False,
 ) -> None:
@@ -147,8 +147,6 @@ def evaluate(
     from echelon.commands.wording import evaluated_words
     from echelon.runfolder import RunFolder
 
-    if split not in ("valid", "test"):
-        raise UserError(f"--split {split}: use valid or test")
     folder = RunFolder(run).require()
     from echelon.commands.using import evaluate as score
 

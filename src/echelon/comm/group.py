@@ -13,6 +13,7 @@ from typing import Any, Protocol
 import torch
 import torch.distributed as dist
 from torch import Tensor
+from torch.distributed.distributed_c10d import TCPStore  # type: ignore[attr-defined]
 
 
 class Pending(Protocol):
@@ -40,7 +41,7 @@ class Group:
     def start_all_reduce(self, tensor: Tensor) -> Pending:
         """Begin to sum `tensor` in place; it must not be touched before `wait()` has returned."""
         assert self.size > 1, "a group of one has nothing to reduce"
-        work = dist.all_reduce(tensor, async_op=True)
+        work: Pending | None = dist.all_reduce(tensor, async_op=True)
         assert work is not None
         return work
 
@@ -91,7 +92,7 @@ def join_group(timeout_s: float) -> Group:
         return Group(0, 1)
     rank, timeout = int(os.environ["RANK"]), timedelta(seconds=timeout_s)
     listen = os.environ.get("ECHELON_STORE_FD")
-    store = dist.TCPStore(
+    store = TCPStore(
         os.environ["MASTER_ADDR"],
         int(os.environ["MASTER_PORT"]),
         size,

@@ -10,6 +10,7 @@ from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, T
 
 from echelon.data import prepare as preparation
 from echelon.data.prepared import Prepared
+from echelon.data.stages import Progress as StageProgress
 from echelon.recipe.schema import Recipe
 from echelon.runfolder import RunFolder
 
@@ -27,7 +28,7 @@ def prepare_data(recipe: Recipe, recipe_folder: Path, console: Console) -> Prepa
     ) as bars:
         stages: dict[str, Any] = {}
 
-        def show(progress: preparation.Progress) -> None:
+        def show(progress: StageProgress) -> None:
             if progress.stage not in stages:
                 stages[progress.stage] = bars.add_task(progress.stage)
                 if not console.is_terminal:

@@ -55,7 +55,7 @@ def train(options: TrainOptions, console: Console) -> dict[str, Any]:
     run.create()
     with run.lock() as lock:
         prepared = prepare_data(recipe, options.recipe.parent, console)
-        _write_run(run, recipe, prepared)
+        write_run(run, recipe, prepared)
         console.print(f"run folder: {run.path}", highlight=False, soft_wrap=True)
         is_finished = _run_workers(run, recipe, workers, lock, console)
     if not is_finished:
@@ -116,7 +116,7 @@ def changed_keys(before: dict[str, Any], now: dict[str, Any], prefix: str = "") 
     return changed
 
 
-def _write_run(run: RunFolder, recipe: Recipe, prepared: Prepared) -> None:
+def write_run(run: RunFolder, recipe: Recipe, prepared: Prepared) -> None:
     """Put what the workers need, and where the run comes from, into its folder."""
     write_atomically(run.recipe, dump_recipe(recipe))
     write_json(run.data, {"folder": str(prepared.folder.resolve()), "key": prepared.key})

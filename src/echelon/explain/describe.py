@@ -6,6 +6,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from echelon.data.batches import BatchPlan
+from echelon.data.planning import plan_batches, step_tokens
 from echelon.data.prepared import Prepared
 from echelon.recipe.length import length_in_steps
 from echelon.recipe.schedule import formula, rate_by_step
@@ -56,8 +57,8 @@ def describe(recipe: Recipe, prepared: Prepared | None) -> Description:
     shape = transformer_shape(
         recipe.model, prepared.manifest.vocabulary if prepared else recipe.data.vocabulary
     )
-    plan = _plan(recipe, prepared) if prepared else None
-    tokens = _planned_tokens(plan, prepared) if plan and prepared else _assumed_tokens(recipe)
+    plan = plan_batches(recipe, prepared) if prepared else None
+    tokens = _mean_tokens(plan, prepared) if plan and prepared else _assumed_tokens(recipe)
     per_epoch = plan.steps_per_epoch if plan else None
     steps = _steps(recipe, per_epoch)
     return Description(
@@ -110,27 +111,10 @@ def render(description: Description) -> str:
     return "\n".join(lines)
 
 
-def _plan(recipe: Recipe, prepared: Prepared) -> BatchPlan:
-    return BatchPlan(
-        prepared.train,
-        [corpus.weight for corpus in recipe.data.train],
-        batch_tokens=recipe.train.batch_tokens,
-        slots=recipe.train.slots,
-        max_tokens=recipe.data.max_tokens,
-        seed=recipe.seed,
-    )
-
-
-def _planned_tokens(plan: BatchPlan, prepared: Prepared, num_steps: int = 20) -> TokenCounts:
-    """The mean step of the first few, from the real lengths."""
-    lengths: list[tuple[int, int]] = []
-    for step in range(num_steps):
-        for slot in plan.step(step).slots:
-            store = prepared.train[slot.corpus]
-            sources, targets = store.source_lengths[slot.pairs], store.target_lengths[slot.pairs]
-            lengths += zip(sources.tolist(), targets.tolist(), strict=True)
-    total = TokenCounts.of(lengths)
-    return TokenCounts(**{name: value // num_steps for name, value in asdict(total).items()})
+def _mean_tokens(plan: BatchPlan, prepared: Prepared, num_steps: int = 20) -> TokenCounts:
+    """The mean of the first few steps, from the real lengths."""
+    steps = [asdict(step_tokens(plan.step(step), prepared.train)) for step in range(num_steps)]
+    return TokenCounts(**{name: sum(step[name] for step in steps) // num_steps for name in steps[0]})
 
 
 def _assumed_tokens(recipe: Recipe) -> TokenCounts:

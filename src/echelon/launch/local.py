@@ -13,7 +13,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
@@ -46,11 +46,13 @@ class WorkerSpec:
     environment: dict[str, str]
 
 
-def render_worker(run: RunFolder, rank: int, workers: int, port: int) -> WorkerSpec:
+def render_worker(
+    run: RunFolder, rank: int, workers: int, port: int, arguments: Sequence[str] = ()
+) -> WorkerSpec:
     """Command and environment of one worker; the store listens on loopback only."""
     threads = max(1, (os.cpu_count() or 1) // workers)
     return WorkerSpec(
-        command=[sys.executable, "-m", "echelon.train.worker", str(run.path)],
+        command=[sys.executable, "-m", "echelon.train.worker", str(run.path), *arguments],
         environment={
             "RANK": str(rank),
             "LOCAL_RANK": str(rank),
@@ -68,8 +70,9 @@ def render_worker(run: RunFolder, rank: int, workers: int, port: int) -> WorkerS
 class LocalJob:
     """Running workers."""
 
-    def __init__(self, run: RunFolder, workers: int, lock: int) -> None:
+    def __init__(self, run: RunFolder, workers: int, lock: int, arguments: Sequence[str] = ()) -> None:
         self._run = run
+        self._arguments = arguments
         self._is_stopping = False
         self._started = time.time()
         self._killed: set[int] = set()
@@ -82,7 +85,7 @@ class LocalJob:
     def _start(
         self, rank: int, workers: int, port: int, listener: socket.socket, lock: int
     ) -> subprocess.Popen[bytes]:
-        spec = render_worker(self._run, rank, workers, port)
+        spec = render_worker(self._run, rank, workers, port, self._arguments)
         environment = {**os.environ, **spec.environment}
         inherited = [lock]
         if rank == 0:

@@ -154,7 +154,7 @@ def describe_record(record: dict[str, Any]) -> list[str]:
                 f"step {record['step']}  valid  {describe_scores(record)}  ({show_seconds(record['seconds'])})"
             ]
         case "sample":
-            return [f"    {record['source']}  ->  {record['output']}"]
+            return [f"    {_shortened(record['source'])}  ->  {_shortened(record['output'])}"]
         case "event":
             return [record["message"]]
         case "score":
@@ -187,6 +187,11 @@ def show_seconds(seconds: float) -> str:
     if minutes < 60:
         return f"{minutes}:{rest:02d}"
     return f"{minutes // 60}:{minutes % 60:02d}:{rest:02d}"
+
+
+def _shortened(text: str) -> str:
+    """At most 80 characters: a model that has learnt little yet repeats itself at length."""
+    return text if len(text) <= 80 else f"{text[:77]}..."
 
 
 def _number(value: float | None) -> str:

@@ -26,10 +26,14 @@ def learning_rate(schedule: Schedule, step: int, *, steps: int, d_model: int) ->
     assert step >= 1, "updates are counted from 1"
     match schedule:
         case Noam():
-            return schedule.scale * d_model**-0.5 * min(step**-0.5, step * schedule.warmup_steps**-1.5)
+            return (
+                schedule.scale
+                / math.sqrt(d_model)
+                * min(1 / math.sqrt(step), step / math.pow(schedule.warmup_steps, 1.5))
+            )
         case InverseSqrt():
             warm_up = step / schedule.warmup_steps
-            return schedule.learning_rate * min(warm_up, warm_up**-0.5)
+            return schedule.learning_rate * min(warm_up, 1 / math.sqrt(warm_up))
         case Cosine():
             return _warm_up(schedule, step) or _between(
                 schedule.learning_rate, schedule.final_learning_rate, _cosine(_decayed(schedule, step, steps))
@@ -70,7 +74,8 @@ def formula(schedule: Schedule, d_model: int) -> str:
             return f"{_warm_up_words(schedule)}from {peak:g} to {last:g}, (1 - progress)^{power:g}"
         case OneCycle(learning_rate=peak, rise=rise):
             first = peak / schedule.start_divisor
-            return f"{first:g} up to {peak:g} over {rise:.0%} of the steps, then down to {first / schedule.final_divisor:g}"
+            last = first / schedule.final_divisor
+            return f"{first:g} up to {peak:g} over {rise:.0%} of the steps, then down to {last:g}"
         case Piecewise(learning_rates=rates, boundaries=boundaries):
             later = "".join(
                 f", {rate:g} from step {at}" for rate, at in zip(rates[1:], boundaries, strict=True)

@@ -50,6 +50,10 @@ class Task(Protocol):
         """The slot's tensors."""
         ...
 
+    def step_flops(self, step: int) -> int:
+        """FLOPs of update `step`, forward and backward, on real tokens."""
+        ...
+
     def loss(self, model: nn.Module, batch: Any) -> SummedLoss: ...
 
     def score_share(self, model: nn.Module, split: Split, *, rank: int, size: int, final: bool) -> Any:

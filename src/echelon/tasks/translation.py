@@ -13,7 +13,8 @@ import numpy as np
 import torch
 from torch import nn
 
-from echelon.data.batches import BatchPlan, PackedPairs, length_sorted_batches, packed
+from echelon.data.batches import PackedPairs, length_sorted_batches, packed
+from echelon.data.planning import plan_batches, step_tokens
 from echelon.data.prepared import PairStore, Prepared, open_prepared
 from echelon.data.tokeniser import BOS, Tokeniser
 from echelon.errors import RunError
@@ -23,6 +24,7 @@ from echelon.models.transformer import Dropouts, Transformer
 from echelon.recipe.schema import Recipe
 from echelon.recipe.sizes import transformer_shape
 from echelon.runfolder import RunFolder
+from echelon.shapes.transformer import training_flops
 from echelon.tasks.scoring import score_translations
 from echelon.tasks.task import Scores, Slot, Split
 from echelon.tasks.translator import Translator, recipe_search
@@ -46,14 +48,7 @@ class TranslationTask:
         self._prepared = prepared
         self._device = device
         self._tokeniser = Tokeniser.load(prepared.tokeniser_path)
-        self._plan = BatchPlan(
-            prepared.train,
-            [corpus.weight for corpus in recipe.data.train],
-            batch_tokens=recipe.train.batch_tokens,
-            slots=recipe.train.slots,
-            max_tokens=recipe.data.max_tokens,
-            seed=recipe.seed,
-        )
+        self._plan = plan_batches(recipe, prepared)
 
     @classmethod
     def of_run(cls, recipe: Recipe, run: RunFolder, device: torch.device) -> TranslationTask:
@@ -78,6 +73,10 @@ class TranslationTask:
 
     def slots(self, step: int) -> list[Slot]:
         return [Slot(plan, plan.target_tokens) for plan in self._plan.step(step - 1).slots]
+
+    def step_flops(self, step: int) -> int:
+        shape = transformer_shape(self._recipe.model, self._tokeniser.size)
+        return training_flops(shape, step_tokens(self._plan.step(step - 1), self._prepared.train))
 
     def load(self, slot: Slot) -> TranslationBatch:
         return self._as_batch(self._plan.load(slot.plan))

@@ -240,4 +240,4 @@ def _sha256(path: Path) -> str:
 
 def weights_digest(weights: Tensor) -> int:
     """A number that tells whether workers hold the same weights, to the bit."""
-    return zlib.crc32(weights.detach().cpu().numpy())
+    return zlib.crc32(weights.detach().cpu().numpy().data)

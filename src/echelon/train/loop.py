@@ -146,7 +146,7 @@ def update_weights(training: Training, rate: float) -> float:
     Every worker holds the same reduced gradient, so all of them decide alike.
     """
     gradients, scale = training.flat.gradients, training.precision.scale
-    norm = torch.linalg.vector_norm(gradients).item() / scale
+    norm = float(torch.linalg.vector_norm(gradients)) / scale
     if not math.isfinite(norm):
         skip_step(training)
         return norm

@@ -7,7 +7,7 @@ from typing import Any, Literal
 
 import torch
 
-_DTYPES = {"bf16": torch.bfloat16, "fp16": torch.float16}
+_DTYPES = {"float32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
 
 
 class Precision:
@@ -19,14 +19,20 @@ class Precision:
         self.scaling = LossScaling() if kind == "fp16" else None
 
     @property
+    def dtype(self) -> torch.dtype:
+        """The format of the matrix products."""
+        return _DTYPES[self._kind]
+
+    @property
     def scale(self) -> float:
         """What the loss is multiplied by before backward, and the gradient divided by after it."""
         return self.scaling.scale if self.scaling else 1.0
 
     def autocast(self) -> torch.autocast:
         """The context in which forward runs."""
-        enabled = self._kind != "float32"
-        return torch.autocast(self._device.type, dtype=_DTYPES.get(self._kind), enabled=enabled)
+        if self._kind == "float32":
+            return torch.autocast(self._device.type, enabled=False)
+        return torch.autocast(self._device.type, dtype=self.dtype)
 
     def state(self) -> dict[str, Any]:
         return {"scale": self.scaling.scale, "good_steps": self.scaling.good_steps} if self.scaling else {}

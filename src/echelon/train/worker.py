@@ -6,6 +6,7 @@ which. What it does is in the run folder: the recipe, the place of the prepared 
 
 from __future__ import annotations
 
+import argparse
 import ctypes
 import gc
 import os
@@ -13,6 +14,7 @@ import signal
 import sys
 import time
 import traceback
+from collections.abc import Sequence
 from pathlib import Path
 from types import FrameType
 
@@ -26,6 +28,7 @@ from echelon.recipe.loading import load_recipe
 from echelon.recipe.schedule import rate_by_step
 from echelon.runfolder import RunFolder
 from echelon.tasks import build_task
+from echelon.train.benchmark import measure_steps
 from echelon.train.checkpoint import Checkpoint, TrainingState, choose_checkpoint, newest_good_checkpoint
 from echelon.train.evaluate import save_scores, score_split, score_summary
 from echelon.train.exchange import build_exchange
@@ -42,15 +45,23 @@ _GROUP_TIMEOUT_S = 300.0
 _PR_SET_PDEATHSIG = 1
 
 
-def main() -> int:
-    run = RunFolder(Path(sys.argv[1]))
+def main(arguments: Sequence[str]) -> int:
+    parser = argparse.ArgumentParser(prog="python -m echelon.train.worker")
+    parser.add_argument("run", type=Path)
+    parser.add_argument("--benchmark", type=int, metavar="STEPS", help="measure steps and save nothing")
+    options = parser.parse_args(arguments)
+    run = RunFolder(options.run)
     _stop_with_launcher()
     stop = _catch_stop_signals()
     rank = int(os.environ.get("RANK", "0"))
     records = RecordWriter(run.worker_records(rank))
     try:
         group = join_group(_GROUP_TIMEOUT_S)
-        outcome = work(run, group, records, stop)
+        if options.benchmark:
+            outcome = Outcome.FINISHED
+            records.write("benchmark", **measure_steps(set_up(run, group, records), options.benchmark))
+        else:
+            outcome = work(run, group, records, stop)
         leave_group(group)
     except BaseException as error:
         message = str(error) if isinstance(error, EchelonError) else f"{type(error).__name__}: {error}"
@@ -194,4 +205,4 @@ def _stop_with_launcher() -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(main(sys.argv[1:]))

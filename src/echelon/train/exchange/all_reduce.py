@@ -52,7 +52,8 @@ class AllReduce:
                 end = len(flat.reduced) if is_final else s.end
                 self._buckets.append(_Bucket(flat.reduced[start:end], members))
                 start, members = s.end, 0
-            s.parameter.register_post_accumulate_grad_hook(self._hook(_bucket_number(self._buckets, members)))
+            hook = self._hook(_bucket_number(self._buckets, members))
+            s.parameter.register_post_accumulate_grad_hook(hook)  # type: ignore[no-untyped-call]
 
     def _hook(self, number: int) -> Callable[[Tensor], None]:
         def gradient_is_ready(_: Tensor) -> None:
