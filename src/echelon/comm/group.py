@@ -13,7 +13,6 @@ from typing import Any, Protocol
 import torch
 import torch.distributed as dist
 from torch import Tensor
-from torch.distributed.distributed_c10d import TCPStore  # type: ignore[attr-defined]
 
 
 class Pending(Protocol):
@@ -92,7 +91,7 @@ def join_group(timeout_s: float) -> Group:
         return Group(0, 1)
     rank, timeout = int(os.environ["RANK"]), timedelta(seconds=timeout_s)
     listen = os.environ.get("ECHELON_STORE_FD")
-    store = TCPStore(
+    store = dist.TCPStore(  # type: ignore[attr-defined]
         os.environ["MASTER_ADDR"],
         int(os.environ["MASTER_PORT"]),
         size,
