@@ -1,13 +1,13 @@
 """Every error Echelon raises on purpose.
 
-    EchelonError              exit status 1: the work failed
-    ├── UserError             exit status 2: the user can put it right, and the message says how
-    │   ├── RecipeError       the recipe is wrong; carries every problem at once
-    │   ├── DataError         a corpus cannot be used: missing, empty, undecodable, misaligned
-    │   └── RunError          a run folder is missing, locked, or belongs to another recipe
-    ├── CheckpointError       no complete checkpoint, or a damaged one
-    ├── WorkerError           a worker failed; carries host, rank, exit code, log path and its last lines
-    └── TrainingError         training cannot go on, e.g. the loss is not finite
+EchelonError              exit status 1: the work failed
+├── UserError             exit status 2: the user can put it right, and the message says how
+│   ├── RecipeError       the recipe is wrong; carries every problem at once
+│   ├── DataError         a corpus cannot be used: missing, empty, undecodable, misaligned
+│   └── RunError          a run folder is missing, locked, or belongs to another recipe
+├── CheckpointError       no complete checkpoint, or a damaged one
+├── WorkerError           a worker failed; carries host, rank, exit code, log path and its last lines
+└── TrainingError         training cannot go on, e.g. the loss is not finite
 """
 
 from __future__ import annotations
