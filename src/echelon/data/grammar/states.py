@@ -1,0 +1,134 @@
+"""What somebody or something is: random clauses about qualities, professions, ages, prices and existence."""
+
+from __future__ import annotations
+
+from functools import cache
+
+from echelon.data.grammar import verbs
+from echelon.data.grammar.adjectives import Adjective, fitting
+from echelon.data.grammar.chance import Weighted
+from echelon.data.grammar.meaning import (
+    ES,
+    THIS,
+    Clause,
+    Comparison,
+    Degree,
+    Measure,
+    Modal,
+    NounPhrase,
+    Phrase,
+    Profession,
+    Quality,
+    Tense,
+)
+from echelon.data.grammar.nouns import NOUNS, Noun, kinds_of, noun, nouns_of
+from echelon.data.grammar.phrase_choice import Phrases, is_female
+
+_DEGREES: Weighted[Degree] = Weighted((50, ""), (30, "very"), (15, "too"), (15, "quite"))
+_COMPARABLE = ("big", "small", "old", "young", "tall", "expensive", "cheap", "beautiful", "heavy", "high", "long",
+               "good", "interesting", "difficult", "friendly", "clever", "strong", "dangerous", "fast", "famous",
+               "polite", "lazy", "rich", "strict", "patient", "useful", "important", "boring")  # fmt: skip
+_PROFESSIONS = tuple(entry for entry in NOUNS if entry.feminine)
+_SIGHTS = "church castle hotel museum restaurant tower bridge"
+_FOUND = "church hotel museum restaurant café supermarket bakery theater castle tower"
+
+
+@cache
+def _rivals(chosen: Noun, adjective: Adjective) -> tuple[Noun, ...]:
+    """Other nouns of the same kinds of which the adjective can be said."""
+    same = nouns_of(chosen.labels)
+    return tuple(other for other in same if other is not chosen and adjective in fitting(other, "quality"))
+
+
+class States:
+    """Random clauses with `be`, `become`, `have`, `cost` and `there is`."""
+
+    def __init__(self, phrases: Phrases) -> None:
+        self.phrases = phrases
+        self.chance = phrases.chance
+
+    def quality(self) -> Clause:
+        """Somebody or something is so, or more so than another."""
+        chosen = self.phrases.noun_of("person animal thing building room food text show said settlement")
+        if "person" in kinds_of(chosen) and self.chance.happens(45):
+            return self.feeling(self.phrases.subject("person", plain=True))
+        adjective = self.chance.pick(fitting(chosen, "quality"))
+        subject = self._bare_phrase(chosen)
+        rivals = _rivals(chosen, adjective) if adjective.english in _COMPARABLE else ()
+        if rivals and self.chance.happens(40):
+            than = self._bare_phrase(self.chance.pick(rivals), number=1)
+            comparison: Comparison = "than" if self.chance.happens(65) else "as"
+            return Clause(subject, verbs.BE, complement=Quality(adjective, "", comparison, than))
+        return Clause(subject, verbs.BE, complement=Quality(adjective, self.chance.draw(_DEGREES)))
+
+    def _bare_phrase(self, chosen: Noun, number: int = 0) -> NounPhrase:
+        phrase = self.phrases.noun_phrase(chosen, is_subject=True, plain=True, number=number)
+        determiner = phrase.determiner or "the"
+        return phrase._replace(adjectives=(), determiner=determiner)
+
+    def feeling(self, subject: Phrase) -> Clause:
+        """A person is tired, hungry, happy."""
+        adjective = self.chance.pick(fitting(noun("teacher"), "state"))
+        return Clause(subject, verbs.BE, complement=Quality(adjective, self.chance.draw(_DEGREES)))
+
+    def profession(self) -> Clause:
+        """A person is, or becomes, a teacher."""
+        subject = self.phrases.subject("family", plain=True)
+        female = is_female(subject)
+        if female is None:
+            subject = self.phrases.name()
+            female = subject.gender == "f"
+        complement = Profession(self.chance.pick(_PROFESSIONS), female)
+        if self.chance.happens(35):
+            modal: Modal = "want to" if self.chance.happens(60) else ""
+            tense: Tense = "present" if modal else "future"
+            return Clause(subject, verbs.BECOME, complement=complement, modal=modal, tense=tense)
+        return Clause(subject, verbs.BE, complement=complement, negated=self.chance.happens(15))
+
+    def measured(self) -> Clause:
+        """Somebody's age, a price, or how many pages a book has."""
+        roll = self.chance.below(100)
+        if roll < 35:
+            subject = self.phrases.subject("family", plain=True)
+            count = self.chance.between(2, 99)
+            return Clause(subject, verbs.BE, complement=Measure(count, "years old", "Jahre alt"))
+        if roll < 75:
+            thing = self._bare_phrase(self.phrases.noun_of("thing"), number=1)
+            count = self.chance.between(2, 999)
+            return Clause(thing, verbs.COST, complement=Measure(count, "euros", "Euro"))
+        book = self._bare_phrase(self.phrases.noun_of("paged"), number=1)
+        pages = NounPhrase(noun("page"), "", plural=True, count=self.chance.between(20, 999))
+        return Clause(book, verbs.HAVE, (pages,))
+
+    def superlative(self) -> Clause:
+        """Somebody is the youngest student in the city; this is the oldest church in the village."""
+        chosen, subject = self.phrases.noun_of(_SIGHTS), THIS
+        if self.chance.happens(50):
+            chosen, subject = self.phrases.noun_of("job"), self._man()
+        adjective = self.chance.pick(fitting(chosen, "quality"))
+        where = self.phrases.place("full")
+        best = NounPhrase(chosen, "the", adjectives=(adjective,), superlative=True, spot=where)
+        return Clause(subject, verbs.BE, complement=best)
+
+    def _man(self) -> Phrase:
+        subject = self.phrases.subject("family", plain=True)
+        while is_female(subject) is not False:
+            subject = self.phrases.subject("family", plain=True)
+        return subject
+
+    def existence(self) -> Clause:
+        """There is something somewhere."""
+        chosen = self.phrases.noun_of(_FOUND)
+        thing = self.phrases.noun_phrase(chosen)
+        if not thing.plural:
+            thing = thing._replace(determiner="no" if self.chance.happens(30) else "a", owner=None)
+        elif not thing.count:
+            thing = thing._replace(determiner=self.chance.pick(("many", "some", "several", "no")))
+        else:
+            thing = thing._replace(determiner="")
+        tense: Tense = "past" if self.chance.happens(25) else "present"
+        return Clause(ES, verbs.THERE_IS, (thing,), tense, place=self.phrases.place("full"))
+
+    def weather(self, tense: Tense) -> Clause:
+        """It rains or snows."""
+        return Clause(ES, self.chance.pick(verbs.WEATHER), tense=tense)
