@@ -51,6 +51,7 @@ class State:
     """Target tokens so far."""
 
 
+@torch.no_grad()
 def start(model: Transformer, memory: Memory, hypotheses: int) -> State:
     """The state before the first target token, with room for `hypotheses` per sentence."""
     layers = []
@@ -63,6 +64,7 @@ def start(model: Transformer, memory: Memory, hypotheses: int) -> State:
     return State(SourceCache(layers, key_mask(memory.source)), target, 0)
 
 
+@torch.no_grad()
 def step(model: Transformer, state: State, tokens_BK: Tensor) -> tuple[Tensor, State]:
     """Read one more token of each hypothesis: the logits [B, K, V] of what follows, and the next state."""
     state = _with_room(state)
