@@ -231,7 +231,7 @@ def test_search_works_under_autocast(dtype: torch.dtype) -> None:
     for source, (best,) in zip(SOURCES, found, strict=True):
         tokens = [*best.tokens, EOS] if best.is_finished else best.tokens
         exact = score_of(model, source, tokens) / penalty(len(tokens), Search())
-        assert best.score == pytest.approx(exact, rel=0.05)
+        assert best.score == pytest.approx(exact, rel=0.1)
 
 
 def test_more_hypotheses_than_the_beam_are_refused() -> None:

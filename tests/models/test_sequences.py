@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import math
+
 import pytest
 import torch
 
@@ -31,8 +33,9 @@ def test_padding_puts_zeros_after_each_sequence() -> None:
     padded = sequences.pad(sequences.tokens)
 
     assert padded.tolist() == [[5, 6, 1, 0, 0], [1, 0, 0, 0, 0], [7, 8, 9, 10, 1]]
-    assert sequences.is_token_BL is not None
-    assert torch.equal(sequences.is_token_BL, padded != 0)
+    assert sequences.padding_bias_B11L is not None
+    assert torch.equal(sequences.padding_bias_B11L[:, 0, 0] == 0, padded != 0)
+    assert torch.equal(sequences.padding_bias_B11L[:, 0, 0] == -math.inf, padded == 0)
 
 
 @pytest.mark.parametrize("lengths", [[3, 1, 5], [4, 4], [1]])
@@ -58,7 +61,7 @@ def test_uniform_sequences_need_neither_mask_nor_copy() -> None:
     sequences = Sequences.of([[4, 5], [6, 7]])
     x = torch.randn(4, 3)
 
-    assert sequences.is_token_BL is None
+    assert sequences.padding_bias_B11L is None
     assert sequences.pad(x).data_ptr() == x.data_ptr()
 
 
