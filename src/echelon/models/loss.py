@@ -122,9 +122,11 @@ def _add_gradients(
     gain = FLOAT16_GAIN if hidden_CD.dtype == torch.float16 else 1.0
     d_logits_CV = (d_logits_CV if gain == 1 else d_logits_CV * gain).to(hidden_CD.dtype)
     if gradients.hidden_MD is not None:
-        torch.div(d_logits_CV @ weight_VD, gain, out=gradients.hidden_MD[chunk])
+        gradients.hidden_MD[chunk] = d_logits_CV @ weight_VD
+        if gain != 1:
+            gradients.hidden_MD[chunk] /= gain
     if gradients.output_VD is not None:
-        # The gain leaves with the other factor: the product itself would be too large for float16.
+        # Here the gain leaves with the other factor: a sum over rows that is as much larger may overflow.
         gradients.output_VD.add_(d_logits_CV.T @ (hidden_CD / gain))
 
 
