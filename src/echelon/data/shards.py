@@ -22,7 +22,6 @@ from echelon.data.corpora import Chunk
 from echelon.data.tokeniser import EOS, Tokeniser
 from echelon.data.training_text import Block
 
-TOKEN_TYPE = np.dtype("<u2")
 LENGTH_TYPE = np.dtype("<u4")
 OFFSET_TYPE = np.dtype("<i8")
 SIDES = ("source", "target")
@@ -84,12 +83,8 @@ def _tokeniser(model: Path) -> Tokeniser:
 
 def encode_side(lines: Sequence[str], tokeniser: Tokeniser) -> EncodedSide:
     """Encode normalised lines."""
-    sentences = tokeniser.encode(lines)
-    for sentence in sentences:
-        sentence.append(EOS)
-    lengths = np.fromiter(map(len, sentences), LENGTH_TYPE, len(sentences))
-    flat = (token for sentence in sentences for token in sentence)
-    tokens = np.fromiter(flat, TOKEN_TYPE, int(lengths.sum()))
+    tokens = tokeniser.encode_in_a_row(lines)
+    lengths = np.diff(np.flatnonzero(tokens == EOS), prepend=-1).astype(LENGTH_TYPE)
     words = sum(map(count_words, lines))
     return EncodedSide(
         tokens, lengths, SideCount(words, sum(len(line.encode()) for line in lines), len(tokens))
