@@ -101,7 +101,9 @@ def echelon() -> Callable[..., subprocess.CompletedProcess[str]]:
 
     def run(*arguments: str | Path, status: int = 0, stdin: str = "") -> subprocess.CompletedProcess[str]:
         command = [sys.executable, "-m", "echelon", *map(str, arguments)]
-        result = subprocess.run(command, input=stdin, capture_output=True, text=True, check=False, timeout=280)
+        result = subprocess.run(
+            command, input=stdin, capture_output=True, text=True, check=False, timeout=280
+        )
         assert result.returncode == status, f"{command}\n{result.stdout}\n{result.stderr}"
         return result
 

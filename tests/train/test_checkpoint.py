@@ -83,9 +83,13 @@ def test_a_flipped_bit_is_named_and_the_older_checkpoint_is_used(tmp_path: Path,
         choose_checkpoint(tmp_path, "last")
 
 
-def test_saving_a_step_again_is_incomplete_until_it_is_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_saving_a_step_again_is_incomplete_until_it_is_whole(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     _save(tmp_path, 1)
-    monkeypatch.setattr("echelon.train.checkpoint._write_tensors", lambda *_: (_ for _ in ()).throw(OSError(28)))
+    monkeypatch.setattr(
+        "echelon.train.checkpoint._write_tensors", lambda *_: (_ for _ in ()).throw(OSError(28))
+    )
     with pytest.raises(OSError, match="28"):
         _save(tmp_path, 1, {"weight": torch.zeros(1)})
     assert list_checkpoints(tmp_path) == [], "the mixture of two saves must never be taken for a checkpoint"
@@ -96,7 +100,11 @@ def test_pruning_keeps_the_newest_and_the_best(tmp_path: Path) -> None:
         _save(tmp_path, step)
     prune_checkpoints(tmp_path, keep=2, best=Best(20, "bleu", 1.0))
     assert [checkpoint.step for checkpoint in list_checkpoints(tmp_path)] == [20, 40, 50]
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["step-00000020", "step-00000040", "step-00000050"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == [
+        "step-00000020",
+        "step-00000040",
+        "step-00000050",
+    ]
 
 
 def test_best_last_and_a_path_are_found(tmp_path: Path) -> None:

@@ -14,9 +14,7 @@ def _model() -> nn.Module:
 def test_the_models_tensors_become_views_and_keep_their_values() -> None:
     model, untouched = _model(), _model()
     flat = FlatParameters(model)
-    for (name, now), (_, before) in zip(
-        model.named_parameters(), untouched.named_parameters(), strict=True
-    ):
+    for (name, now), (_, before) in zip(model.named_parameters(), untouched.named_parameters(), strict=True):
         assert torch.equal(now, before), name
         assert now.untyped_storage().data_ptr() == flat.weights.untyped_storage().data_ptr()
     flat.weights.zero_()

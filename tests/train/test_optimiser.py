@@ -67,9 +67,7 @@ def test_updates_equal_torchs_and_biases_and_norms_are_not_decayed(case: str) ->
         _backward(model, step)
         optimiser.step(0.01 * (step + 1))
     expected = _reference(build, recipe.weight_decay, 6)
-    for (name, ours), (_, theirs) in zip(
-        model.named_parameters(), expected.named_parameters(), strict=True
-    ):
+    for (name, ours), (_, theirs) in zip(model.named_parameters(), expected.named_parameters(), strict=True):
         torch.testing.assert_close(ours, theirs, rtol=1e-5, atol=1e-7, msg=name)
 
 

@@ -18,4 +18,6 @@ def test_a_slots_seed_depends_on_seed_step_and_slot_alone() -> None:
     assert len(seeds) == 3 * 50 * 8
     assert slot_seed(1, 2, 3) == slot_seed(1, 2, 3)
     assert all(0 <= seed < 2**63 for seed in seeds)
-    assert slot_seed(1, 1, 0) == 584669268097970055, "the golden value: changing it changes every run's dropout"
+    assert slot_seed(1, 1, 0) == 584669268097970055, (
+        "the golden value: changing it changes every run's dropout"
+    )
