@@ -191,10 +191,11 @@ _GROUPS = {
     "nature": "forest,island,park",
     "games": "park,playground,garden",
     "any": ",".join(_PLACES),
-    "driven": "city,station,airport,hospital,lake,beach,market,restaurant,theater,supermarket,university,village",
+    "driven": "city,station,airport,hospital,lake,beach,market,restaurant,theater,university,village",
     "slept": "hotel,hospital,village",
     "reached": "station,airport,hotel",
-    "full": "city,village,park,station,airport,island",
+    "towns": "city,village,island",
+    "park": "park",
 }
 
 

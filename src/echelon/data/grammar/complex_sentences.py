@@ -3,9 +3,19 @@
 from __future__ import annotations
 
 from echelon.data.grammar import english, german, verbs
-from echelon.data.grammar.adjectives import fitting
+from echelon.data.grammar.adjectives import Adjective, fitting
 from echelon.data.grammar.chance import Weighted
-from echelon.data.grammar.meaning import IT, THEY, Clause, Modal, NounPhrase, Phrase, Quality, Tense
+from echelon.data.grammar.meaning import (
+    IT,
+    THEY,
+    Clause,
+    Determiner,
+    Modal,
+    NounPhrase,
+    Phrase,
+    Quality,
+    Tense,
+)
 from echelon.data.grammar.nouns import kinds_of, noun
 from echelon.data.grammar.pair import Pair, stated, written
 from echelon.data.grammar.phrase_choice import Phrases, anaphor
@@ -34,7 +44,7 @@ class ComplexSentences:
         while True:
             clause = self.simple.clause() if self.chance.happens(60) else self.simple.state()
             if isinstance(clause.subject, NounPhrase) and _can_be_described(clause.subject):
-                described = self.relatives.about(_known(clause.subject))
+                described = self.relatives.about(_known(clause.subject), clause.verb)
                 return stated(clause._replace(subject=described))
             self.phrases.begin()
 
@@ -43,9 +53,16 @@ class ComplexSentences:
         while True:
             clause = self.simple.clause()
             last = clause.objects[-1] if clause.objects else None
-            elaborate = clause.goal or clause.place or clause.company or clause.manner or clause.verb.swapped
+            elaborate = (
+                clause.goal
+                or clause.place
+                or clause.company
+                or clause.manner
+                or clause.verb.swapped
+                or clause.verb.to
+            )
             if isinstance(last, NounPhrase) and _can_be_described(last) and not elaborate:
-                described = self.relatives.about(_known(last))
+                described = self.relatives.about(_known(last), clause.verb)
                 return stated(clause._replace(objects=(*clause.objects[:-1], described), time=None))
             self.phrases.begin()
 
@@ -107,7 +124,7 @@ class ComplexSentences:
         subject = anaphor(somebody) or self.phrases.subject("person", plain=True)
         roll = self.chance.below(100)
         if roll < 50:
-            return self.states.feeling(subject)._replace(tense=tense, negated=self.chance.happens(12))
+            return self.states.feeling(subject)._replace(tense=tense)
         if roll < 62:
             return self.states.weather("past" if tense == "past" else "progressive")
         if roll < 75:
@@ -118,13 +135,11 @@ class ComplexSentences:
 
     def _subordinated(self, main: Clause, clause: Clause, conjunction: tuple[str, str]) -> Pair:
         """Main clause first, or the subordinate one, with inversion in German."""
-        opening, german_opening = conjunction
         if self.chance.happens(65):
-            return written(
-                f"{english.statement(main)} {opening} {english.statement(clause)}",
-                f"{german.statement(main)}, {german_opening} {german.verb_final(clause)}",
-                ".",
-            )
+            return _main_first(main, clause, conjunction)
+        opening, german_opening = conjunction
+        if clause.subject == anaphor(main.subject):
+            main, clause = main._replace(subject=clause.subject), clause._replace(subject=main.subject)
         return written(
             f"{opening} {english.statement(clause)}, {english.statement(main)}",
             f"{german_opening} {german.verb_final(clause)}, {german.inverted(main)}",
@@ -172,10 +187,10 @@ class ComplexSentences:
         if self.chance.happens(50):
             occasion = self.states.feeling(subject)._replace(complement=Quality(self._state_adjective()))
         else:
-            occasion = self.deeds.given_to(self.deeds.motion(plain=False), subject)
+            occasion = self.deeds.given_to(self.deeds.going(), subject)
         return self._subordinated(main, occasion._replace(tense="past"), ("when", "als"))
 
-    def _state_adjective(self):
+    def _state_adjective(self) -> Adjective:
         return self.chance.pick(fitting(noun("teacher"), "state"))
 
     def _meanwhile(self) -> Pair:
@@ -188,30 +203,24 @@ class ComplexSentences:
 
     def taking_up(self) -> Pair:
         """The man buys the table because it is cheap: weil er billig ist."""
-        while True:
-            main = self.deeds.acting(plain=True)
-            thing = main.objects[0]
-            if (
-                isinstance(thing, NounPhrase)
-                and thing.owner is None
-                and not kinds_of(thing.noun) & {"person", "animal"}
-            ):
-                break
+        main = self.deeds.buying()
+        while not (isinstance(thing := main.objects[0], NounPhrase) and _can_be_judged(thing)):
             self.phrases.begin()
+            main = self.deeds.buying()
         taken_up = THEY if thing.plural else IT[thing.noun.gender]
         main = self.times.in_tense(main._replace(objects=(_known(thing),)), self.chance.draw(PRESENT_OR_PAST))
         adjective = self.chance.pick(fitting(thing.noun, "quality"))
         tense: Tense = "past" if main.tense == "past" else "present"
         reason = Clause(taken_up, verbs.BE, complement=Quality(adjective), tense=tense)
-        return self._subordinated(main._replace(time=None), reason, ("because", "weil"))
+        return _main_first(main._replace(time=None), reason, ("because", "weil"))
 
     # --- Infinitives ---
 
     def intending(self) -> Pair:
         """The man goes to the market in order to buy bread."""
-        main = self.deeds.motion(plain=False)
+        main = self.deeds.going()
         main = self.times.in_tense(main, self.chance.draw(PRESENT_OR_PAST))._replace(adverb=None)
-        purpose = self.deeds.deed(main.subject)
+        purpose = self.deeds.task(main.subject)
         return written(
             f"{english.statement(main)} in order to {english.infinitive(purpose)}",
             f"{german.statement(main)}, um {german.zu_infinitive(purpose)}",
@@ -267,11 +276,25 @@ class ComplexSentences:
         )
 
 
+def _main_first(main: Clause, clause: Clause, conjunction: tuple[str, str]) -> Pair:
+    return written(
+        f"{english.statement(main)} {conjunction[0]} {english.statement(clause)}",
+        f"{german.statement(main)}, {conjunction[1]} {german.verb_final(clause)}",
+        ".",
+    )
+
+
 def _can_be_described(phrase: NounPhrase) -> bool:
     return phrase.owner is None and not phrase.noun.is_mass and "family" not in kinds_of(phrase.noun)
 
 
 def _known(phrase: NounPhrase) -> NounPhrase:
     """The phrase with an article, which a relative clause or a pronoun can take up."""
-    determiner = "a" if phrase.determiner == "a" else "the"
+    determiner: Determiner = "a" if phrase.determiner == "a" else "the"
     return phrase._replace(determiner=determiner)
+
+
+def _can_be_judged(thing: NounPhrase) -> bool:
+    """Whether `it` can be said of it, and something else besides."""
+    alive = kinds_of(thing.noun) & {"person", "animal"}
+    return thing.owner is None and not alive and bool(fitting(thing.noun, "quality"))

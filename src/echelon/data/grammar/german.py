@@ -286,9 +286,8 @@ def _middle(clause: Clause, placed: _Placed) -> list[str]:
         middle.append("nicht")
     if clause.modal == "like to":
         middle.append("gern")
-    for part in (clause.manner, clause.company, clause.place):
-        if part and not stands_for_head(part):
-            middle.append(adverbial(part))
+    spots = (clause.manner, clause.company, clause.place)
+    middle += [adverbial(spot) for spot in spots if spot and not stands_for_head(spot)]
     middle += placed.indefinite
     middle += placed.prepositional
     if clause.goal:

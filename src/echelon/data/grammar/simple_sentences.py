@@ -6,7 +6,7 @@ from echelon.data.grammar import adverbials, english, german, verbs
 from echelon.data.grammar.chance import Weighted
 from echelon.data.grammar.deeds import Deeds
 from echelon.data.grammar.english import hides_its_tense
-from echelon.data.grammar.meaning import YOU, Asked, Clause, NounPhrase, Tense
+from echelon.data.grammar.meaning import YOU, Asked, Clause, NounPhrase, Quality, Tense
 from echelon.data.grammar.nouns import kinds_of
 from echelon.data.grammar.pair import Pair, asked, stated, written
 from echelon.data.grammar.phrase_choice import Phrases
@@ -34,7 +34,9 @@ class SimpleSentences:
     def state(self) -> Clause:
         """Something or somebody is so, in the present or past, sometimes negated."""
         clause = self.states.quality()
-        return clause._replace(tense=self.chance.draw(PRESENT_OR_PAST), negated=self.chance.happens(15))
+        graded = isinstance(clause.complement, Quality) and clause.complement.degree in ("too", "quite")
+        negated = not graded and self.chance.happens(18)
+        return clause._replace(tense=self.chance.draw(PRESENT_OR_PAST), negated=negated)
 
     def telling(self) -> Pair:
         """The man buys a book."""
@@ -98,7 +100,7 @@ class SimpleSentences:
         needs_noun = is_dative and not clause.verb.government[-1].preposition
         if "person" in kinds_of(thing.noun):
             answer: Asked | NounPhrase = Asked("who")
-        elif needs_noun or self.chance.happens(45):
+        elif needs_noun or (not thing.noun.is_mass and self.chance.happens(45)):
             answer = NounPhrase(thing.noun, "which", thing.plural)
             if thing.plural and clause.verb.governs == "A" and self.chance.happens(60):
                 answer = answer._replace(determiner="how many")

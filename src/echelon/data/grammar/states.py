@@ -25,12 +25,17 @@ from echelon.data.grammar.nouns import NOUNS, Noun, kinds_of, noun, nouns_of
 from echelon.data.grammar.phrase_choice import Phrases, is_female
 
 _DEGREES: Weighted[Degree] = Weighted((50, ""), (30, "very"), (15, "too"), (15, "quite"))
-_COMPARABLE = ("big", "small", "old", "young", "tall", "expensive", "cheap", "beautiful", "heavy", "high", "long",
-               "good", "interesting", "difficult", "friendly", "clever", "strong", "dangerous", "fast", "famous",
-               "polite", "lazy", "rich", "strict", "patient", "useful", "important", "boring")  # fmt: skip
+_FEELING_DEGREES: Weighted[Degree] = Weighted((60, ""), (30, "very"), (15, "quite"))
+_ABSOLUTE = ("broken", "empty", "round")
+_COMPARABLE = (
+    "big", "small", "old", "young", "tall", "expensive", "cheap", "beautiful", "heavy", "high", "long",
+    "good", "interesting", "difficult", "friendly", "clever", "strong", "dangerous", "fast", "famous",
+    "polite", "lazy", "rich", "strict", "patient", "useful", "important", "boring",
+)  # fmt: skip
 _PROFESSIONS = tuple(entry for entry in NOUNS if entry.feminine)
 _SIGHTS = "church castle hotel museum restaurant tower bridge"
-_FOUND = "church hotel museum restaurant café supermarket bakery theater castle tower"
+_FOUND = "church hotel museum restaurant café supermarket bakery theater castle tower school library"
+_FOUND_AT_STOPS = "hotel restaurant café supermarket bakery"
 
 
 @cache
@@ -56,20 +61,21 @@ class States:
         subject = self._bare_phrase(chosen)
         rivals = _rivals(chosen, adjective) if adjective.english in _COMPARABLE else ()
         if rivals and self.chance.happens(40):
-            than = self._bare_phrase(self.chance.pick(rivals), number=1)
+            than = self._bare_phrase(self.chance.pick(rivals), singular=True)
             comparison: Comparison = "than" if self.chance.happens(65) else "as"
             return Clause(subject, verbs.BE, complement=Quality(adjective, "", comparison, than))
-        return Clause(subject, verbs.BE, complement=Quality(adjective, self.chance.draw(_DEGREES)))
+        degree = "" if adjective.english in _ABSOLUTE else self.chance.draw(_DEGREES)
+        return Clause(subject, verbs.BE, complement=Quality(adjective, degree))
 
-    def _bare_phrase(self, chosen: Noun, number: int = 0) -> NounPhrase:
-        phrase = self.phrases.noun_phrase(chosen, is_subject=True, plain=True, number=number)
+    def _bare_phrase(self, chosen: Noun, singular: bool = False) -> NounPhrase:
+        phrase = self.phrases.noun_phrase(chosen, is_subject=True, plain=True, singular=singular)
         determiner = phrase.determiner or "the"
         return phrase._replace(adjectives=(), determiner=determiner)
 
     def feeling(self, subject: Phrase) -> Clause:
         """A person is tired, hungry, happy."""
         adjective = self.chance.pick(fitting(noun("teacher"), "state"))
-        return Clause(subject, verbs.BE, complement=Quality(adjective, self.chance.draw(_DEGREES)))
+        return Clause(subject, verbs.BE, complement=Quality(adjective, self.chance.draw(_FEELING_DEGREES)))
 
     def profession(self) -> Clause:
         """A person is, or becomes, a teacher."""
@@ -93,20 +99,21 @@ class States:
             count = self.chance.between(2, 99)
             return Clause(subject, verbs.BE, complement=Measure(count, "years old", "Jahre alt"))
         if roll < 75:
-            thing = self._bare_phrase(self.phrases.noun_of("thing"), number=1)
+            thing = self._bare_phrase(self.phrases.noun_of("thing"), singular=True)
             count = self.chance.between(2, 999)
             return Clause(thing, verbs.COST, complement=Measure(count, "euros", "Euro"))
-        book = self._bare_phrase(self.phrases.noun_of("paged"), number=1)
-        pages = NounPhrase(noun("page"), "", plural=True, count=self.chance.between(20, 999))
+        book = self._bare_phrase(self.phrases.noun_of("paged"), singular=True)
+        pages = NounPhrase(noun("page"), "", plural=True, number=self.chance.between(20, 999))
         return Clause(book, verbs.HAVE, (pages,))
 
     def superlative(self) -> Clause:
         """Somebody is the youngest student in the city; this is the oldest church in the village."""
-        chosen, subject = self.phrases.noun_of(_SIGHTS), THIS
+        chosen = self.phrases.noun_of(_SIGHTS)
+        subject: Phrase = THIS
         if self.chance.happens(50):
             chosen, subject = self.phrases.noun_of("job"), self._man()
         adjective = self.chance.pick(fitting(chosen, "quality"))
-        where = self.phrases.place("full")
+        where = self.phrases.place("towns")
         best = NounPhrase(chosen, "the", adjectives=(adjective,), superlative=True, spot=where)
         return Clause(subject, verbs.BE, complement=best)
 
@@ -118,16 +125,23 @@ class States:
 
     def existence(self) -> Clause:
         """There is something somewhere."""
-        chosen = self.phrases.noun_of(_FOUND)
+        at_stop = self.chance.happens(30)
+        chosen = self.phrases.noun_of(_FOUND_AT_STOPS if at_stop else _FOUND)
         thing = self.phrases.noun_phrase(chosen)
         if not thing.plural:
             thing = thing._replace(determiner="no" if self.chance.happens(30) else "a", owner=None)
-        elif not thing.count:
+        elif not thing.number:
             thing = thing._replace(determiner=self.chance.pick(("many", "some", "several", "no")))
         else:
             thing = thing._replace(determiner="")
         tense: Tense = "past" if self.chance.happens(25) else "present"
-        return Clause(ES, verbs.THERE_IS, (thing,), tense, place=self.phrases.place("full"))
+        return Clause(
+            ES,
+            verbs.THERE_IS,
+            (thing,),
+            tense,
+            place=self.phrases.place("stops park" if at_stop else "towns"),
+        )
 
     def weather(self, tense: Tense) -> Clause:
         """It rains or snows."""

@@ -21,6 +21,9 @@ Case = Literal["nominative", "accusative", "dative", "genitive"]
 CASES: dict[str, Case] = {"N": "nominative", "A": "accusative", "D": "dative", "G": "genitive"}
 
 
+_UNWILLED = ("lose", "find", "fall", "wake", "cry", "dream", "get", "miss")
+
+
 class Government(NamedTuple):
     """What a German verb asks of one object: a case, perhaps after a preposition."""
 
@@ -45,6 +48,8 @@ class Verb:
     """English has no progressive of it."""
     swapped: bool = False
     """The English subject is the German dative: I like the house, das Haus gefällt mir."""
+    many: bool = False
+    """The object is always several things: one does not collect one stamp."""
     to: bool = False
     """English says `explain it to her`, not `explain her it`."""
     manners: str = ""
@@ -60,6 +65,12 @@ class Verb:
         if parts and parts[0] not in CASES:
             return (Government(parts[0], CASES[parts[1]]),)
         return tuple(Government("", CASES[part]) for part in parts)
+
+    @cached_property
+    def is_willed(self) -> bool:
+        """Whether it is something that people do, and do on purpose."""
+        by_people = self.subject.startswith(("person", "adult"))
+        return by_people and not self.stative and self.english_word not in _UNWILLED
 
     @cached_property
     def is_reflexive(self) -> bool:
@@ -92,9 +103,13 @@ class Verb:
 
 
 def _transitive(
-    english: str, german: str, subject: str, object: str, manners: str = "", places: str = ""
+    english: str, german: str, subject: str, object: str, manners: str = "", *, places: str = ""
 ) -> Verb:
     return Verb(english, german, subject, object, governs="A", manners=manners, places=places)
+
+
+def _swapped(english: str, german: str, object: str) -> Verb:
+    return Verb(english, german, "person", object, stative=True, swapped=True)
 
 
 def _stative(english: str, german: str, subject: str, object: str) -> Verb:
@@ -128,8 +143,8 @@ TRANSITIVE = (
     _transitive("cook", "kochen", "person", "cooked", places="kitchen"),
     _transitive("bake", "backen", "adult job family", "baked", places="kitchen"),
     _transitive("cut", "schneiden", "person", "fruit vegetable bread cheese meat cake", "carefully"),
-    _transitive("order", "be-stellen", "person", "food drink", places="food"),
-    _transitive("try", "probieren", "person", "food drink"),
+    _transitive("order", "be-stellen", "person", "served drink", places="food"),
+    _transitive("try", "probieren", "person", "served cheese chocolate drink"),
     _transitive("open", "auf|machen", "person", "openable", "carefully slowly quietly"),
     _transitive("close", "zu|machen", "person", "openable", "carefully slowly quietly"),
     _transitive("turn|on", "ein|schalten", "person", "switched"),
@@ -154,7 +169,7 @@ TRANSITIVE = (
     _transitive("wear", "tragen", "person", "clothes"),
     _transitive("pack", "packen", "person", "packed", "quickly"),
     _transitive("feed", "füttern", "person", "animal"),
-    _transitive("collect", "sammeln", "person", "collected"),
+    Verb("collect", "sammeln", "person", "collected", governs="A", many=True),
     _transitive("plant", "pflanzen", "person", "plant"),
     _transitive("water", "gießen", "person", "watered"),
     _transitive("use", "be-nutzen", "person", "used"),
@@ -172,7 +187,6 @@ TRANSITIVE = (
     _transitive("sign", "unter-schreiben", "adult job guest family", "signed"),
     _transitive("pay", "be-zahlen", "person", "paid"),
     _transitive("learn", "lernen", "person", "learned", "quickly slowly", places="work"),
-    _transitive("hear", "hören", "person", "heard pet"),
     _transitive("sing", "singen", "person", "sung", "loudly quietly well badly", places="stage"),
     _transitive("solve", "lösen", "person", "problem task", "quickly"),
     _transitive("discuss", "be-sprechen", "person", "issue idea exam", places="work"),
@@ -182,6 +196,7 @@ TRANSITIVE = (
 
 STATIVE = (
     _stative("see", "sehen", "person", "person animal thing building"),
+    _stative("hear", "hören", "person", "heard pet"),
     _stative("know", "kennen", "person", "person sight text heard"),
     _stative("love", "lieben", "person", "family pet sweet heard outdoors settlement"),
     _stative("need", "brauchen", "person", "tool small bag furniture machine vehicle clothes wealth"),
@@ -200,8 +215,8 @@ DATIVE = (
 )
 
 SWAPPED = (
-    Verb("like", "ge-fallen", "person", "thing building room text show plant settlement", stative=True),
-    Verb("miss", "fehlen", "person", "family friend pet", stative=True),
+    _swapped("like", "ge-fallen", "thing building room text show plant settlement"),
+    _swapped("miss", "fehlen", "family friend pet"),
 )
 
 GIVING = (
@@ -213,7 +228,7 @@ GIVING = (
     _giving("offer", "an|bieten", "food drink"),
     _giving("tell", "er-zählen", "told"),
     _giving("explain", "er-klären", "explained", to=True),
-    _giving("recommend", "emp-fehlen", "food drink show readable", to=True),
+    _giving("recommend", "emp-fehlen", "served drink show paged", to=True),
 )
 
 PREPOSITIONAL = (
@@ -230,7 +245,7 @@ PREPOSITIONAL = (
         places="work town home",
     ),
     Verb("talk about", "reden", "person", "show event idea issue text", governs="über A"),
-    Verb("laugh at", "lachen", "person", "joke film monkey mistake", governs="über A", manners="loudly"),
+    Verb("laugh at", "lachen", "person", "joke film monkey mistake", governs="über A"),
     Verb("play with", "spielen", "young pet", "pet young toy", governs="mit D"),
     Verb("work for", "arbeiten", "adult job", "adult job", governs="für A", places="work home"),
     Verb("ask about", "fragen", "person", "family plan boss issue", governs="nach D"),
@@ -305,13 +320,17 @@ STAYING = (
     Verb("arrive", "an|kommen", sein=True),
 )
 
-# (posture, putting there): the location is dative, the direction accusative.
-LYING = Verb("lie", "liegen", "readable clothes small tool")
-STANDING = Verb("stand", "stehen", "standing bag")
-SITTING = Verb("sit", "sitzen", "person pet")
-LAYING = Verb("put", "legen", "person", "readable clothes small tool", governs="A", manners="carefully")
-PLACING = Verb("place", "stellen", "person", "standing bag", governs="A", manners="carefully")
-SITTING_DOWN = Verb("sit down", "sich setzen")
+# Where something is (dative), and where it is put (accusative).
+POSTURE = (
+    Verb("lie", "liegen", "readable clothes small tool"),
+    Verb("stand", "stehen", "standing bag"),
+    Verb("sit", "sitzen", "person pet"),
+)
+PUTTING = (
+    Verb("put", "legen", "person", "readable clothes small tool", governs="A"),
+    Verb("place", "stellen", "person", "standing bag", governs="A"),
+    Verb("sit down", "sich setzen"),
+)
 
 # Verbs with a clause for their object.
 SAYING = (
