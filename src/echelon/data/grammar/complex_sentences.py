@@ -203,24 +203,20 @@ class ComplexSentences:
 
     def taking_up(self) -> Pair:
         """The man buys the table because it is cheap: weil er billig ist."""
-        main = self.deeds.buying()
-        while not (isinstance(thing := main.objects[0], NounPhrase) and _can_be_judged(thing)):
-            self.phrases.begin()
-            main = self.deeds.buying()
+        deed, adjective = self.deeds.with_reason()
+        main = self.times.in_tense(deed, self.chance.draw(PRESENT_OR_PAST))._replace(time=None)
+        thing = deed.objects[0]
+        assert isinstance(thing, NounPhrase)
         taken_up = THEY if thing.plural else IT[thing.noun.gender]
-        main = self.times.in_tense(main._replace(objects=(_known(thing),)), self.chance.draw(PRESENT_OR_PAST))
-        adjective = self.chance.pick(fitting(thing.noun, "quality"))
-        tense: Tense = "past" if main.tense == "past" else "present"
-        reason = Clause(taken_up, verbs.BE, complement=Quality(adjective), tense=tense)
-        return _main_first(main._replace(time=None), reason, ("because", "weil"))
+        reason = Clause(taken_up, verbs.BE, complement=Quality(adjective), tense=main.tense)
+        return _main_first(main, reason, ("because", "weil"))
 
     # --- Infinitives ---
 
     def intending(self) -> Pair:
         """The man goes to the market in order to buy bread."""
-        main = self.deeds.going()
-        main = self.times.in_tense(main, self.chance.draw(PRESENT_OR_PAST))._replace(adverb=None)
-        purpose = self.deeds.task(main.subject)
+        way, purpose = self.deeds.errand()
+        main = self.times.in_tense(way, self.chance.draw(PRESENT_OR_PAST))._replace(adverb=None)
         return written(
             f"{english.statement(main)} in order to {english.infinitive(purpose)}",
             f"{german.statement(main)}, um {german.zu_infinitive(purpose)}",
@@ -292,9 +288,3 @@ def _known(phrase: NounPhrase) -> NounPhrase:
     """The phrase with an article, which a relative clause or a pronoun can take up."""
     determiner: Determiner = "a" if phrase.determiner == "a" else "the"
     return phrase._replace(determiner=determiner)
-
-
-def _can_be_judged(thing: NounPhrase) -> bool:
-    """Whether `it` can be said of it, and something else besides."""
-    alive = kinds_of(thing.noun) & {"person", "animal"}
-    return thing.owner is None and not alive and bool(fitting(thing.noun, "quality"))

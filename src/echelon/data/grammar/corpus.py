@@ -9,7 +9,7 @@ from echelon.data.grammar.sentences import Sentences
 
 _SHORTEST, _LONGEST = 3, 20
 """Words of an English sentence."""
-_PUNCTUATION = str.maketrans("", "", ".,!?'-")
+_PUNCTUATION = ".,!?'-"
 
 
 @dataclass(frozen=True)
@@ -41,4 +41,7 @@ def generate(seed: int = 1, train: int = 80_000, valid: int = 500, test: int = 1
 
 def _bare(sentence: str) -> str:
     """The sentence without what does not make it another one."""
-    return sentence.lower().translate(_PUNCTUATION)
+    bare = sentence.lower()
+    for mark in _PUNCTUATION:
+        bare = bare.replace(mark, "")
+    return bare

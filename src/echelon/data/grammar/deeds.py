@@ -7,8 +7,18 @@ from functools import cache
 from typing import NamedTuple
 
 from echelon.data.grammar import adverbials, verbs
+from echelon.data.grammar.adjectives import Adjective, adjective, fitting
 from echelon.data.grammar.chance import Weighted
-from echelon.data.grammar.meaning import Adverbial, Clause, NounPhrase, Phrase, Prepositional, Pronoun
+from echelon.data.grammar.meaning import (
+    Adverbial,
+    Clause,
+    Determiner,
+    NounPhrase,
+    Phrase,
+    Prepositional,
+    Pronoun,
+)
+from echelon.data.grammar.nouns import Noun, kinds_of, nouns_of
 from echelon.data.grammar.phrase_choice import Phrases
 from echelon.data.grammar.verbs import Verb
 
@@ -24,6 +34,38 @@ _DONE_WITH = (
 def _willed(candidates: tuple[Verb, ...]) -> tuple[Verb, ...]:
     """The verbs for what people do on purpose: one can be told to do it."""
     return tuple(verb for verb in candidates if verb.is_willed)
+
+
+# What makes one do it to a thing.
+_REASONS = tuple(
+    (verb, qualities)
+    for english, qualities in (
+        ("buy", "cheap good beautiful modern useful fresh delicious interesting warm comfortable"),
+        ("sell", "old ugly small big expensive"),
+        ("throw|away", "old broken dirty ugly"),
+        ("wash", "dirty"),
+        ("clean", "dirty"),
+        ("clean|up", "dirty"),
+        ("repair", "broken old"),
+        ("read", "interesting exciting funny short famous important"),
+        ("order", "cheap delicious good"),
+        ("put|on", "warm comfortable new beautiful"),
+        ("discuss", "important difficult"),
+        ("translate", "important interesting short"),
+        ("learn", "important simple"),
+        ("look for", "expensive important new useful"),
+        ("admire", "famous beautiful old"),
+    )
+    for verb in verbs.TRANSITIVE
+    if verb.english == english
+)
+
+
+@cache
+def _like_that(verb: Verb, quality: Adjective) -> tuple[Noun, ...]:
+    """The things that the verb takes and that can be so."""
+    lifeless = (entry for entry in nouns_of(verb.object) if not kinds_of(entry) & {"person", "animal"})
+    return tuple(entry for entry in lifeless if quality in fitting(entry, "quality"))
 
 
 class Frame(NamedTuple):
@@ -77,14 +119,27 @@ class Deeds:
         clause = self._make(self.chance.draw(self._willed_frames), plain)
         return clause if subject is None else self.given_to(clause, subject)
 
-    def task(self, subject: Phrase) -> Clause:
-        """Something that one goes somewhere for."""
-        clause = self._make(self.chance.draw(self._tasks), plain=False)
-        return self.task(subject) if _clash(clause, subject) else clause._replace(subject=subject)
+    def errand(self) -> tuple[Clause, Clause]:
+        """A person goes somewhere, and what for."""
+        subject = self.phrases.subject("person", plain=True)
+        purpose = self._make(self.chance.draw(self._tasks), plain=False)
+        while _clash(purpose, subject):
+            purpose = self._make(self.chance.draw(self._tasks), plain=False)
+        goal = self.phrases.goal(purpose.verb.places or "home")
+        way = Clause(subject, self.chance.pick(verbs.ON_FOOT), goal=goal)
+        return way, purpose._replace(subject=subject, place=None)
 
-    def buying(self) -> Clause:
-        """Something that a person does to a thing; it has a definite or indefinite object and no more."""
-        return self.with_object(self.chance.pick(_willed(verbs.TRANSITIVE)), plain=True)
+    def with_reason(self) -> tuple[Clause, Adjective]:
+        """Something that a person does to a thing, and what the thing is like that makes the person do it."""
+        verb, qualities = self.chance.pick(_REASONS)
+        quality = adjective(self.chance.pick(qualities.split()))
+        candidates = _like_that(verb, quality)
+        if not candidates:
+            return self.with_reason()
+        thing = self.phrases.noun_phrase(self.chance.pick(candidates), plain=True)
+        determiner: Determiner = "a" if thing.determiner == "a" else "the"
+        subject = self.phrases.subject(verb.subject, plain=True)
+        return Clause(subject, verb, (NounPhrase(thing.noun, determiner, thing.plural),)), quality
 
     def going(self) -> Clause:
         """A person goes somewhere."""
@@ -178,15 +233,18 @@ class Deeds:
 
     def lying(self, verb: Verb, plain: bool) -> Clause:
         subject = self.phrases.subject(verb.subject, plain)
-        spot = self.phrases.seat if verb.subject.startswith("person") else self.phrases.spot
-        return Clause(subject, verb, place=spot(moving=False))
+        if verb.subject.startswith("person"):
+            return Clause(subject, verb, place=self.phrases.seat(moving=False))
+        return Clause(subject, verb, place=self.phrases.spot(moving=False, upright=verb.english == "stand"))
 
     def putting(self, verb: Verb, plain: bool) -> Clause:
         subject = self.phrases.subject(verb.subject, plain)
         if not verb.object:
             return Clause(subject, verb, goal=self.phrases.seat(moving=True))
         thing = self.phrases.object(verb.object, subject, plain)
-        return Clause(subject, verb, (thing,), goal=self.phrases.spot(moving=True))
+        return Clause(
+            subject, verb, (thing,), goal=self.phrases.spot(moving=True, upright=verb.english == "place")
+        )
 
     # --- With whom, where and how ---
 

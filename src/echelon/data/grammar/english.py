@@ -1,6 +1,6 @@
 """English: phrases, and clauses in their word order, with do-support where there is no auxiliary.
 
-time | subject | auxiliary, not | adverb | verb | objects | manner | goal | company | place | time
+time | subject | auxiliary, not | adverb | verb | objects | manner | goal | place | company | time
 """
 
 from __future__ import annotations
@@ -225,7 +225,7 @@ def _rest(clause: Clause) -> list[str]:
     parts = [*_objects(clause), clause.verb.tail[0]]
     if clause.complement:
         parts.append(_complement(clause.complement))
-    spots = (clause.manner, clause.goal, clause.company, clause.place)
+    spots = (clause.manner, clause.goal, clause.place, clause.company)
     parts += [adverbial(spot) for spot in spots if spot and not stands_for_head(spot)]
     if clause.time and not clause.time_first:
         parts.append(adverbial(clause.time))

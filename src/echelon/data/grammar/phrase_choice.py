@@ -210,12 +210,15 @@ class Phrases:
         """The way to one of the places of the groups."""
         return self.chance.pick(when_and_where.places(groups)).to
 
-    def spot(self, moving: bool) -> Prepositional:
-        """On, in, under or beside a piece of furniture: where something is, or where it is put."""
+    def spot(self, moving: bool, upright: bool) -> Prepositional:
+        """On, in, under or beside a piece of furniture: where a thing is, or where it is put.
+
+        What stands `upright` is not in a bag.
+        """
         chance = self.chance
         case: Case = "accusative" if moving else "dative"
         roll = chance.below(100)
-        if roll < 45:
+        if roll < (70 if upright else 45):
             return Prepositional("on", "auf", case, self._thing("surface"))
         if roll < 70:
             return Prepositional("into" if moving else "in", "in", case, self._thing("container"))
@@ -245,11 +248,13 @@ def anaphor(subject: Phrase) -> Pronoun | None:
     """The pronoun that takes up a person in the next clause, or None where the languages would disagree."""
     if isinstance(subject, Pronoun):
         return subject
-    if subject.plural:
+    if isinstance(subject, Both):
         return THEY
     if isinstance(subject, Name):
         return HE if subject.gender == "m" else SHE
     if isinstance(subject, NounPhrase) and "person" in kinds_of(subject.noun):
+        if subject.plural:
+            return THEY
         gender = "f" if subject.noun is noun("girl") else subject.noun.gender
         return {"m": HE, "f": SHE}.get(gender)
     return None

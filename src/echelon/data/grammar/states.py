@@ -96,7 +96,8 @@ class States:
         roll = self.chance.below(100)
         if roll < 35:
             subject = self.phrases.subject("family", plain=True)
-            count = self.chance.between(2, 99)
+            is_parent = isinstance(subject, NounPhrase) and "parent" in kinds_of(subject.noun)
+            count = self.chance.between(30, 99) if is_parent else self.chance.between(2, 70)
             return Clause(subject, verbs.BE, complement=Measure(count, "years old", "Jahre alt"))
         if roll < 75:
             thing = self._bare_phrase(self.phrases.noun_of("thing"), singular=True)

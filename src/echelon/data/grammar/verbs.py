@@ -149,8 +149,8 @@ TRANSITIVE = (
     _transitive("close", "zu|machen", "person", "openable", "carefully slowly quietly"),
     _transitive("turn|on", "ein|schalten", "person", "switched"),
     _transitive("turn|off", "aus|schalten", "person", "switched"),
-    _transitive("put|on", "an|ziehen", "person", "clothes", "slowly quickly"),
-    _transitive("take|off", "aus|ziehen", "person", "clothes", "slowly quickly"),
+    _transitive("put|on", "an|ziehen", "person", "garment", "slowly quickly"),
+    _transitive("take|off", "aus|ziehen", "person", "garment", "slowly quickly"),
     _transitive("pick|up", "ab|holen", "person", "person fetched"),
     _transitive("call", "an|rufen", "person", "person"),
     _transitive("invite", "ein|laden", "person", "person"),
@@ -170,7 +170,7 @@ TRANSITIVE = (
     _transitive("pack", "packen", "person", "packed", "quickly"),
     _transitive("feed", "füttern", "person", "animal"),
     Verb("collect", "sammeln", "person", "collected", governs="A", many=True),
-    _transitive("plant", "pflanzen", "person", "plant"),
+    _transitive("plant", "pflanzen", "person", "trunk flower"),
     _transitive("water", "gießen", "person", "watered"),
     _transitive("use", "be-nutzen", "person", "used"),
     _transitive("look for", "suchen", "person", "small clothes tool bag pet lent"),
@@ -260,7 +260,7 @@ PREPOSITIONAL = (
 )
 
 INTRANSITIVE = (
-    Verb("sleep", "schlafen", "person pet", manners="well badly", places="rest"),
+    Verb("sleep", "schlafen", "person", manners="well badly", places="rest"),
     Verb("work", "arbeiten", "adult job family", manners="slowly quickly alone well", places="work home"),
     Verb("laugh", "lachen", manners="loudly quietly"),
     Verb("cry", "weinen", manners="quietly loudly"),
@@ -268,7 +268,7 @@ INTRANSITIVE = (
     Verb("swim", "schwimmen", sein=True, manners="well badly quickly slowly", places="water"),
     Verb("get up", "auf|stehen", sein=True, manners="slowly quickly"),
     Verb("wake up", "auf|wachen", sein=True),
-    Verb("fall asleep", "ein|schlafen", "person pet", sein=True, manners="quickly"),
+    Verb("fall asleep", "ein|schlafen", "person", sein=True, manners="quickly"),
     Verb("watch television", "fern|sehen", manners="alone"),
     Verb("have breakfast", "frühstücken", manners="alone", places="food"),
     Verb("shop", "ein|kaufen", "adult job family", manners="alone quickly", places="shops"),
@@ -289,7 +289,8 @@ INTRANSITIVE = (
 HAPPENING = (
     Verb("bark", "bellen", "dog", manners="loudly", places="games"),
     Verb("sing", "singen", "bird", manners="loudly quietly", places="games"),
-    Verb("grow", "wachsen", "plant", sein=True, manners="slowly quickly", places="games"),
+    Verb("sleep", "schlafen", "animal", places="games"),
+    Verb("grow", "wachsen", "plant", sein=True, stative=True, manners="slowly quickly", places="games"),
     Verb("bloom", "blühen", "plant", places="games"),
     Verb("ring", "klingeln", "ringing", manners="loudly"),
     Verb("arrive", "an|kommen", "public", sein=True),
@@ -300,9 +301,12 @@ HAPPENING = (
 WEATHER = (Verb("rain", "regnen", ""), Verb("snow", "schneien", ""))
 
 COME_BACK = Verb("come back", "zurück|kommen", sein=True)
-MOTION = (
+ON_FOOT = (
     Verb("go", "gehen", sein=True, manners="slowly quickly"),
-    Verb("run", "laufen", "person pet", sein=True, manners="quickly"),
+    Verb("run", "laufen", "person", sein=True, manners="quickly"),
+)
+MOTION = (
+    *ON_FOOT,
     Verb("drive", "fahren", "adult job family", sein=True, manners="slowly quickly"),
     COME_BACK,
 )
