@@ -50,7 +50,9 @@ ADJECTIVES = (
     Adjective("small", "klein", "young animal thing building settlement room outdoors plant"),
     Adjective("old", "alt", "adult job guest animal thing building settlement plant joke", "älter", "ältest"),
     Adjective("young", "jung", "adult job guest animal", "jünger", "jüngst"),
-    Adjective("new", "neu", "mine thing building room idea told heard show", superlative="neuest"),
+    Adjective(
+        "new", "neu", "neighbor colleague boss thing building room idea told heard show", superlative="neuest"
+    ),
     Adjective("tall", "groß", "adult job young", "größer", "größt"),
     Adjective("long", "lang", "text trip show skirt coat dress", "länger", "längst"),
     Adjective("short", "kurz", "text trip show said", "kürzer", "kürzest"),
@@ -59,7 +61,7 @@ ADJECTIVES = (
     Adjective("thick", "dick", "paged clothes"),
     Adjective("thin", "dünn", "paged clothes"),
     Adjective("wide", "breit", "surface bridge", superlative="breitest"),
-    Adjective("deep", "tief", "lake container"),
+    Adjective("deep", "tief", "lake drawer"),
     Adjective(
         "good", "gut", "job guest food drink paged text newspaper magazine show idea", "besser", "best"
     ),

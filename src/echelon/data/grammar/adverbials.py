@@ -183,6 +183,7 @@ _GROUPS = {
     "kitchen": "kitchen",
     "work": "office,school,library,university",
     "town": "park,café,city,museum",
+    "served": "restaurant,café,hotel",
     "food": "restaurant,café,hotel,kitchen",
     "shops": "supermarket,market,bakery,city",
     "stops": "station,airport",

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from echelon.data.grammar import english, german, verbs
-from echelon.data.grammar.adjectives import Adjective, fitting
 from echelon.data.grammar.chance import Weighted
+from echelon.data.grammar.english import hides_its_tense
 from echelon.data.grammar.meaning import (
     IT,
     THEY,
@@ -115,6 +115,9 @@ class ComplexSentences:
     def reasoning(self) -> Pair:
         """The man stays at home because he is tired."""
         main = self.simple.clause()._replace(time_first=False)
+        while anaphor(main.subject) is None:
+            self.phrases.begin()
+            main = self.simple.clause()._replace(time_first=False)
         tense: Tense = "past" if main.tense in ("past", "perfect") else "present"
         reason = self._reason(main.subject, tense)
         conjunction = ("because", "weil") if self.chance.happens(65) else ("although", "obwohl")
@@ -124,7 +127,7 @@ class ComplexSentences:
         subject = anaphor(somebody) or self.phrases.subject("person", plain=True)
         roll = self.chance.below(100)
         if roll < 50:
-            return self.states.feeling(subject)._replace(tense=tense)
+            return self.states.mood(subject)._replace(tense=tense)
         if roll < 62:
             return self.states.weather("past" if tense == "past" else "progressive")
         if roll < 75:
@@ -171,7 +174,7 @@ class ComplexSentences:
         if roll < 30:
             return self.states.weather("present")
         if roll < 65:
-            return self.states.feeling(subject)._replace(complement=Quality(self._state_adjective()))
+            return self.states.mood(subject)
         lacking = NounPhrase(
             noun(self.chance.pick(("time", "money"))), "no" if self.chance.happens(50) else ""
         )
@@ -185,21 +188,27 @@ class ComplexSentences:
             return self._once()
         subject = anaphor(main.subject) or self.phrases.subject("person", plain=True)
         if self.chance.happens(50):
-            occasion = self.states.feeling(subject)._replace(complement=Quality(self._state_adjective()))
+            occasion = self.states.mood(subject)
         else:
-            occasion = self.deeds.given_to(self.deeds.going(), subject)
+            occasion = self._another_deed(main, subject)
+            if hides_its_tense(occasion.verb, subject):
+                return self._once()
         return self._subordinated(main, occasion._replace(tense="past"), ("when", "als"))
 
-    def _state_adjective(self) -> Adjective:
-        return self.chance.pick(fitting(noun("teacher"), "state"))
+    def _another_deed(self, first: Clause, subject: Phrase | None = None) -> Clause:
+        """A deed with another verb than the first."""
+        second = self.deeds.deed(subject)
+        while second.verb is first.verb:
+            second = self.deeds.deed(subject)
+        return second
 
     def _meanwhile(self) -> Pair:
         """Before he goes home, he opens the window; while his brother sleeps, he reads."""
         main = self.deeds.deed()
         if self.chance.happens(50):
             subject = anaphor(main.subject) or self.phrases.subject("person", plain=True)
-            return self._subordinated(main, self.deeds.deed(subject), ("before", "bevor"))
-        return self._subordinated(main, self.deeds.deed(), ("while", "während"))
+            return self._subordinated(main, self._another_deed(main, subject), ("before", "bevor"))
+        return self._subordinated(main, self._another_deed(main), ("while", "während"))
 
     def taking_up(self) -> Pair:
         """The man buys the table because it is cheap: weil er billig ist."""
@@ -243,7 +252,8 @@ class ComplexSentences:
             return self._one_after_the_other()
         if roll < 65:
             return self._but()
-        first, second = self.deeds.deed(), self.deeds.deed()
+        first = self.deeds.deed()
+        second = self._another_deed(first)
         return written(
             f"{english.statement(first)} and {english.statement(second)}",
             f"{german.statement(first)} und {german.statement(second)}",
@@ -252,7 +262,7 @@ class ComplexSentences:
 
     def _one_after_the_other(self) -> Pair:
         first = self.deeds.deed()
-        second = self.deeds.deed(first.subject)
+        second = self._another_deed(first, first.subject)
         return written(
             f"{english.statement(first)} and {english.continuation(second)}",
             f"{german.statement(first)} und {german.continuation(second)}",
@@ -262,7 +272,7 @@ class ComplexSentences:
     def _but(self) -> Pair:
         subject = self.phrases.subject("person", plain=True)
         tense = self.chance.draw(PRESENT_OR_PAST)
-        first = self.states.feeling(subject)._replace(tense=tense)
+        first = self.states.mood(subject)._replace(tense=tense)
         taken_up = anaphor(subject) or self.phrases.name()
         second = self.deeds.deed(taken_up)._replace(modal=self.chance.draw(_DUTIES), tense=tense)
         return written(

@@ -125,7 +125,9 @@ class Deeds:
         purpose = self._make(self.chance.draw(self._tasks), plain=False)
         while _clash(purpose, subject):
             purpose = self._make(self.chance.draw(self._tasks), plain=False)
-        goal = self.phrases.goal(purpose.verb.places or "home")
+        goal: Prepositional | Adverbial = adverbials.HOME
+        if purpose.verb.places or self.chance.happens(40):
+            goal = self.phrases.goal(purpose.verb.places or "towns")
         way = Clause(subject, self.chance.pick(verbs.ON_FOOT), goal=goal)
         return way, purpose._replace(subject=subject, place=None)
 
@@ -140,10 +142,6 @@ class Deeds:
         determiner: Determiner = "a" if thing.determiner == "a" else "the"
         subject = self.phrases.subject(verb.subject, plain=True)
         return Clause(subject, verb, (NounPhrase(thing.noun, determiner, thing.plural),)), quality
-
-    def going(self) -> Clause:
-        """A person goes somewhere."""
-        return self.motion(self.chance.pick(verbs.MOTION), plain=False)
 
     def given_to(self, clause: Clause, subject: Phrase) -> Clause:
         """The clause with another person for its subject."""

@@ -296,7 +296,7 @@ def imperative(infinitive: str) -> str:
         return changed
     if infinitive.endswith("eln"):
         return stem[:-2] + "le"
-    return stem + ("e" if _needs_e(stem) or infinitive.endswith("ern") else "")
+    return stem + ("e" if _needs_e(stem) or infinitive.endswith(("ern", "ieren")) else "")
 
 
 def full_infinitive(verb: Verb, zu: bool = False) -> str:

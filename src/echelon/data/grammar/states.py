@@ -45,6 +45,12 @@ def _rivals(chosen: Noun, adjective: Adjective) -> tuple[Noun, ...]:
     return tuple(other for other in same if other is not chosen and adjective in fitting(other, "quality"))
 
 
+@cache
+def _moods() -> tuple[Adjective, ...]:
+    states = fitting(noun("teacher"), "state")
+    return tuple(state for state in states if state.english not in ("healthy", "satisfied"))
+
+
 class States:
     """Random clauses with `be`, `become`, `have`, `cost` and `there is`."""
 
@@ -76,6 +82,10 @@ class States:
         """A person is tired, hungry, happy."""
         adjective = self.chance.pick(fitting(noun("teacher"), "state"))
         return Clause(subject, verbs.BE, complement=Quality(adjective, self.chance.draw(_FEELING_DEGREES)))
+
+    def mood(self, subject: Phrase) -> Clause:
+        """A person feels so that it makes a difference to what the person does."""
+        return Clause(subject, verbs.BE, complement=Quality(self.chance.pick(_moods())))
 
     def profession(self) -> Clause:
         """A person is, or becomes, a teacher."""

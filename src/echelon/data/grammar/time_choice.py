@@ -89,7 +89,7 @@ class Times:
 
     def _with_time(self, clause: Clause) -> Clause:
         tense, negated = clause.tense, clause.negated
-        if tense == "progressive" or (clause.verb.stative and tense == "present"):
+        if tense == "progressive" or (clause.verb.stative and not _happened(clause)):
             return clause
         if tense != "future" and not negated and not clause.manner and self.chance.happens(14):
             return clause._replace(adverb=self.chance.pick(adverbials.FREQUENCIES))
@@ -172,6 +172,12 @@ class Times:
         count, unit = self.chance.between(2, 12), self.chance.pick(_UNITS)
         german = noun_form(noun(unit), "dative", plural=True)
         return english_cardinal(count), plural(unit), f"{german_cardinal(count)} {german}"
+
+
+def _happened(clause: Clause) -> bool:
+    """Whether a verb that has no progressive still tells of something with a time: she moved to Paris in May."""
+    happens = clause.goal or clause.place or clause.verb.english in ("see", "hear")
+    return clause.tense == "past" and bool(happens)
 
 
 def _takes_modal(clause: Clause) -> bool:

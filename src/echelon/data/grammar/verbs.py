@@ -143,7 +143,7 @@ TRANSITIVE = (
     _transitive("cook", "kochen", "person", "cooked", places="kitchen"),
     _transitive("bake", "backen", "adult job family", "baked", places="kitchen"),
     _transitive("cut", "schneiden", "person", "fruit vegetable bread cheese meat cake", "carefully"),
-    _transitive("order", "be-stellen", "person", "served drink", places="food"),
+    _transitive("order", "be-stellen", "person", "served drink", places="served"),
     _transitive("try", "probieren", "person", "served cheese chocolate drink"),
     _transitive("open", "auf|machen", "person", "openable", "carefully slowly quietly"),
     _transitive("close", "zu|machen", "person", "openable", "carefully slowly quietly"),
