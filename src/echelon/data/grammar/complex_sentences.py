@@ -239,7 +239,7 @@ class ComplexSentences:
         deed = self.deeds.deed(subject)
         return written(
             f"{english.statement(matrix)} to {english.infinitive(deed)}",
-            f"{german.statement(matrix)}, {german.zu_infinitive(deed)}",
+            german.with_infinitive(matrix, deed),
             ".",
         )
 
@@ -255,8 +255,8 @@ class ComplexSentences:
         first = self.deeds.deed()
         second = self._another_deed(first)
         return written(
-            f"{english.statement(first)} and {english.statement(second)}",
-            f"{german.statement(first)} und {german.statement(second)}",
+            f"{english.statement(first)}, and {english.statement(second)}",
+            f"{german.statement(first)}, und {german.statement(second)}",
             ".",
         )
 

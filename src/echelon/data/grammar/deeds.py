@@ -193,6 +193,8 @@ class Deeds:
             goal: Prepositional | Adverbial = self.phrases.goal("driven")
         elif verb.english == "go" and self.chance.happens(15):
             goal = adverbials.HOME
+        elif verb.english == "go" and self.chance.happens(12):
+            goal = Prepositional("to", "zu", "dative", NounPhrase(self.phrases.noun_of("job")))
         else:
             goal = self.phrases.goal("any" if verb.english == "go" else "nature home stops")
         return self._accompanied(clause._replace(goal=goal), plain)
@@ -263,7 +265,7 @@ class Deeds:
     def _accompanied(self, clause: Clause, plain: bool) -> Clause:
         """Perhaps with somebody, or for somebody."""
         word = clause.verb.english_word
-        if plain or not self.chance.happens(30) or not clause.verb.subject.startswith(("person", "adult")):
+        if plain or not clause.verb.is_willed or not self.chance.happens(30):
             return clause
         if word in _DONE_FOR:
             other = self.phrases.object("family guest young", clause.subject, plain=True)

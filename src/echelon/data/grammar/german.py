@@ -134,6 +134,13 @@ def zu_infinitive(clause: Clause) -> str:
     return _join(*fields.middle_field(subject=False), full_infinitive(clause.verb, zu=True), fields.end)
 
 
+def with_infinitive(matrix: Clause, clause: Clause) -> str:
+    """A statement and the infinitive that depends on it; only an infinitive by itself goes without a comma."""
+    infinitive = zu_infinitive(clause)
+    alone = infinitive == full_infinitive(clause.verb, zu=True)
+    return f"{statement(matrix)}{'' if alone else ','} {infinitive}"
+
+
 def command(clause: Clause, please: bool) -> str:
     """A command to one friend."""
     fields = _fields(clause)

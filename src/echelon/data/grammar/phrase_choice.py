@@ -154,6 +154,8 @@ class Phrases:
         """A phrase about a noun, in either number unless it is to be `singular`."""
         chance = self.chance
         kinds = kinds_of(chosen)
+        if "weather" in kinds:
+            return NounPhrase(chosen)
         if chosen.is_mass:
             return NounPhrase(chosen, chance.draw(_MASS), adjectives=self.adjectives(chosen))
         plural = not singular and not kinds & _ALWAYS_ONE and chance.happens(22)

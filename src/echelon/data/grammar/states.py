@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from functools import cache
 
-from echelon.data.grammar import verbs
+from echelon.data.grammar import adverbials, verbs
 from echelon.data.grammar.adjectives import Adjective, fitting
 from echelon.data.grammar.chance import Weighted
 from echelon.data.grammar.meaning import (
     ES,
     THIS,
+    Adverbial,
     Clause,
     Comparison,
     Degree,
@@ -17,6 +18,7 @@ from echelon.data.grammar.meaning import (
     Modal,
     NounPhrase,
     Phrase,
+    Prepositional,
     Profession,
     Quality,
     Tense,
@@ -82,6 +84,18 @@ class States:
         """A person is tired, hungry, happy."""
         adjective = self.chance.pick(fitting(noun("teacher"), "state"))
         return Clause(subject, verbs.BE, complement=Quality(adjective, self.chance.draw(_FEELING_DEGREES)))
+
+    def whereabouts(self) -> Clause:
+        """Somebody is at the doctor's; something is in the drawer."""
+        if self.chance.happens(40):
+            thing = self._bare_phrase(self.phrases.noun_of("small tool readable clothes"))
+            return Clause(thing, verbs.BE, place=self.phrases.spot(moving=False, upright=False))
+        subject = self.phrases.subject("person", plain=True)
+        roll = self.chance.below(100)
+        place: Prepositional | Adverbial = self.phrases.place("home work town stops shops")
+        if roll < 35:
+            place = self.chance.pick((adverbials.AT_HOME, *adverbials.AT_SOMEBODYS, *adverbials.IN_CITIES))
+        return Clause(subject, verbs.BE, place=place)
 
     def mood(self, subject: Phrase) -> Clause:
         """A person feels so that it makes a difference to what the person does."""

@@ -175,7 +175,7 @@ class Times:
 
 
 def _happened(clause: Clause) -> bool:
-    """Whether a verb that has no progressive still tells of something with a time: she moved to Paris in May."""
+    """Whether a verb without a progressive still tells of something with a time: she moved in May."""
     happens = clause.goal or clause.place or clause.verb.english in ("see", "hear")
     return clause.tense == "past" and bool(happens)
 

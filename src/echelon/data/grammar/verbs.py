@@ -326,8 +326,8 @@ STAYING = (
 
 # Where something is (dative), and where it is put (accusative).
 POSTURE = (
-    Verb("lie", "liegen", "readable clothes small tool"),
-    Verb("stand", "stehen", "standing bag"),
+    Verb("lie", "liegen", "readable clothes small tool", stative=True),
+    Verb("stand", "stehen", "standing bag", stative=True),
     Verb("sit", "sitzen", "person pet"),
 )
 PUTTING = (
@@ -358,5 +358,3 @@ ATTEMPTING = (
     Verb("plan", "planen"),
 )
 COST = Verb("cost", "kosten", "thing food", stative=True)
-
-MODALS = ("can", "must", "may", "should", "want to", "would like to", "like to")
