@@ -135,7 +135,7 @@ def zu_infinitive(clause: Clause) -> str:
 
 
 def with_infinitive(matrix: Clause, clause: Clause) -> str:
-    """A statement and the infinitive that depends on it; only an infinitive by itself goes without a comma."""
+    """A statement and the infinitive that depends on it, without a comma if it is a lone infinitive."""
     infinitive = zu_infinitive(clause)
     alone = infinitive == full_infinitive(clause.verb, zu=True)
     return f"{statement(matrix)}{'' if alone else ','} {infinitive}"

@@ -33,7 +33,7 @@ class SimpleSentences:
 
     def state(self) -> Clause:
         """Something or somebody is so, in the present or past, sometimes negated."""
-        clause = self.states.quality()
+        clause = self.states.whereabouts() if self.chance.happens(18) else self.states.quality()
         graded = isinstance(clause.complement, Quality) and clause.complement.degree in ("too", "quite")
         negated = not graded and self.chance.happens(18)
         return clause._replace(tense=self.chance.draw(PRESENT_OR_PAST), negated=negated)
@@ -84,7 +84,8 @@ class SimpleSentences:
 
     def asking_clause(self) -> Clause:
         """A clause with something in it that is asked for; direct or indirect questions are made of it."""
-        clause = self.deeds.any(plain=True)._replace(tense=self.chance.draw(PRESENT_OR_PAST))
+        clause = self.states.whereabouts() if self.chance.happens(8) else self.deeds.any(plain=True)
+        clause = clause._replace(tense=self.chance.draw(PRESENT_OR_PAST))
         roll = self.chance.below(100)
         if roll < 22 and clause.verb.subject.startswith("person"):
             clause = clause._replace(subject=Asked("who"))
@@ -113,9 +114,9 @@ class SimpleSentences:
             return clause._replace(asked=adverbials.WHERE, place=None)
         if clause.goal and clause.verb is not verbs.COME_BACK and self.chance.happens(60):
             return clause._replace(asked=adverbials.WHERE_TO, goal=None)
-        words = (
-            [adverbials.WHY]
-            if clause.verb.stative
-            else [adverbials.WHEN, adverbials.WHY, adverbials.HOW_OFTEN]
-        )
+        words = [adverbials.WHY]
+        if not clause.verb.stative:
+            words += [adverbials.WHEN, adverbials.HOW_OFTEN]
+        if clause.verb.lasts and clause.tense == "past":
+            words += [adverbials.HOW_LONG] * 2
         return clause._replace(asked=self.chance.pick(words))

@@ -125,10 +125,10 @@ class States:
             return Clause(subject, verbs.BE, complement=Measure(count, "years old", "Jahre alt"))
         if roll < 75:
             thing = self._bare_phrase(self.phrases.noun_of("thing"), singular=True)
-            count = self.chance.between(2, 999)
+            count = self.chance.between(2, 399)
             return Clause(thing, verbs.COST, complement=Measure(count, "euros", "Euro"))
         book = self._bare_phrase(self.phrases.noun_of("paged"), singular=True)
-        pages = NounPhrase(noun("page"), "", plural=True, number=self.chance.between(20, 999))
+        pages = NounPhrase(noun("page"), "", plural=True, number=self.chance.between(20, 399))
         return Clause(book, verbs.HAVE, (pages,))
 
     def superlative(self) -> Clause:

@@ -24,7 +24,7 @@ from echelon.data.grammar.nouns import noun, nouns_of
 from echelon.data.grammar.numbers import english_cardinal, english_clock, german_cardinal, german_clock
 
 _TENSES: Weighted[Tense] = Weighted(
-    (38, "present"), (34, "past"), (13, "future"), (8, "progressive"), (5, "perfect")
+    (38, "present"), (34, "past"), (13, "future"), (10, "progressive"), (8, "perfect")
 )
 _PRESENT_OR_PAST: Weighted[Tense] = Weighted((55, "present"), (45, "past"))
 _MODALS: Weighted[Modal] = Weighted(
@@ -40,10 +40,6 @@ _WITHOUT_A_PAST = ("should", "would like to")
 _UNITS = ("hour", "day", "week", "month", "year")
 # What a time of day can follow: today at three o'clock.
 _DAYS = ("today", "tomorrow", "yesterday", "every day", *(english for english, _ in adverbials.WEEKDAYS))
-_LASTING = {
-    "sleep": "hour", "work": "hour", "swim": "hour", "dance": "hour", "wait": "hour", "rest": "hour",
-    "hike": "day", "stay": "week", "live": "year",
-}  # fmt: skip
 
 
 class Times:
@@ -158,8 +154,8 @@ class Times:
 
     def _length(self, clause: Clause) -> Adverbial | None:
         """For three hours, for what can last."""
-        unit = _LASTING.get(clause.verb.english_word)
-        if unit is None or clause.negated or not self.chance.happens(25):
+        unit = clause.verb.lasts
+        if not unit or clause.negated or not self.chance.happens(25):
             return None
         count = self.chance.between(2, 12)
         singular = noun(unit)

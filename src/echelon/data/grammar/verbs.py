@@ -56,6 +56,8 @@ class Verb:
     """The adverbs of manner that go with it, by their English names."""
     places: str = ""
     """Where it is done, as groups of places (adverbials.py)."""
+    lasts: str = ""
+    """The unit of time in which one says how long it lasted."""
     tail: tuple[str, str] = ("", "")
     """Words that always follow in English and close the middle field in German: play `the piano`."""
 
@@ -232,7 +234,7 @@ GIVING = (
 )
 
 PREPOSITIONAL = (
-    Verb("wait for", "warten", "person", "person public", governs="auf A", places="stops town"),
+    Verb("wait for", "warten", "person", "person public", governs="auf A", places="stops town", lasts="hour"),
     Verb("think of", "denken", "person", "person test trip wedding", governs="an A"),
     Verb("dream of", "träumen", "person", "trip wedding outdoors vehicle home", governs="von D"),
     Verb(
@@ -260,22 +262,29 @@ PREPOSITIONAL = (
 )
 
 INTRANSITIVE = (
-    Verb("sleep", "schlafen", "person", manners="well badly", places="rest"),
-    Verb("work", "arbeiten", "adult job family", manners="slowly quickly alone well", places="work home"),
+    Verb("sleep", "schlafen", "person", manners="well badly", places="rest", lasts="hour"),
+    Verb(
+        "work",
+        "arbeiten",
+        "adult job family",
+        manners="slowly quickly alone well",
+        places="work home",
+        lasts="hour",
+    ),
     Verb("laugh", "lachen", manners="loudly quietly"),
     Verb("cry", "weinen", manners="quietly loudly"),
-    Verb("dance", "tanzen", manners="well badly alone", places="home stage"),
-    Verb("swim", "schwimmen", sein=True, manners="well badly quickly slowly", places="water"),
+    Verb("dance", "tanzen", manners="well badly alone", places="home stage", lasts="hour"),
+    Verb("swim", "schwimmen", sein=True, manners="well badly quickly slowly", places="water", lasts="hour"),
     Verb("get up", "auf|stehen", sein=True, manners="slowly quickly"),
     Verb("wake up", "auf|wachen", sein=True),
     Verb("fall asleep", "ein|schlafen", "person", sein=True, manners="quickly"),
     Verb("watch television", "fern|sehen", manners="alone"),
     Verb("have breakfast", "frühstücken", manners="alone", places="food"),
     Verb("shop", "ein|kaufen", "adult job family", manners="alone quickly", places="shops"),
-    Verb("hike", "wandern", sein=True, manners="alone", places="nature"),
+    Verb("hike", "wandern", sein=True, manners="alone", places="nature", lasts="day"),
     Verb("smile", "lächeln"),
     Verb("hurry", "sich be-eilen"),
-    Verb("rest", "sich aus|ruhen", places="rest"),
+    Verb("rest", "sich aus|ruhen", places="rest", lasts="hour"),
     Verb("get dressed", "sich an|ziehen", manners="quickly slowly"),
     Verb("play", "spielen", tail=("the piano", "Klavier"), manners="well badly"),
     Verb("play", "spielen", tail=("the guitar", "Gitarre"), manners="well badly"),
@@ -319,8 +328,8 @@ TRAVELLING = (
 )
 
 STAYING = (
-    Verb("live", "wohnen", stative=True),
-    Verb("stay", "bleiben", sein=True),
+    Verb("live", "wohnen", stative=True, lasts="year"),
+    Verb("stay", "bleiben", sein=True, lasts="week"),
     Verb("arrive", "an|kommen", sein=True),
 )
 
