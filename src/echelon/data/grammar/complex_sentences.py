@@ -3,9 +3,19 @@
 from __future__ import annotations
 
 from echelon.data.grammar import english, german, verbs
-from echelon.data.grammar.adjectives import fitting
 from echelon.data.grammar.chance import Weighted
-from echelon.data.grammar.meaning import IT, THEY, Clause, Modal, NounPhrase, Phrase, Quality, Tense
+from echelon.data.grammar.english import hides_its_tense
+from echelon.data.grammar.meaning import (
+    IT,
+    THEY,
+    Clause,
+    Determiner,
+    Modal,
+    NounPhrase,
+    Phrase,
+    Quality,
+    Tense,
+)
 from echelon.data.grammar.nouns import kinds_of, noun
 from echelon.data.grammar.pair import Pair, stated, written
 from echelon.data.grammar.phrase_choice import Phrases, anaphor
@@ -34,7 +44,7 @@ class ComplexSentences:
         while True:
             clause = self.simple.clause() if self.chance.happens(60) else self.simple.state()
             if isinstance(clause.subject, NounPhrase) and _can_be_described(clause.subject):
-                described = self.relatives.about(_known(clause.subject))
+                described = self.relatives.about(_known(clause.subject), clause.verb)
                 return stated(clause._replace(subject=described))
             self.phrases.begin()
 
@@ -43,9 +53,16 @@ class ComplexSentences:
         while True:
             clause = self.simple.clause()
             last = clause.objects[-1] if clause.objects else None
-            elaborate = clause.goal or clause.place or clause.company or clause.manner or clause.verb.swapped
+            elaborate = (
+                clause.goal
+                or clause.place
+                or clause.company
+                or clause.manner
+                or clause.verb.swapped
+                or clause.verb.to
+            )
             if isinstance(last, NounPhrase) and _can_be_described(last) and not elaborate:
-                described = self.relatives.about(_known(last))
+                described = self.relatives.about(_known(last), clause.verb)
                 return stated(clause._replace(objects=(*clause.objects[:-1], described), time=None))
             self.phrases.begin()
 
@@ -98,6 +115,9 @@ class ComplexSentences:
     def reasoning(self) -> Pair:
         """The man stays at home because he is tired."""
         main = self.simple.clause()._replace(time_first=False)
+        while anaphor(main.subject) is None:
+            self.phrases.begin()
+            main = self.simple.clause()._replace(time_first=False)
         tense: Tense = "past" if main.tense in ("past", "perfect") else "present"
         reason = self._reason(main.subject, tense)
         conjunction = ("because", "weil") if self.chance.happens(65) else ("although", "obwohl")
@@ -107,7 +127,7 @@ class ComplexSentences:
         subject = anaphor(somebody) or self.phrases.subject("person", plain=True)
         roll = self.chance.below(100)
         if roll < 50:
-            return self.states.feeling(subject)._replace(tense=tense, negated=self.chance.happens(12))
+            return self.states.mood(subject)._replace(tense=tense)
         if roll < 62:
             return self.states.weather("past" if tense == "past" else "progressive")
         if roll < 75:
@@ -118,13 +138,11 @@ class ComplexSentences:
 
     def _subordinated(self, main: Clause, clause: Clause, conjunction: tuple[str, str]) -> Pair:
         """Main clause first, or the subordinate one, with inversion in German."""
-        opening, german_opening = conjunction
         if self.chance.happens(65):
-            return written(
-                f"{english.statement(main)} {opening} {english.statement(clause)}",
-                f"{german.statement(main)}, {german_opening} {german.verb_final(clause)}",
-                ".",
-            )
+            return _main_first(main, clause, conjunction)
+        opening, german_opening = conjunction
+        if clause.subject == anaphor(main.subject):
+            main, clause = main._replace(subject=clause.subject), clause._replace(subject=main.subject)
         return written(
             f"{opening} {english.statement(clause)}, {english.statement(main)}",
             f"{german_opening} {german.verb_final(clause)}, {german.inverted(main)}",
@@ -156,7 +174,7 @@ class ComplexSentences:
         if roll < 30:
             return self.states.weather("present")
         if roll < 65:
-            return self.states.feeling(subject)._replace(complement=Quality(self._state_adjective()))
+            return self.states.mood(subject)
         lacking = NounPhrase(
             noun(self.chance.pick(("time", "money"))), "no" if self.chance.happens(50) else ""
         )
@@ -170,48 +188,44 @@ class ComplexSentences:
             return self._once()
         subject = anaphor(main.subject) or self.phrases.subject("person", plain=True)
         if self.chance.happens(50):
-            occasion = self.states.feeling(subject)._replace(complement=Quality(self._state_adjective()))
+            occasion = self.states.mood(subject)
         else:
-            occasion = self.deeds.given_to(self.deeds.motion(plain=False), subject)
+            occasion = self._another_deed(main, subject)
+            if hides_its_tense(occasion.verb, subject):
+                return self._once()
         return self._subordinated(main, occasion._replace(tense="past"), ("when", "als"))
 
-    def _state_adjective(self):
-        return self.chance.pick(fitting(noun("teacher"), "state"))
+    def _another_deed(self, first: Clause, subject: Phrase | None = None) -> Clause:
+        """A deed with another verb than the first."""
+        second = self.deeds.deed(subject)
+        while second.verb is first.verb:
+            second = self.deeds.deed(subject)
+        return second
 
     def _meanwhile(self) -> Pair:
         """Before he goes home, he opens the window; while his brother sleeps, he reads."""
         main = self.deeds.deed()
         if self.chance.happens(50):
             subject = anaphor(main.subject) or self.phrases.subject("person", plain=True)
-            return self._subordinated(main, self.deeds.deed(subject), ("before", "bevor"))
-        return self._subordinated(main, self.deeds.deed(), ("while", "während"))
+            return self._subordinated(main, self._another_deed(main, subject), ("before", "bevor"))
+        return self._subordinated(main, self._another_deed(main), ("while", "während"))
 
     def taking_up(self) -> Pair:
         """The man buys the table because it is cheap: weil er billig ist."""
-        while True:
-            main = self.deeds.acting(plain=True)
-            thing = main.objects[0]
-            if (
-                isinstance(thing, NounPhrase)
-                and thing.owner is None
-                and not kinds_of(thing.noun) & {"person", "animal"}
-            ):
-                break
-            self.phrases.begin()
+        deed, adjective = self.deeds.with_reason()
+        main = self.times.in_tense(deed, self.chance.draw(PRESENT_OR_PAST))._replace(time=None)
+        thing = deed.objects[0]
+        assert isinstance(thing, NounPhrase)
         taken_up = THEY if thing.plural else IT[thing.noun.gender]
-        main = self.times.in_tense(main._replace(objects=(_known(thing),)), self.chance.draw(PRESENT_OR_PAST))
-        adjective = self.chance.pick(fitting(thing.noun, "quality"))
-        tense: Tense = "past" if main.tense == "past" else "present"
-        reason = Clause(taken_up, verbs.BE, complement=Quality(adjective), tense=tense)
-        return self._subordinated(main._replace(time=None), reason, ("because", "weil"))
+        reason = Clause(taken_up, verbs.BE, complement=Quality(adjective), tense=main.tense)
+        return _main_first(main, reason, ("because", "weil"))
 
     # --- Infinitives ---
 
     def intending(self) -> Pair:
         """The man goes to the market in order to buy bread."""
-        main = self.deeds.motion(plain=False)
-        main = self.times.in_tense(main, self.chance.draw(PRESENT_OR_PAST))._replace(adverb=None)
-        purpose = self.deeds.deed(main.subject)
+        way, purpose = self.deeds.errand()
+        main = self.times.in_tense(way, self.chance.draw(PRESENT_OR_PAST))._replace(adverb=None)
         return written(
             f"{english.statement(main)} in order to {english.infinitive(purpose)}",
             f"{german.statement(main)}, um {german.zu_infinitive(purpose)}",
@@ -225,7 +239,7 @@ class ComplexSentences:
         deed = self.deeds.deed(subject)
         return written(
             f"{english.statement(matrix)} to {english.infinitive(deed)}",
-            f"{german.statement(matrix)}, {german.zu_infinitive(deed)}",
+            german.with_infinitive(matrix, deed),
             ".",
         )
 
@@ -238,16 +252,17 @@ class ComplexSentences:
             return self._one_after_the_other()
         if roll < 65:
             return self._but()
-        first, second = self.deeds.deed(), self.deeds.deed()
+        first = self.deeds.deed()
+        second = self._another_deed(first)
         return written(
-            f"{english.statement(first)} and {english.statement(second)}",
-            f"{german.statement(first)} und {german.statement(second)}",
+            f"{english.statement(first)}, and {english.statement(second)}",
+            f"{german.statement(first)}, und {german.statement(second)}",
             ".",
         )
 
     def _one_after_the_other(self) -> Pair:
         first = self.deeds.deed()
-        second = self.deeds.deed(first.subject)
+        second = self._another_deed(first, first.subject)
         return written(
             f"{english.statement(first)} and {english.continuation(second)}",
             f"{german.statement(first)} und {german.continuation(second)}",
@@ -257,7 +272,7 @@ class ComplexSentences:
     def _but(self) -> Pair:
         subject = self.phrases.subject("person", plain=True)
         tense = self.chance.draw(PRESENT_OR_PAST)
-        first = self.states.feeling(subject)._replace(tense=tense)
+        first = self.states.mood(subject)._replace(tense=tense)
         taken_up = anaphor(subject) or self.phrases.name()
         second = self.deeds.deed(taken_up)._replace(modal=self.chance.draw(_DUTIES), tense=tense)
         return written(
@@ -267,11 +282,19 @@ class ComplexSentences:
         )
 
 
+def _main_first(main: Clause, clause: Clause, conjunction: tuple[str, str]) -> Pair:
+    return written(
+        f"{english.statement(main)} {conjunction[0]} {english.statement(clause)}",
+        f"{german.statement(main)}, {conjunction[1]} {german.verb_final(clause)}",
+        ".",
+    )
+
+
 def _can_be_described(phrase: NounPhrase) -> bool:
     return phrase.owner is None and not phrase.noun.is_mass and "family" not in kinds_of(phrase.noun)
 
 
 def _known(phrase: NounPhrase) -> NounPhrase:
     """The phrase with an article, which a relative clause or a pronoun can take up."""
-    determiner = "a" if phrase.determiner == "a" else "the"
+    determiner: Determiner = "a" if phrase.determiner == "a" else "the"
     return phrase._replace(determiner=determiner)

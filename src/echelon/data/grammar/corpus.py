@@ -7,7 +7,9 @@ from dataclasses import dataclass
 from echelon.data.grammar.pair import Pair
 from echelon.data.grammar.sentences import Sentences
 
-_PUNCTUATION = str.maketrans("", "", ".,!?'-")
+_SHORTEST, _LONGEST = 3, 20
+"""Words of an English sentence."""
+_PUNCTUATION = ".,!?'-"
 
 
 @dataclass(frozen=True)
@@ -28,7 +30,7 @@ def generate(seed: int = 1, train: int = 80_000, valid: int = 500, test: int = 1
     while len(pairs) < train + valid + test:
         pair = sentences.next()
         source, target = _bare(pair.source), _bare(pair.target)
-        if source in seen or target in seen_german:
+        if source in seen or target in seen_german or not _SHORTEST <= source.count(" ") + 1 <= _LONGEST:
             continue
         seen.add(source)
         seen_german.add(target)
@@ -39,4 +41,7 @@ def generate(seed: int = 1, train: int = 80_000, valid: int = 500, test: int = 1
 
 def _bare(sentence: str) -> str:
     """The sentence without what does not make it another one."""
-    return sentence.lower().translate(_PUNCTUATION)
+    bare = sentence.lower()
+    for mark in _PUNCTUATION:
+        bare = bare.replace(mark, "")
+    return bare

@@ -1,6 +1,6 @@
 """English: phrases, and clauses in their word order, with do-support where there is no auxiliary.
 
-time | subject | auxiliary, not | adverb | verb | objects | manner | goal | company | place | time
+time | subject | auxiliary, not | adverb | verb | objects | manner | goal | place | company | time
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from echelon.data.grammar.meaning import (
     Complement,
     Gap,
     Measure,
+    Modal,
     Name,
     NounPhrase,
     Phrase,
@@ -69,9 +70,9 @@ def phrase(meaning: Phrase, is_object: bool = False) -> str:
 
 
 def _noun_phrase(meaning: NounPhrase) -> str:
-    words = [english_cardinal(meaning.count)] if meaning.count else []
-    for adjective in meaning.adjectives:
-        words.append(superlative(adjective.english) if meaning.superlative else adjective.english)
+    words = [english_cardinal(meaning.number)] if meaning.number else []
+    degree = superlative if meaning.superlative else str
+    words += [degree(adjective.english) for adjective in meaning.adjectives]
     noun = meaning.noun.english
     words.append(plural(noun) if meaning.plural else noun)
     if isinstance(meaning.owner, Gap):
@@ -111,7 +112,7 @@ def _complement(meaning: Complement) -> str:
         case Profession():
             return f"{article(meaning.noun.english)} {meaning.noun.english}"
         case Measure():
-            return f"{english_cardinal(meaning.count)} {meaning.english}"
+            return f"{english_cardinal(meaning.number)} {meaning.english}"
         case NounPhrase():
             return phrase(meaning)
 
@@ -215,10 +216,6 @@ def _fronted(clause: Clause) -> str:
         return adverbial(clause.place)
     for meaning in clause.objects:
         if is_fronted(meaning):
-            is_receiver = bool(clause.verb.receiver) and meaning is clause.objects[0]
-            preposition = "to" if is_receiver else clause.verb.english_preposition
-            if isinstance(meaning, Gap) and preposition:
-                return _after_preposition(preposition, meaning)
             return phrase(meaning, is_object=isinstance(meaning, Gap))
     return ""
 
@@ -228,9 +225,8 @@ def _rest(clause: Clause) -> list[str]:
     parts = [*_objects(clause), clause.verb.tail[0]]
     if clause.complement:
         parts.append(_complement(clause.complement))
-    for part in (clause.manner, clause.goal, clause.company, clause.place):
-        if part and not stands_for_head(part):
-            parts.append(adverbial(part))
+    spots = (clause.manner, clause.goal, clause.place, clause.company)
+    parts += [adverbial(spot) for spot in spots if spot and not stands_for_head(spot)]
     if clause.time and not clause.time_first:
         parts.append(adverbial(clause.time))
     if clause.adverb is YET:
@@ -244,8 +240,7 @@ def _objects(clause: Clause) -> list[str]:
         return _receiver_and_gift(clause)
     kept = [meaning for meaning in clause.objects if not is_fronted(meaning)]
     texts = [phrase(meaning, is_object=True) for meaning in kept]
-    taken_along = any(isinstance(meaning, Gap) for meaning in clause.objects)
-    before = "" if taken_along else verb.english_preposition
+    before = verb.english_preposition
     if kept and isinstance(kept[0], Pronoun):
         return [before, *texts, verb.english_particle]
     return [before or verb.english_particle, *texts]
@@ -255,7 +250,7 @@ def _receiver_and_gift(clause: Clause) -> list[str]:
     receiver, gift = clause.objects
     to_whom = phrase(receiver, is_object=True)
     if is_fronted(receiver):
-        return [phrase(gift), "to" if isinstance(receiver, Asked) else ""]
+        return [phrase(gift), "to"]
     if is_fronted(gift):
         return [f"to {to_whom}" if clause.verb.to else to_whom]
     return [phrase(gift), "to", to_whom] if clause.verb.to else [to_whom, phrase(gift)]
@@ -311,25 +306,24 @@ def _be(subject: Phrase, past: bool) -> str:
 
 def _modal_group(clause: Clause, subject: Phrase, base: str, needs_auxiliary: bool) -> _Group:
     past = clause.tense == "past"
-    match clause.modal:
-        case "can":
-            return _Group("could" if past else "can", base)
-        case "should":
-            return _Group("should", base)
-        case "may" if not past:
-            return _Group("must" if clause.negated else "may", base)
-        case "may":
-            return _Group(_be(subject, past), f"allowed to {base}")
-        case "must" if not past and not clause.negated:
-            return _Group("must", base)
-        case "must":
-            return _simple("have", subject, past, needs_auxiliary, f"to {base}")
-        case "would like to":
-            return _Group("would", f"like to {base}")
-        case "want to":
-            return _simple("want", subject, past, needs_auxiliary, f"to {base}")
-        case _:
-            return _simple("like", subject, past, needs_auxiliary, f"to {base}")
+    auxiliary = _modal_auxiliary(clause.modal, past, clause.negated)
+    if auxiliary:
+        return _Group(auxiliary, f"like to {base}" if clause.modal == "would like to" else base)
+    if clause.modal == "may":
+        return _Group(_be(subject, past), f"allowed to {base}")
+    lexical = {"must": "have", "want to": "want", "like to": "like"}[clause.modal]
+    return _simple(lexical, subject, past, needs_auxiliary, f"to {base}")
+
+
+def _modal_auxiliary(modal: Modal, past: bool, negated: bool) -> str:
+    """The auxiliary for a modal, or "" where English says it with a full verb, as in `had to`."""
+    if modal in ("should", "would like to"):
+        return modal.split()[0]
+    if modal == "can":
+        return "could" if past else "can"
+    if past or (modal == "must" and negated):
+        return ""
+    return {"may": "must" if negated else "may", "must": "must"}.get(modal, "")
 
 
 def hides_its_tense(verb: Verb, subject: Phrase) -> bool:

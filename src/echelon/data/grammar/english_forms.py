@@ -9,7 +9,7 @@ _PLURALS = {
     "man": "men", "woman": "women", "child": "children", "gentleman": "gentlemen", "policeman": "policemen",
     "policewoman": "policewomen", "salesman": "salesmen", "saleswoman": "saleswomen", "mouse": "mice",
     "wolf": "wolves", "knife": "knives", "shelf": "shelves", "scarf": "scarves", "potato": "potatoes",
-    "tomato": "tomatoes", "monkey": "monkeys", "key": "keys", "house key": "house keys", "journey": "journeys",
+    "tomato": "tomatoes", "monkey": "monkeys", "key": "keys", "journey": "journeys",
     "day": "days",
 }  # fmt: skip
 
@@ -26,7 +26,8 @@ _IRREGULAR = {
     "be": "was been", "become": "became become", "begin": "began begun", "bring": "brought brought",
     "build": "built built", "buy": "bought bought", "catch": "caught caught", "come": "came come",
     "cost": "cost cost", "cut": "cut cut", "draw": "drew drawn", "drink": "drank drunk",
-    "drive": "drove driven", "eat": "ate eaten", "fall": "fell fallen", "feed": "fed fed", "find": "found found",
+    "drive": "drove driven", "eat": "ate eaten", "fall": "fell fallen",
+    "feed": "fed fed", "find": "found found",
     "fly": "flew flown", "forget": "forgot forgotten", "get": "got gotten", "give": "gave given",
     "go": "went gone", "grow": "grew grown", "have": "had had", "hear": "heard heard", "know": "knew known",
     "lend": "lent lent", "lie": "lay lain", "lose": "lost lost", "meet": "met met", "pay": "paid paid",

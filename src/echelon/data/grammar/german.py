@@ -134,6 +134,13 @@ def zu_infinitive(clause: Clause) -> str:
     return _join(*fields.middle_field(subject=False), full_infinitive(clause.verb, zu=True), fields.end)
 
 
+def with_infinitive(matrix: Clause, clause: Clause) -> str:
+    """A statement and the infinitive that depends on it, without a comma if it is a lone infinitive."""
+    infinitive = zu_infinitive(clause)
+    alone = infinitive == full_infinitive(clause.verb, zu=True)
+    return f"{statement(matrix)}{'' if alone else ','} {infinitive}"
+
+
 def command(clause: Clause, please: bool) -> str:
     """A command to one friend."""
     fields = _fields(clause)
@@ -286,9 +293,8 @@ def _middle(clause: Clause, placed: _Placed) -> list[str]:
         middle.append("nicht")
     if clause.modal == "like to":
         middle.append("gern")
-    for part in (clause.manner, clause.company, clause.place):
-        if part and not stands_for_head(part):
-            middle.append(adverbial(part))
+    spots = (clause.manner, clause.company, clause.place)
+    middle += [adverbial(spot) for spot in spots if spot and not stands_for_head(spot)]
     middle += placed.indefinite
     middle += placed.prepositional
     if clause.goal:

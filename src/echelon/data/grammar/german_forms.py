@@ -254,7 +254,7 @@ def present(infinitive: str) -> Forms:
         return _PRESENT[infinitive]
     stem = _stem(infinitive)
     plural = infinitive.replace("-", "")
-    first = stem[:-2] + "le" if stem.endswith("el") else stem + "e"
+    first = stem[:-2] + "le" if infinitive.endswith("eln") else stem + "e"
     changed = _IRREGULAR.get(infinitive, ("", ""))[0]
     if changed:
         return first, _second_person(changed), changed if changed.endswith("t") else changed + "t", plural
@@ -294,9 +294,9 @@ def imperative(infinitive: str) -> str:
     stem = _stem(infinitive)
     if changed and not set("äöü") & set(changed):
         return changed
-    if stem.endswith("el"):
+    if infinitive.endswith("eln"):
         return stem[:-2] + "le"
-    return stem + ("e" if _needs_e(stem) or stem.endswith("er") else "")
+    return stem + ("e" if _needs_e(stem) or infinitive.endswith(("ern", "ieren")) else "")
 
 
 def full_infinitive(verb: Verb, zu: bool = False) -> str:

@@ -70,8 +70,8 @@ def _noun_phrase(meaning: NounPhrase, case: Case, negated: bool) -> str:
         after = "no" if negated and is_indefinite(meaning) else meaning.determiner
         opening = determiner(after, gender, case)
     words = [opening] if opening else []
-    if meaning.count:
-        words.append(german_cardinal(meaning.count))
+    if meaning.number:
+        words.append(german_cardinal(meaning.number))
     for adjective in meaning.adjectives:
         if meaning.superlative:
             words.append(superlative(adjective, gender, case))
@@ -90,7 +90,7 @@ def is_indefinite(meaning: Phrase) -> bool:
     return (
         isinstance(meaning, NounPhrase)
         and meaning.determiner in ("", "a")
-        and not meaning.count
+        and not meaning.number
         and meaning.owner is None
     )
 
@@ -121,7 +121,7 @@ def complement(meaning: Complement, negated: bool = False) -> str:
                 return f"keine {meaning.noun.feminine}" if negated else meaning.noun.feminine
             return f"kein {meaning.noun.german}" if negated else meaning.noun.german
         case Measure():
-            return f"{german_cardinal(meaning.count)} {meaning.german}"
+            return f"{german_cardinal(meaning.number)} {meaning.german}"
         case NounPhrase():
             return phrase(meaning, "nominative", negated)
 

@@ -40,13 +40,13 @@ class Name(NamedTuple):
 
 
 class NounPhrase(NamedTuple):
-    """A noun with all that goes with it. `owner` takes the determiner's place: the teacher's book, whose book."""
+    """A noun with all that goes with it. `owner` takes the determiner's place: the teacher's, whose book."""
 
     noun: Noun
     determiner: Determiner = "the"
     plural: bool = False
     adjectives: tuple[Adjective, ...] = ()
-    count: int = 0
+    number: int = 0
     """A cardinal before the noun, from 2 on; 0 for none."""
     owner: NounPhrase | Name | Gap | None = None
     superlative: bool = False
@@ -121,7 +121,7 @@ class Profession(NamedTuple):
 class Measure(NamedTuple):
     """A number with its unit, in words: `is forty years old`, `costs forty euros`."""
 
-    count: int
+    number: int
     english: str
     german: str
 
@@ -177,7 +177,7 @@ YET = Adverbial("yet", "noch")
 
 
 def is_fronted(meaning: Phrase) -> bool:
-    """Whether the phrase opens its clause: a question word, or what stands for the head of a relative clause."""
+    """Whether the phrase opens its clause: a question word, or the gap of a relative clause."""
     if isinstance(meaning, NounPhrase):
         return meaning.determiner in ("which", "how many") or isinstance(meaning.owner, Gap)
     return isinstance(meaning, Asked | Gap)

@@ -18,7 +18,7 @@ class Pair(NamedTuple):
 
 
 def written(source: str, target: str, end: str) -> Pair:
-    """Both sentences with a capital and the closing mark; a relative clause at the end needs no second comma."""
+    """Both sentences with a capital and the closing mark, which takes the place of a comma."""
     return Pair(source[0].upper() + source[1:] + end, target[0].upper() + target[1:].rstrip(",") + end)
 
 

@@ -1,7 +1,7 @@
 """Who and what: random phrases that make sense.
 
-Nouns are picked from the kinds that a verb accepts, adjectives from those that fit the noun. No sentence names
-the same thing twice.
+Nouns are picked from the kinds that a verb accepts, adjectives from those that fit the noun. No sentence
+names the same thing twice.
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ from echelon.data.grammar.meaning import (
     Pronoun,
 )
 from echelon.data.grammar.nouns import Noun, kinds_of, noun, nouns_of
+from echelon.data.grammar.verbs import Case
 
 _SINGULAR: Weighted[Determiner] = Weighted(
     (50, "the"),
@@ -49,15 +50,28 @@ _SINGULAR_KNOWN: Weighted[Determiner] = Weighted(
     (4, "every"),
 )
 _PLURAL: Weighted[Determiner] = Weighted(
-    (42, "the"), (15, ""), (3, "my"), (3, "your"), (3, "his"), (3, "her"), (2, "our"), (2, "their"), (7, "this"),
-    (7, "many"), (7, "some"), (4, "all"), (4, "several"),
+    (42, "the"), (15, ""), (3, "my"), (3, "your"), (3, "his"), (3, "her"), (2, "our"), (2, "their"),
+    (7, "this"), (3, "both"), (7, "many"), (7, "some"), (4, "all"), (4, "several"),
 )  # fmt: skip
-_PLURAL_KNOWN: Weighted[Determiner] = Weighted((60, "the"), (5, "my"), (5, "our"), (10, "this"), (8, "all"))
+_PLURAL_KNOWN: Weighted[Determiner] = Weighted(
+    (60, "the"), (5, "my"), (5, "our"), (10, "this"), (8, "all"), (5, "both")
+)
 _MASS: Weighted[Determiner] = Weighted((50, ""), (38, "the"), (4, "my"), (4, "his"), (4, "her"))
 _POSSESSIVE: Weighted[Determiner] = Weighted(
     (30, "my"), (15, "your"), (15, "his"), (15, "her"), (15, "our"), (10, "their")
 )
-_NEUTRAL_WHEN_NEGATED = ("", "the", "a", "this", "my", "your", "his", "her", "our", "their")
+_POSSESSIVES = ("my", "your", "his", "her", "our", "their")
+_WITHOUT_QUANTITY = ("", "the", "a", "this", *_POSSESSIVES)
+_ALWAYS_ONE = {"parent"}
+# Nobody says `my king` or `my forest`, unless the noun is marked as somebody's.
+_NOBODYS = {"person", "wild", "settlement", "stop", "public", "building", "outdoors", "weather"}
+
+
+def _allowed(drawn: Determiner, kinds: frozenset[str], plain: bool) -> Determiner:
+    """The determiner, or `the` where it would not make sense: my king, every man does not."""
+    if drawn in _POSSESSIVES and kinds & _NOBODYS and "mine" not in kinds:
+        return "the"
+    return "the" if plain and drawn not in _WITHOUT_QUANTITY else drawn
 
 
 @cache
@@ -131,26 +145,26 @@ class Phrases:
 
     def _pair(self, first: Noun) -> Both | NounPhrase:
         if "family" in kinds_of(first):
-            return Both(self.name(), self.noun_phrase(first, plain=True, number=1))
+            return Both(self.name(), self.noun_phrase(first, plain=True, singular=True))
         return Both(self.name(), self.name())
 
     def noun_phrase(
-        self, chosen: Noun, is_subject: bool = False, plain: bool = False, number: int = 0
+        self, chosen: Noun, is_subject: bool = False, plain: bool = False, singular: bool = False
     ) -> NounPhrase:
-        """A phrase about a noun; `number` 1 keeps it singular."""
+        """A phrase about a noun, in either number unless it is to be `singular`."""
         chance = self.chance
         kinds = kinds_of(chosen)
+        if "weather" in kinds:
+            return NounPhrase(chosen)
         if chosen.is_mass:
             return NounPhrase(chosen, chance.draw(_MASS), adjectives=self.adjectives(chosen))
-        plural = number != 1 and chance.happens(22)
+        plural = not singular and not kinds & _ALWAYS_ONE and chance.happens(22)
         if "family" in kinds:
             count = chance.between(2, 4) if plural and not plain and chance.happens(30) else 0
             return NounPhrase(chosen, chance.draw(_POSSESSIVE), plural, self.adjectives(chosen), count)
         if plural:
             return self._plural(chosen, is_subject, plain)
-        determiner = chance.draw(_SINGULAR_KNOWN if is_subject else _SINGULAR)
-        if plain and determiner not in _NEUTRAL_WHEN_NEGATED:
-            determiner = "the"
+        determiner = _allowed(chance.draw(_SINGULAR_KNOWN if is_subject else _SINGULAR), kinds, plain)
         owner = self.owner() if determiner == "the" and _ownable(chosen) and chance.happens(12) else None
         return NounPhrase(chosen, determiner, adjectives=self.adjectives(chosen), owner=owner)
 
@@ -159,11 +173,10 @@ class Phrases:
         adjectives = self.adjectives(chosen)
         if not plain and chance.happens(18):
             determiner: Determiner = "the" if is_subject or chance.happens(25) else ""
-            count = chance.between(2, 12) if chance.happens(75) else chance.between(13, 99)
-            return NounPhrase(chosen, determiner, plural=True, adjectives=adjectives, count=count)
-        determiner = chance.draw(_PLURAL_KNOWN if is_subject else _PLURAL)
-        if plain and determiner not in _NEUTRAL_WHEN_NEGATED:
-            determiner = "the"
+            count = chance.between(2, 12) if chance.happens(88) else chance.between(13, 99)
+            return NounPhrase(chosen, determiner, plural=True, adjectives=adjectives, number=count)
+        drawn = chance.draw(_PLURAL_KNOWN if is_subject else _PLURAL)
+        determiner = _allowed(drawn, kinds_of(chosen), plain)
         return NounPhrase(chosen, determiner, plural=True, adjectives=adjectives)
 
     def owner(self) -> NounPhrase | Name:
@@ -199,12 +212,15 @@ class Phrases:
         """The way to one of the places of the groups."""
         return self.chance.pick(when_and_where.places(groups)).to
 
-    def spot(self, moving: bool) -> Prepositional:
-        """On, in, under or beside a piece of furniture: where something is, or where it is put."""
+    def spot(self, moving: bool, upright: bool) -> Prepositional:
+        """On, in, under or beside a piece of furniture: where a thing is, or where it is put.
+
+        What stands `upright` is not in a bag.
+        """
         chance = self.chance
-        case = "accusative" if moving else "dative"
+        case: Case = "accusative" if moving else "dative"
         roll = chance.below(100)
-        if roll < 45:
+        if roll < (70 if upright else 45):
             return Prepositional("on", "auf", case, self._thing("surface"))
         if roll < 70:
             return Prepositional("into" if moving else "in", "in", case, self._thing("container"))
@@ -212,6 +228,14 @@ class Phrases:
             return Prepositional("under", "unter", case, self._thing("surface"))
         english, german = chance.pick(when_and_where.BESIDE)
         return Prepositional(english, german, case, self._thing("landmark"))
+
+    def seat(self, moving: bool) -> Prepositional:
+        """On a chair, under a tree: where one sits, or sits down."""
+        case: Case = "accusative" if moving else "dative"
+        if self.chance.happens(70):
+            return Prepositional("on", "auf", case, self._thing("seat"))
+        english, german = self.chance.pick((*when_and_where.BESIDE, ("under", "unter")))
+        return Prepositional(english, german, case, self._thing("trunk"))
 
     def _thing(self, kinds: str) -> NounPhrase:
         chosen = self.noun_of(kinds)
@@ -223,22 +247,19 @@ class Phrases:
 
 
 def anaphor(subject: Phrase) -> Pronoun | None:
-    """The pronoun that takes up a person in the next clause, or None where languages would disagree."""
-    match subject:
-        case Pronoun():
-            return subject
-        case Name():
-            return HE if subject.gender == "m" else SHE
-        case NounPhrase() if subject.plural:
+    """The pronoun that takes up a person in the next clause, or None where the languages would disagree."""
+    if isinstance(subject, Pronoun):
+        return subject
+    if isinstance(subject, Both):
+        return THEY
+    if isinstance(subject, Name):
+        return HE if subject.gender == "m" else SHE
+    if isinstance(subject, NounPhrase) and "person" in kinds_of(subject.noun):
+        if subject.plural:
             return THEY
-        case NounPhrase() if subject.noun is noun("girl"):
-            return SHE
-        case NounPhrase() if "person" in kinds_of(subject.noun) and subject.noun.gender != "n":
-            return HE if subject.noun.gender == "m" else SHE
-        case Both():
-            return THEY
-        case _:
-            return None
+        gender = "f" if subject.noun is noun("girl") else subject.noun.gender
+        return {"m": HE, "f": SHE}.get(gender)
+    return None
 
 
 def is_female(subject: Phrase) -> bool | None:

@@ -35,10 +35,14 @@ class Relatives:
         self.phrases = phrases
         self.chance = phrases.chance
 
-    def about(self, head: NounPhrase) -> NounPhrase:
-        """The phrase with a relative clause, if there is one that fits."""
+    def about(self, head: NounPhrase, main: Verb) -> NounPhrase:
+        """The phrase with a relative clause that does not repeat the `main` verb."""
         clause = self._clause(head.noun, Gap(head.noun, head.plural))
-        return head._replace(relative=clause)
+        for _ in range(8):
+            if clause is None or clause.verb is not main:
+                return head._replace(relative=clause)
+            clause = self._clause(head.noun, Gap(head.noun, head.plural))
+        return head
 
     def _clause(self, chosen: Noun, gap: Gap) -> Clause | None:
         kinds = kinds_of(chosen)

@@ -6,7 +6,7 @@ from echelon.data.grammar import adverbials, english, german, verbs
 from echelon.data.grammar.chance import Weighted
 from echelon.data.grammar.deeds import Deeds
 from echelon.data.grammar.english import hides_its_tense
-from echelon.data.grammar.meaning import YOU, Asked, Clause, NounPhrase, Tense
+from echelon.data.grammar.meaning import YOU, Asked, Clause, NounPhrase, Quality, Tense
 from echelon.data.grammar.nouns import kinds_of
 from echelon.data.grammar.pair import Pair, asked, stated, written
 from echelon.data.grammar.phrase_choice import Phrases
@@ -33,8 +33,10 @@ class SimpleSentences:
 
     def state(self) -> Clause:
         """Something or somebody is so, in the present or past, sometimes negated."""
-        clause = self.states.quality()
-        return clause._replace(tense=self.chance.draw(PRESENT_OR_PAST), negated=self.chance.happens(15))
+        clause = self.states.whereabouts() if self.chance.happens(18) else self.states.quality()
+        graded = isinstance(clause.complement, Quality) and clause.complement.degree in ("too", "quite")
+        negated = not graded and self.chance.happens(18)
+        return clause._replace(tense=self.chance.draw(PRESENT_OR_PAST), negated=negated)
 
     def telling(self) -> Pair:
         """The man buys a book."""
@@ -82,7 +84,8 @@ class SimpleSentences:
 
     def asking_clause(self) -> Clause:
         """A clause with something in it that is asked for; direct or indirect questions are made of it."""
-        clause = self.deeds.any(plain=True)._replace(tense=self.chance.draw(PRESENT_OR_PAST))
+        clause = self.states.whereabouts() if self.chance.happens(8) else self.deeds.any(plain=True)
+        clause = clause._replace(tense=self.chance.draw(PRESENT_OR_PAST))
         roll = self.chance.below(100)
         if roll < 22 and clause.verb.subject.startswith("person"):
             clause = clause._replace(subject=Asked("who"))
@@ -98,7 +101,7 @@ class SimpleSentences:
         needs_noun = is_dative and not clause.verb.government[-1].preposition
         if "person" in kinds_of(thing.noun):
             answer: Asked | NounPhrase = Asked("who")
-        elif needs_noun or self.chance.happens(45):
+        elif needs_noun or (not thing.noun.is_mass and self.chance.happens(45)):
             answer = NounPhrase(thing.noun, "which", thing.plural)
             if thing.plural and clause.verb.governs == "A" and self.chance.happens(60):
                 answer = answer._replace(determiner="how many")
@@ -111,9 +114,9 @@ class SimpleSentences:
             return clause._replace(asked=adverbials.WHERE, place=None)
         if clause.goal and clause.verb is not verbs.COME_BACK and self.chance.happens(60):
             return clause._replace(asked=adverbials.WHERE_TO, goal=None)
-        words = (
-            [adverbials.WHY]
-            if clause.verb.stative
-            else [adverbials.WHEN, adverbials.WHY, adverbials.HOW_OFTEN]
-        )
+        words = [adverbials.WHY]
+        if not clause.verb.stative:
+            words += [adverbials.WHEN, adverbials.HOW_OFTEN]
+        if clause.verb.lasts and clause.tense == "past":
+            words += [adverbials.HOW_LONG] * 2
         return clause._replace(asked=self.chance.pick(words))

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from functools import cache
 
-from echelon.data.grammar import verbs
+from echelon.data.grammar import adverbials, verbs
 from echelon.data.grammar.adjectives import Adjective, fitting
 from echelon.data.grammar.chance import Weighted
 from echelon.data.grammar.meaning import (
     ES,
     THIS,
+    Adverbial,
     Clause,
     Comparison,
     Degree,
@@ -17,6 +18,7 @@ from echelon.data.grammar.meaning import (
     Modal,
     NounPhrase,
     Phrase,
+    Prepositional,
     Profession,
     Quality,
     Tense,
@@ -25,12 +27,17 @@ from echelon.data.grammar.nouns import NOUNS, Noun, kinds_of, noun, nouns_of
 from echelon.data.grammar.phrase_choice import Phrases, is_female
 
 _DEGREES: Weighted[Degree] = Weighted((50, ""), (30, "very"), (15, "too"), (15, "quite"))
-_COMPARABLE = ("big", "small", "old", "young", "tall", "expensive", "cheap", "beautiful", "heavy", "high", "long",
-               "good", "interesting", "difficult", "friendly", "clever", "strong", "dangerous", "fast", "famous",
-               "polite", "lazy", "rich", "strict", "patient", "useful", "important", "boring")  # fmt: skip
+_FEELING_DEGREES: Weighted[Degree] = Weighted((60, ""), (30, "very"), (15, "quite"))
+_ABSOLUTE = ("broken", "empty", "round")
+_COMPARABLE = (
+    "big", "small", "old", "young", "tall", "expensive", "cheap", "beautiful", "heavy", "high", "long",
+    "good", "interesting", "difficult", "friendly", "clever", "strong", "dangerous", "fast", "famous",
+    "polite", "lazy", "rich", "strict", "patient", "useful", "important", "boring",
+)  # fmt: skip
 _PROFESSIONS = tuple(entry for entry in NOUNS if entry.feminine)
 _SIGHTS = "church castle hotel museum restaurant tower bridge"
-_FOUND = "church hotel museum restaurant café supermarket bakery theater castle tower"
+_FOUND = "church hotel museum restaurant café supermarket bakery theater castle tower school library"
+_FOUND_AT_STOPS = "hotel restaurant café supermarket bakery"
 
 
 @cache
@@ -38,6 +45,12 @@ def _rivals(chosen: Noun, adjective: Adjective) -> tuple[Noun, ...]:
     """Other nouns of the same kinds of which the adjective can be said."""
     same = nouns_of(chosen.labels)
     return tuple(other for other in same if other is not chosen and adjective in fitting(other, "quality"))
+
+
+@cache
+def _moods() -> tuple[Adjective, ...]:
+    states = fitting(noun("teacher"), "state")
+    return tuple(state for state in states if state.english not in ("healthy", "satisfied"))
 
 
 class States:
@@ -56,20 +69,37 @@ class States:
         subject = self._bare_phrase(chosen)
         rivals = _rivals(chosen, adjective) if adjective.english in _COMPARABLE else ()
         if rivals and self.chance.happens(40):
-            than = self._bare_phrase(self.chance.pick(rivals), number=1)
+            than = self._bare_phrase(self.chance.pick(rivals), singular=True)
             comparison: Comparison = "than" if self.chance.happens(65) else "as"
             return Clause(subject, verbs.BE, complement=Quality(adjective, "", comparison, than))
-        return Clause(subject, verbs.BE, complement=Quality(adjective, self.chance.draw(_DEGREES)))
+        degree = "" if adjective.english in _ABSOLUTE else self.chance.draw(_DEGREES)
+        return Clause(subject, verbs.BE, complement=Quality(adjective, degree))
 
-    def _bare_phrase(self, chosen: Noun, number: int = 0) -> NounPhrase:
-        phrase = self.phrases.noun_phrase(chosen, is_subject=True, plain=True, number=number)
+    def _bare_phrase(self, chosen: Noun, singular: bool = False) -> NounPhrase:
+        phrase = self.phrases.noun_phrase(chosen, is_subject=True, plain=True, singular=singular)
         determiner = phrase.determiner or "the"
         return phrase._replace(adjectives=(), determiner=determiner)
 
     def feeling(self, subject: Phrase) -> Clause:
         """A person is tired, hungry, happy."""
         adjective = self.chance.pick(fitting(noun("teacher"), "state"))
-        return Clause(subject, verbs.BE, complement=Quality(adjective, self.chance.draw(_DEGREES)))
+        return Clause(subject, verbs.BE, complement=Quality(adjective, self.chance.draw(_FEELING_DEGREES)))
+
+    def whereabouts(self) -> Clause:
+        """Somebody is at the doctor's; something is in the drawer."""
+        if self.chance.happens(40):
+            thing = self._bare_phrase(self.phrases.noun_of("small tool readable clothes"))
+            return Clause(thing, verbs.BE, place=self.phrases.spot(moving=False, upright=False))
+        subject = self.phrases.subject("person", plain=True)
+        roll = self.chance.below(100)
+        place: Prepositional | Adverbial = self.phrases.place("home work town stops shops")
+        if roll < 35:
+            place = self.chance.pick((adverbials.AT_HOME, *adverbials.AT_SOMEBODYS, *adverbials.IN_CITIES))
+        return Clause(subject, verbs.BE, place=place)
+
+    def mood(self, subject: Phrase) -> Clause:
+        """A person feels so that it makes a difference to what the person does."""
+        return Clause(subject, verbs.BE, complement=Quality(self.chance.pick(_moods())))
 
     def profession(self) -> Clause:
         """A person is, or becomes, a teacher."""
@@ -90,23 +120,25 @@ class States:
         roll = self.chance.below(100)
         if roll < 35:
             subject = self.phrases.subject("family", plain=True)
-            count = self.chance.between(2, 99)
+            is_parent = isinstance(subject, NounPhrase) and "parent" in kinds_of(subject.noun)
+            count = self.chance.between(30, 99) if is_parent else self.chance.between(2, 70)
             return Clause(subject, verbs.BE, complement=Measure(count, "years old", "Jahre alt"))
         if roll < 75:
-            thing = self._bare_phrase(self.phrases.noun_of("thing"), number=1)
-            count = self.chance.between(2, 999)
+            thing = self._bare_phrase(self.phrases.noun_of("thing"), singular=True)
+            count = self.chance.between(2, 399)
             return Clause(thing, verbs.COST, complement=Measure(count, "euros", "Euro"))
-        book = self._bare_phrase(self.phrases.noun_of("paged"), number=1)
-        pages = NounPhrase(noun("page"), "", plural=True, count=self.chance.between(20, 999))
+        book = self._bare_phrase(self.phrases.noun_of("paged"), singular=True)
+        pages = NounPhrase(noun("page"), "", plural=True, number=self.chance.between(20, 399))
         return Clause(book, verbs.HAVE, (pages,))
 
     def superlative(self) -> Clause:
         """Somebody is the youngest student in the city; this is the oldest church in the village."""
-        chosen, subject = self.phrases.noun_of(_SIGHTS), THIS
+        chosen = self.phrases.noun_of(_SIGHTS)
+        subject: Phrase = THIS
         if self.chance.happens(50):
             chosen, subject = self.phrases.noun_of("job"), self._man()
         adjective = self.chance.pick(fitting(chosen, "quality"))
-        where = self.phrases.place("full")
+        where = self.phrases.place("towns")
         best = NounPhrase(chosen, "the", adjectives=(adjective,), superlative=True, spot=where)
         return Clause(subject, verbs.BE, complement=best)
 
@@ -118,16 +150,23 @@ class States:
 
     def existence(self) -> Clause:
         """There is something somewhere."""
-        chosen = self.phrases.noun_of(_FOUND)
+        at_stop = self.chance.happens(30)
+        chosen = self.phrases.noun_of(_FOUND_AT_STOPS if at_stop else _FOUND)
         thing = self.phrases.noun_phrase(chosen)
         if not thing.plural:
             thing = thing._replace(determiner="no" if self.chance.happens(30) else "a", owner=None)
-        elif not thing.count:
+        elif not thing.number:
             thing = thing._replace(determiner=self.chance.pick(("many", "some", "several", "no")))
         else:
             thing = thing._replace(determiner="")
         tense: Tense = "past" if self.chance.happens(25) else "present"
-        return Clause(ES, verbs.THERE_IS, (thing,), tense, place=self.phrases.place("full"))
+        return Clause(
+            ES,
+            verbs.THERE_IS,
+            (thing,),
+            tense,
+            place=self.phrases.place("stops park" if at_stop else "towns"),
+        )
 
     def weather(self, tense: Tense) -> Clause:
         """It rains or snows."""

@@ -24,7 +24,7 @@ from echelon.data.grammar.nouns import noun, nouns_of
 from echelon.data.grammar.numbers import english_cardinal, english_clock, german_cardinal, german_clock
 
 _TENSES: Weighted[Tense] = Weighted(
-    (38, "present"), (34, "past"), (13, "future"), (8, "progressive"), (5, "perfect")
+    (38, "present"), (34, "past"), (13, "future"), (10, "progressive"), (8, "perfect")
 )
 _PRESENT_OR_PAST: Weighted[Tense] = Weighted((55, "present"), (45, "past"))
 _MODALS: Weighted[Modal] = Weighted(
@@ -40,11 +40,6 @@ _WITHOUT_A_PAST = ("should", "would like to")
 _UNITS = ("hour", "day", "week", "month", "year")
 # What a time of day can follow: today at three o'clock.
 _DAYS = ("today", "tomorrow", "yesterday", "every day", *(english for english, _ in adverbials.WEEKDAYS))
-_LASTING = {
-    "sleep": "hour", "work": "hour", "swim": "hour", "dance": "hour", "wait": "hour", "rest": "hour",
-    "hike": "day", "stay": "week", "live": "year",
-}  # fmt: skip
-_BY_PEOPLE = ("person", "adult", "job", "young")
 
 
 class Times:
@@ -67,6 +62,8 @@ class Times:
         """The clause in that tense, or in the present if its verb cannot show it; perhaps with a time."""
         if tense == "perfect" or (tense == "progressive" and (clause.verb.stative or clause.negated)):
             tense = "present"
+        if tense == "future" and clause.verb.stative:
+            tense = "past"
         if tense == "past" and not clause.negated and hides_its_tense(clause.verb, clause.subject):
             tense = "present"
         return self._with_time(clause._replace(tense=tense))
@@ -83,27 +80,25 @@ class Times:
         return self._timed(clause, 25, self.coming_time)
 
     def _with_perfect(self, clause: Clause) -> Clause:
-        if clause.negated:
-            adverb = YET
-        else:
-            adverb = ALREADY if self.chance.happens(60) else NEVER_YET
-        return clause._replace(tense="perfect", adverb=adverb)
+        said = ALREADY if self.chance.happens(60) else NEVER_YET
+        return clause._replace(tense="perfect", adverb=YET if clause.negated else said)
 
     def _with_time(self, clause: Clause) -> Clause:
-        if clause.verb.stative and clause.tense == "present":
+        tense, negated = clause.tense, clause.negated
+        if tense == "progressive" or (clause.verb.stative and not _happened(clause)):
             return clause
-        if clause.tense in ("present", "past") and not clause.negated and self.chance.happens(14):
+        if tense != "future" and not negated and not clause.manner and self.chance.happens(14):
             return clause._replace(adverb=self.chance.pick(adverbials.FREQUENCIES))
-        match clause.tense:
-            case "past":
-                length = self._length(clause)
-                return clause._replace(time=length) if length else self._timed(clause, 50, self.past_time)
-            case "future":
-                return self._timed(clause, 60, self.coming_time)
-            case "present":
-                return self._timed(clause, 40, self.usual_time)
-            case _:
-                return clause
+        if tense == "past":
+            length = self._length(clause)
+            return clause._replace(time=length) if length else self._timed(clause, 50, self.past_time)
+        if tense == "future":
+            return self._timed(clause, 60, self.coming_time)
+        return (
+            self._timed(clause, 15, self.current_time)
+            if negated
+            else self._timed(clause, 40, self.usual_time)
+        )
 
     def _timed(self, clause: Clause, percent: int, time: Callable[[], Adverbial | Prepositional]) -> Clause:
         if not self.chance.happens(percent):
@@ -113,8 +108,12 @@ class Times:
     def usual_time(self) -> Adverbial | Prepositional:
         """Today, every day, at eight o'clock."""
         if self.chance.happens(20):
-            return self.chance.pick(adverbials.PRESENT)
+            return self.current_time()
         return self._clocked(self.chance.pick(adverbials.HABITUAL))
+
+    def current_time(self) -> Adverbial:
+        """Today, now."""
+        return self.chance.pick(adverbials.PRESENT)
 
     def past_time(self) -> Adverbial | Prepositional:
         """Yesterday, last week, two days ago, in 1998."""
@@ -155,8 +154,8 @@ class Times:
 
     def _length(self, clause: Clause) -> Adverbial | None:
         """For three hours, for what can last."""
-        unit = _LASTING.get(clause.verb.english_word)
-        if unit is None or clause.negated or not self.chance.happens(25):
+        unit = clause.verb.lasts
+        if not unit or clause.negated or not self.chance.happens(25):
             return None
         count = self.chance.between(2, 12)
         singular = noun(unit)
@@ -171,6 +170,11 @@ class Times:
         return english_cardinal(count), plural(unit), f"{german_cardinal(count)} {german}"
 
 
+def _happened(clause: Clause) -> bool:
+    """Whether a verb without a progressive still tells of something with a time: she moved in May."""
+    happens = clause.goal or clause.place or clause.verb.english in ("see", "hear")
+    return clause.tense == "past" and bool(happens)
+
+
 def _takes_modal(clause: Clause) -> bool:
-    verb = clause.verb
-    return verb.subject.startswith(_BY_PEOPLE) and not verb.stative
+    return clause.verb.is_willed

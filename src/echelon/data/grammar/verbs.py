@@ -21,6 +21,9 @@ Case = Literal["nominative", "accusative", "dative", "genitive"]
 CASES: dict[str, Case] = {"N": "nominative", "A": "accusative", "D": "dative", "G": "genitive"}
 
 
+_UNWILLED = ("lose", "find", "fall", "wake", "cry", "dream", "get", "miss")
+
+
 class Government(NamedTuple):
     """What a German verb asks of one object: a case, perhaps after a preposition."""
 
@@ -45,12 +48,16 @@ class Verb:
     """English has no progressive of it."""
     swapped: bool = False
     """The English subject is the German dative: I like the house, das Haus gefällt mir."""
+    many: bool = False
+    """The object is always several things: one does not collect one stamp."""
     to: bool = False
     """English says `explain it to her`, not `explain her it`."""
     manners: str = ""
     """The adverbs of manner that go with it, by their English names."""
     places: str = ""
     """Where it is done, as groups of places (adverbials.py)."""
+    lasts: str = ""
+    """The unit of time in which one says how long it lasted."""
     tail: tuple[str, str] = ("", "")
     """Words that always follow in English and close the middle field in German: play `the piano`."""
 
@@ -60,6 +67,12 @@ class Verb:
         if parts and parts[0] not in CASES:
             return (Government(parts[0], CASES[parts[1]]),)
         return tuple(Government("", CASES[part]) for part in parts)
+
+    @cached_property
+    def is_willed(self) -> bool:
+        """Whether it is something that people do, and do on purpose."""
+        by_people = self.subject.startswith(("person", "adult"))
+        return by_people and not self.stative and self.english_word not in _UNWILLED
 
     @cached_property
     def is_reflexive(self) -> bool:
@@ -92,9 +105,13 @@ class Verb:
 
 
 def _transitive(
-    english: str, german: str, subject: str, object: str, manners: str = "", places: str = ""
+    english: str, german: str, subject: str, object: str, manners: str = "", *, places: str = ""
 ) -> Verb:
     return Verb(english, german, subject, object, governs="A", manners=manners, places=places)
+
+
+def _swapped(english: str, german: str, object: str) -> Verb:
+    return Verb(english, german, "person", object, stative=True, swapped=True)
 
 
 def _stative(english: str, german: str, subject: str, object: str) -> Verb:
@@ -128,14 +145,14 @@ TRANSITIVE = (
     _transitive("cook", "kochen", "person", "cooked", places="kitchen"),
     _transitive("bake", "backen", "adult job family", "baked", places="kitchen"),
     _transitive("cut", "schneiden", "person", "fruit vegetable bread cheese meat cake", "carefully"),
-    _transitive("order", "be-stellen", "person", "food drink", places="food"),
-    _transitive("try", "probieren", "person", "food drink"),
+    _transitive("order", "be-stellen", "person", "served drink", places="served"),
+    _transitive("try", "probieren", "person", "served cheese chocolate drink"),
     _transitive("open", "auf|machen", "person", "openable", "carefully slowly quietly"),
     _transitive("close", "zu|machen", "person", "openable", "carefully slowly quietly"),
     _transitive("turn|on", "ein|schalten", "person", "switched"),
     _transitive("turn|off", "aus|schalten", "person", "switched"),
-    _transitive("put|on", "an|ziehen", "person", "clothes", "slowly quickly"),
-    _transitive("take|off", "aus|ziehen", "person", "clothes", "slowly quickly"),
+    _transitive("put|on", "an|ziehen", "person", "garment", "slowly quickly"),
+    _transitive("take|off", "aus|ziehen", "person", "garment", "slowly quickly"),
     _transitive("pick|up", "ab|holen", "person", "person fetched"),
     _transitive("call", "an|rufen", "person", "person"),
     _transitive("invite", "ein|laden", "person", "person"),
@@ -154,8 +171,8 @@ TRANSITIVE = (
     _transitive("wear", "tragen", "person", "clothes"),
     _transitive("pack", "packen", "person", "packed", "quickly"),
     _transitive("feed", "füttern", "person", "animal"),
-    _transitive("collect", "sammeln", "person", "collected"),
-    _transitive("plant", "pflanzen", "person", "plant"),
+    Verb("collect", "sammeln", "person", "collected", governs="A", many=True),
+    _transitive("plant", "pflanzen", "person", "trunk flower"),
     _transitive("water", "gießen", "person", "watered"),
     _transitive("use", "be-nutzen", "person", "used"),
     _transitive("look for", "suchen", "person", "small clothes tool bag pet lent"),
@@ -172,7 +189,6 @@ TRANSITIVE = (
     _transitive("sign", "unter-schreiben", "adult job guest family", "signed"),
     _transitive("pay", "be-zahlen", "person", "paid"),
     _transitive("learn", "lernen", "person", "learned", "quickly slowly", places="work"),
-    _transitive("hear", "hören", "person", "heard pet"),
     _transitive("sing", "singen", "person", "sung", "loudly quietly well badly", places="stage"),
     _transitive("solve", "lösen", "person", "problem task", "quickly"),
     _transitive("discuss", "be-sprechen", "person", "issue idea exam", places="work"),
@@ -182,6 +198,7 @@ TRANSITIVE = (
 
 STATIVE = (
     _stative("see", "sehen", "person", "person animal thing building"),
+    _stative("hear", "hören", "person", "heard pet"),
     _stative("know", "kennen", "person", "person sight text heard"),
     _stative("love", "lieben", "person", "family pet sweet heard outdoors settlement"),
     _stative("need", "brauchen", "person", "tool small bag furniture machine vehicle clothes wealth"),
@@ -200,8 +217,8 @@ DATIVE = (
 )
 
 SWAPPED = (
-    Verb("like", "ge-fallen", "person", "thing building room text show plant settlement", stative=True),
-    Verb("miss", "fehlen", "person", "family friend pet", stative=True),
+    _swapped("like", "ge-fallen", "thing building room text show plant settlement"),
+    _swapped("miss", "fehlen", "family friend pet"),
 )
 
 GIVING = (
@@ -213,11 +230,11 @@ GIVING = (
     _giving("offer", "an|bieten", "food drink"),
     _giving("tell", "er-zählen", "told"),
     _giving("explain", "er-klären", "explained", to=True),
-    _giving("recommend", "emp-fehlen", "food drink show readable", to=True),
+    _giving("recommend", "emp-fehlen", "served drink show paged", to=True),
 )
 
 PREPOSITIONAL = (
-    Verb("wait for", "warten", "person", "person public", governs="auf A", places="stops town"),
+    Verb("wait for", "warten", "person", "person public", governs="auf A", places="stops town", lasts="hour"),
     Verb("think of", "denken", "person", "person test trip wedding", governs="an A"),
     Verb("dream of", "träumen", "person", "trip wedding outdoors vehicle home", governs="von D"),
     Verb(
@@ -230,7 +247,7 @@ PREPOSITIONAL = (
         places="work town home",
     ),
     Verb("talk about", "reden", "person", "show event idea issue text", governs="über A"),
-    Verb("laugh at", "lachen", "person", "joke film monkey mistake", governs="über A", manners="loudly"),
+    Verb("laugh at", "lachen", "person", "joke film monkey mistake", governs="über A"),
     Verb("play with", "spielen", "young pet", "pet young toy", governs="mit D"),
     Verb("work for", "arbeiten", "adult job", "adult job", governs="für A", places="work home"),
     Verb("ask about", "fragen", "person", "family plan boss issue", governs="nach D"),
@@ -245,22 +262,29 @@ PREPOSITIONAL = (
 )
 
 INTRANSITIVE = (
-    Verb("sleep", "schlafen", "person pet", manners="well badly", places="rest"),
-    Verb("work", "arbeiten", "adult job family", manners="slowly quickly alone well", places="work home"),
+    Verb("sleep", "schlafen", "person", manners="well badly", places="rest", lasts="hour"),
+    Verb(
+        "work",
+        "arbeiten",
+        "adult job family",
+        manners="slowly quickly alone well",
+        places="work home",
+        lasts="hour",
+    ),
     Verb("laugh", "lachen", manners="loudly quietly"),
     Verb("cry", "weinen", manners="quietly loudly"),
-    Verb("dance", "tanzen", manners="well badly alone", places="home stage"),
-    Verb("swim", "schwimmen", sein=True, manners="well badly quickly slowly", places="water"),
+    Verb("dance", "tanzen", manners="well badly alone", places="home stage", lasts="hour"),
+    Verb("swim", "schwimmen", sein=True, manners="well badly quickly slowly", places="water", lasts="hour"),
     Verb("get up", "auf|stehen", sein=True, manners="slowly quickly"),
     Verb("wake up", "auf|wachen", sein=True),
-    Verb("fall asleep", "ein|schlafen", "person pet", sein=True, manners="quickly"),
+    Verb("fall asleep", "ein|schlafen", "person", sein=True, manners="quickly"),
     Verb("watch television", "fern|sehen", manners="alone"),
     Verb("have breakfast", "frühstücken", manners="alone", places="food"),
     Verb("shop", "ein|kaufen", "adult job family", manners="alone quickly", places="shops"),
-    Verb("hike", "wandern", sein=True, manners="alone", places="nature"),
+    Verb("hike", "wandern", sein=True, manners="alone", places="nature", lasts="day"),
     Verb("smile", "lächeln"),
     Verb("hurry", "sich be-eilen"),
-    Verb("rest", "sich aus|ruhen", places="rest"),
+    Verb("rest", "sich aus|ruhen", places="rest", lasts="hour"),
     Verb("get dressed", "sich an|ziehen", manners="quickly slowly"),
     Verb("play", "spielen", tail=("the piano", "Klavier"), manners="well badly"),
     Verb("play", "spielen", tail=("the guitar", "Gitarre"), manners="well badly"),
@@ -274,7 +298,8 @@ INTRANSITIVE = (
 HAPPENING = (
     Verb("bark", "bellen", "dog", manners="loudly", places="games"),
     Verb("sing", "singen", "bird", manners="loudly quietly", places="games"),
-    Verb("grow", "wachsen", "plant", sein=True, manners="slowly quickly", places="games"),
+    Verb("sleep", "schlafen", "animal", places="games"),
+    Verb("grow", "wachsen", "plant", sein=True, stative=True, manners="slowly quickly", places="games"),
     Verb("bloom", "blühen", "plant", places="games"),
     Verb("ring", "klingeln", "ringing", manners="loudly"),
     Verb("arrive", "an|kommen", "public", sein=True),
@@ -285,9 +310,12 @@ HAPPENING = (
 WEATHER = (Verb("rain", "regnen", ""), Verb("snow", "schneien", ""))
 
 COME_BACK = Verb("come back", "zurück|kommen", sein=True)
-MOTION = (
+ON_FOOT = (
     Verb("go", "gehen", sein=True, manners="slowly quickly"),
-    Verb("run", "laufen", "person pet", sein=True, manners="quickly"),
+    Verb("run", "laufen", "person", sein=True, manners="quickly"),
+)
+MOTION = (
+    *ON_FOOT,
     Verb("drive", "fahren", "adult job family", sein=True, manners="slowly quickly"),
     COME_BACK,
 )
@@ -300,18 +328,22 @@ TRAVELLING = (
 )
 
 STAYING = (
-    Verb("live", "wohnen", stative=True),
-    Verb("stay", "bleiben", sein=True),
+    Verb("live", "wohnen", stative=True, lasts="year"),
+    Verb("stay", "bleiben", sein=True, lasts="week"),
     Verb("arrive", "an|kommen", sein=True),
 )
 
-# (posture, putting there): the location is dative, the direction accusative.
-LYING = Verb("lie", "liegen", "readable clothes small tool")
-STANDING = Verb("stand", "stehen", "standing bag")
-SITTING = Verb("sit", "sitzen", "person pet")
-LAYING = Verb("put", "legen", "person", "readable clothes small tool", governs="A", manners="carefully")
-PLACING = Verb("place", "stellen", "person", "standing bag", governs="A", manners="carefully")
-SITTING_DOWN = Verb("sit down", "sich setzen")
+# Where something is (dative), and where it is put (accusative).
+POSTURE = (
+    Verb("lie", "liegen", "readable clothes small tool", stative=True),
+    Verb("stand", "stehen", "standing bag", stative=True),
+    Verb("sit", "sitzen", "person pet"),
+)
+PUTTING = (
+    Verb("put", "legen", "person", "readable clothes small tool", governs="A"),
+    Verb("place", "stellen", "person", "standing bag", governs="A"),
+    Verb("sit down", "sich setzen"),
+)
 
 # Verbs with a clause for their object.
 SAYING = (
@@ -335,5 +367,3 @@ ATTEMPTING = (
     Verb("plan", "planen"),
 )
 COST = Verb("cost", "kosten", "thing food", stative=True)
-
-MODALS = ("can", "must", "may", "should", "want to", "would like to", "like to")
