@@ -25,11 +25,12 @@ def plain_loss(hidden: Tensor, output: Tensor, targets: Tensor, smoothing: float
 
 
 @pytest.fixture
-def chunks_of_8_rows(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(loss, "CHUNK_NUMBERS", 8 * VOCABULARY + 1)
+def small_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(loss, "CHUNK_BYTES", 8 * VOCABULARY * 4)
+    monkeypatch.setattr(loss, "BLOCK_BYTES", 3 * VOCABULARY * 4)
 
 
-@pytest.mark.usefixtures("chunks_of_8_rows")
+@pytest.mark.usefixtures("small_chunks")
 @pytest.mark.parametrize("rows", [1, 7, 8, 9, 16, 19])
 @pytest.mark.parametrize("smoothing", [0.0, 0.1, 1.0])
 def test_loss_and_gradients_equal_cross_entropy(rows: int, smoothing: float) -> None:
@@ -44,7 +45,7 @@ def test_loss_and_gradients_equal_cross_entropy(rows: int, smoothing: float) -> 
     torch.testing.assert_close(ours_gradients, plain_gradients)
 
 
-@pytest.mark.usefixtures("chunks_of_8_rows")
+@pytest.mark.usefixtures("small_chunks")
 def test_gradients_pass_gradcheck() -> None:
     hidden, output, targets = make_inputs(11, torch.float64)
 
@@ -76,7 +77,7 @@ def test_one_gradient_can_be_wanted_alone(wanted: str) -> None:
 
 def test_no_gradient_is_computed_in_evaluation(monkeypatch: pytest.MonkeyPatch) -> None:
     hidden, output, targets = make_inputs(5)
-    monkeypatch.setattr(loss, "_add_gradients", None)
+    monkeypatch.setattr(loss, "_into_gradient", None)
 
     with torch.no_grad():
         ours = summed_loss(hidden, output, targets, 0.1)
@@ -91,7 +92,7 @@ def test_nll_carries_no_gradient() -> None:
     assert not summed_loss(hidden, output, targets, 0.1).nll.requires_grad
 
 
-@pytest.mark.usefixtures("chunks_of_8_rows")
+@pytest.mark.usefixtures("small_chunks")
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
 def test_autocast_is_close_and_float32_outside(dtype: torch.dtype) -> None:
     hidden, output, targets = make_inputs(19)
@@ -132,8 +133,8 @@ def test_small_gradients_survive_float16() -> None:
     torch.testing.assert_close(of_output[1, 0], rows * expected, rtol=0.02, atol=0)
 
 
-def test_full_logits_never_exist(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(loss, "CHUNK_NUMBERS", 8 * VOCABULARY)
+@pytest.mark.usefixtures("small_chunks")
+def test_full_logits_never_exist() -> None:
     hidden, output, targets = make_inputs(64)
 
     with torch.profiler.profile(profile_memory=True) as profile:

@@ -80,9 +80,8 @@ class Sequences:
             return None
         places_L = torch.arange(self.longest, device=self.tokens.device)
         is_padding_BL = places_L >= self.offsets.diff()[:, None]
-        return torch.zeros(is_padding_BL.shape, device=places_L.device).masked_fill_(is_padding_BL, -inf)[
-            :, None, None
-        ]
+        bias_BL = torch.zeros(is_padding_BL.shape, device=places_L.device)
+        return bias_BL.masked_fill_(is_padding_BL, -inf)[:, None, None]
 
     @cached_property
     def causal_bias_LL(self) -> Tensor:
