@@ -149,8 +149,7 @@ def test_line_that_is_not_utf8_is_named(line: int, tmp_path: Path) -> None:
     lines[line - 1] = "schön".encode("latin-1")
     text = file_pair(tmp_path, b"fine\n" * 6000, b"\n".join(lines))
     with pytest.raises(DataError, match=f"t, line {line:,}: byte 0xf6 is not UTF-8"):
-        for chunk in chunks(text):
-            chunk.decode()
+        [chunk.decode() for chunk in chunks(text)]
 
 
 def test_chunks_join_to_the_whole_text(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -17,9 +18,12 @@ def counted(monkeypatch: pytest.MonkeyPatch) -> list[Path]:
     read: list[Path] = []
     real = fingerprints.sha256_of_file
     monkeypatch.setattr(fingerprints, "SETTLED_NS", -1)
-    monkeypatch.setattr(
-        fingerprints, "sha256_of_file", lambda path, on_bytes: (read.append(path), real(path, on_bytes))[1]
-    )
+
+    def counting(path: Path, on_bytes: Callable[[int], None]) -> str:
+        read.append(path)
+        return real(path, on_bytes)
+
+    monkeypatch.setattr(fingerprints, "sha256_of_file", counting)
     return read
 
 

@@ -6,12 +6,12 @@ from typing import Any
 
 import numpy as np
 import pytest
-from conftest import MakeData, random_lines
 
 from echelon.data.prepare import prepare
 from echelon.data.prepared import Prepared, open_prepared
 from echelon.data.tokeniser import EOS, Tokeniser
 from echelon.errors import DataError
+from tests.data.corpus_files import MakeData, random_lines
 
 
 @pytest.fixture

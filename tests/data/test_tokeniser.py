@@ -63,7 +63,7 @@ def test_known_text_survives_encoding_and_decoding(tokeniser: Tokeniser) -> None
 
 
 @settings(deadline=None)
-@given(st.text(alphabet=sorted(set("".join(TEXT))) + [" "]))
+@given(st.text(alphabet=sorted({*"".join(TEXT), " "})))
 def test_any_text_of_known_characters_survives(tokeniser: Tokeniser, text: str) -> None:
     line = normalise(text, "NFC")
     assert tokeniser.decode(tokeniser.encode([line])) == [line]
