@@ -19,9 +19,9 @@ PAD, EOS, BOS, UNK = range(4)
 
 TOKEN_TYPE = np.dtype("<u2")
 CACHED_WORDS = 1 << 18
-COUNTED_WORDS = 1 << 21
+COUNTED_WORDS = 1 << 20
 """Distinct words counted before the rarest are forgotten: what bounds the memory of counting."""
-TRAINING_WORDS = 1 << 20
+TRAINING_WORDS = 1 << 19
 """Distinct words the vocabulary is learnt from, the most frequent ones."""
 LONGEST_WORD = 1000
 
@@ -61,10 +61,10 @@ def count_words_of(lines: Iterable[str]) -> Counter[str]:
 def without_rare_characters(words: Mapping[str, int], vocabulary: int) -> dict[str, int]:
     """Words cut at characters too rare to deserve a piece of their own; those become unknown.
 
-    A web corpus holds thousands of stray characters. Characters may take half of a small vocabulary and 1/32
+    A web corpus holds thousands of stray characters. They may take 3/4 of a small vocabulary and 1/32
     of a large one.
     """
-    limit = max(min(256, vocabulary // 2), vocabulary // 32)
+    limit = max(min(256, vocabulary * 3 // 4), vocabulary // 32)
     characters: Counter[str] = Counter()
     for word, count in words.items():
         for character in word:
