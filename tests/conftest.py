@@ -10,8 +10,13 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from hypothesis import HealthCheck, settings
 
 from echelon.runfolder import RunFolder
+
+# The machine may be busy with other work: slowness is not a failure.
+settings.register_profile("echelon", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("echelon")
 
 WORDS = {
     "one": "eins",

@@ -77,5 +77,5 @@ class WorkerError(EchelonError):
         self.exit_code = exit_code
         self.log = log
         cause = f"signal {-exit_code}" if exit_code < 0 else f"exit code {exit_code}"
-        tail = "\n".join(f"  {line}" for line in last_lines)
-        super().__init__(f"worker {rank} on {host} failed ({cause}); its log is {log}\n{tail}")
+        tail = "".join(f"\n  {line}" for line in last_lines)
+        super().__init__(f"worker {rank} on {host} failed ({cause}); its log is {log}{tail}")

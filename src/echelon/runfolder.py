@@ -18,6 +18,7 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import json
+import math
 import os
 import shutil
 import socket
@@ -64,7 +65,12 @@ class RunFolder:
     def create(self) -> None:
         """Make the folder and its subfolders, where they are not there yet."""
         for folder in (self.path, self.records, self.logs, self.checkpoints, self.scores):
-            folder.mkdir(parents=True, exist_ok=True)
+            try:
+                folder.mkdir(parents=True, exist_ok=True)
+            except OSError as error:
+                raise RunError(
+                    f"{folder}: cannot be made: {error.strerror}; choose another with --run"
+                ) from None
 
     def require(self) -> RunFolder:
         """This folder, if it holds a run; RunError otherwise."""
@@ -138,7 +144,22 @@ def write_atomically(path: Path, content: bytes | str) -> None:
 
 def write_json(path: Path, value: Any) -> None:
     """Write `value` as indented JSON, atomically."""
-    write_atomically(path, json.dumps(value, indent=2, ensure_ascii=False) + "\n")
+    write_atomically(path, to_json(value, indent=2) + "\n")
+
+
+def to_json(value: Any, indent: int | None = None) -> str:
+    """JSON that every reader takes: infinity and NaN, which JSON does not have, become null."""
+    return json.dumps(_finite(value), indent=indent, ensure_ascii=False)
+
+
+def _finite(value: Any) -> Any:
+    if isinstance(value, float) and not math.isfinite(value):
+        return None
+    if isinstance(value, dict):
+        return {key: _finite(entry) for key, entry in value.items()}
+    if isinstance(value, list | tuple):
+        return [_finite(entry) for entry in value]
+    return value
 
 
 def sync_folder(folder: Path) -> None:
@@ -158,7 +179,8 @@ def remove_folder(folder: Path) -> None:
 
 
 def list_runs(folder: Path) -> list[RunFolder]:
-    """The runs below `folder`, by name."""
+    """The runs below `folder`, by name; not those that are being removed, whose names begin with a dot."""
     if not folder.is_dir():
         return []
-    return [RunFolder(path) for path in sorted(folder.iterdir()) if (path / "recipe.toml").is_file()]
+    visible = sorted(path for path in folder.iterdir() if not path.name.startswith("."))
+    return [run for run in map(RunFolder, visible) if run.recipe.is_file()]

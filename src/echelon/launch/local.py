@@ -18,16 +18,20 @@ from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
 
-from echelon.errors import WorkerError
+from echelon.errors import TrainingError, WorkerError
 from echelon.monitor.records import RecordReader, read_records
 from echelon.runfolder import RunFolder
 
 INTERRUPTED_STATUS = 75
 """Exit status of a worker that saved and left because it was told to; train/worker.py returns it."""
-_GOOD_STATUSES = (0, INTERRUPTED_STATUS)
+WORKER_PROGRAM = (sys.executable, "-m", "echelon.train.worker")
+_EXPECTED_STATUSES = {None, 0, INTERRUPTED_STATUS}
+"""None: still running."""
 _POLL_S = 0.1
 _PATIENCE_S = 60.0
 """How long workers may take to save and leave before they are killed."""
+_FAILURE_GRACE_S = 2.0
+"""How long the other workers have to notice that one failed, and to say so."""
 
 # glibc gives freed memory back to the system and asks for it anew at every step; these settings let it keep
 # the memory, which makes training on a CPU 1.1 to 1.5 times faster.
@@ -47,12 +51,18 @@ class WorkerSpec:
 
 
 def render_worker(
-    run: RunFolder, rank: int, workers: int, port: int, arguments: Sequence[str] = ()
+    run: RunFolder,
+    rank: int,
+    workers: int,
+    port: int,
+    arguments: Sequence[str] = (),
+    *,
+    program: Sequence[str] = WORKER_PROGRAM,
 ) -> WorkerSpec:
     """Command and environment of one worker; the store listens on loopback only."""
     threads = os.environ.get("OMP_NUM_THREADS") or str(max(1, available_cores() // workers))
     return WorkerSpec(
-        command=[sys.executable, "-m", "echelon.train.worker", str(run.path), *arguments],
+        command=[*program, str(run.path), *arguments],
         environment={
             "RANK": str(rank),
             "LOCAL_RANK": str(rank),
@@ -73,31 +83,45 @@ def available_cores() -> int:
 
 
 class LocalJob:
-    """Running workers."""
+    """Running workers, each with a process group of its own. `program` is what they run, followed by the run's path."""
 
-    def __init__(self, run: RunFolder, workers: int, lock: int, arguments: Sequence[str] = ()) -> None:
+    def __init__(
+        self,
+        run: RunFolder,
+        workers: int,
+        lock: int,
+        arguments: Sequence[str] = (),
+        *,
+        program: Sequence[str] = WORKER_PROGRAM,
+    ) -> None:
         self._run = run
-        self._arguments = arguments
-        self._is_stopping = False
         self._started = time.time()
+        self._log_starts: list[int] = []
+        self._processes: list[subprocess.Popen[bytes]] = []
         self._killed: set[int] = set()
-        with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as listener:
-            listener.bind(("127.0.0.1", 0))
-            listener.listen(workers + 8)
-            port = listener.getsockname()[1]
-            self._processes = [self._start(rank, workers, port, listener, lock) for rank in range(workers)]
+        self._num_stops = 0
+        self._asked_at: float | None = None
+        try:
+            with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as listener:
+                listener.bind(("127.0.0.1", 0))
+                listener.listen(workers + 8)
+                port = listener.getsockname()[1]
+                for rank in range(workers):
+                    spec = render_worker(run, rank, workers, port, arguments, program=program)
+                    self._start(rank, spec, listener, lock)
+        except BaseException:
+            self._end_all(grace_s=0.0)
+            raise
 
-    def _start(
-        self, rank: int, workers: int, port: int, listener: socket.socket, lock: int
-    ) -> subprocess.Popen[bytes]:
-        spec = render_worker(self._run, rank, workers, port, self._arguments)
+    def _start(self, rank: int, spec: WorkerSpec, listener: socket.socket, lock: int) -> None:
         environment = {**os.environ, **spec.environment}
         inherited = [lock]
         if rank == 0:
             environment["ECHELON_STORE_FD"] = str(listener.fileno())
             inherited.append(listener.fileno())
         with open(self._run.worker_log(rank), "ab") as log:
-            return subprocess.Popen(
+            self._log_starts.append(log.tell())
+            process = subprocess.Popen(
                 spec.command,
                 env=environment,
                 stdin=subprocess.DEVNULL,
@@ -106,59 +130,81 @@ class LocalJob:
                 pass_fds=inherited,
                 start_new_session=True,  # Ctrl-C reaches the launcher alone, which tells the workers
             )
+        self._processes.append(process)
 
     def wait(self, on_poll: Callable[[], None]) -> bool:
         """Wait for all workers, calling `on_poll` often; True if they finished, False if they were interrupted.
 
-        SIGINT and SIGTERM make the workers save and leave; a second one kills them. Raises WorkerError.
+        SIGINT, SIGTERM and SIGHUP make the workers save and leave; a second one kills them. Raises WorkerError
+        where a worker failed, TrainingError where they were killed before they had saved. No worker is left when
+        this returns or raises.
         """
         with _signals_call(self.stop):
-            started_stopping = None
-            while any(process.poll() is None for process in self._processes):
+            try:
+                while None in self._statuses():
+                    on_poll()
+                    self._pass_on_stops()
+                    if not _EXPECTED_STATUSES.issuperset(self._statuses()):
+                        self._end_all(grace_s=_FAILURE_GRACE_S)
+                    time.sleep(_POLL_S)
                 on_poll()
-                if any(process.poll() not in (None, *_GOOD_STATUSES) for process in self._processes):
-                    self._end_all(grace_s=2.0)
-                if self._is_stopping and started_stopping is None:
-                    started_stopping = time.monotonic()
-                if started_stopping is not None and time.monotonic() - started_stopping > _PATIENCE_S:
-                    self._end_all(grace_s=0.0)
-                time.sleep(_POLL_S)
-        on_poll()
+            except BaseException:
+                self._ask_to_leave()
+                self._end_all(grace_s=_PATIENCE_S)
+                raise
         self._raise_first_failure()
         return all(process.returncode == 0 for process in self._processes)
 
     def stop(self) -> None:
-        """Ask the workers to save and leave; asked twice, kill them."""
-        number = signal.SIGKILL if self._is_stopping else signal.SIGTERM
-        self._is_stopping = True
+        """Have the workers save and leave; asked twice, kill them. `wait` does it, so signal handlers may call this."""
+        self._num_stops += 1
+
+    def _pass_on_stops(self) -> None:
+        if self._num_stops and self._asked_at is None:
+            self._asked_at = time.monotonic()
+            self._ask_to_leave()
+        if self._asked_at is not None and time.monotonic() - self._asked_at > _PATIENCE_S:
+            self._end_all(grace_s=0.0)
+        if self._num_stops > 1:
+            self._end_all(grace_s=0.0)
+
+    def _statuses(self) -> list[int | None]:
+        return [_status(process) for process in self._processes]
+
+    def _ask_to_leave(self) -> None:
         for process in self._processes:
-            if process.poll() is None:
-                process.send_signal(number)
+            if _status(process) is None:
+                process.terminate()
 
     def _end_all(self, grace_s: float) -> None:
         deadline = time.monotonic() + grace_s
-        while time.monotonic() < deadline and any(process.poll() is None for process in self._processes):
+        while time.monotonic() < deadline and self._num_stops < 2 and None in self._statuses():
             time.sleep(0.05)
         for rank, process in enumerate(self._processes):
-            if process.poll() is None:
+            if _status(process) is None:
                 self._killed.add(rank)
-                process.kill()
+                os.killpg(process.pid, signal.SIGKILL)
             process.wait()
 
     def _raise_first_failure(self) -> None:
-        failed = [
-            rank for rank, process in enumerate(self._processes) if process.returncode not in _GOOD_STATUSES
-        ]
-        if not failed:
-            return
+        codes = [process.returncode for process in self._processes]
+        failed = [rank for rank, code in enumerate(codes) if code not in _EXPECTED_STATUSES]
+        unbegun = [rank for rank in failed if self._num_stops and codes[rank] == -signal.SIGTERM]
+        if not failed or (unbegun and self._killed.issuperset(set(failed) - set(unbegun))):
+            return  # SIGTERM ends only workers that do not catch it yet, so that no step was under way
+        if self._num_stops and self._killed.issuperset(failed):
+            raise TrainingError(
+                f"{self._run.path}: the workers were killed before they had saved; "
+                "the same command goes on from the last checkpoint"
+            )
         rank = min(failed, key=self._failure_time)
         log = self._run.worker_log(rank)
         raise WorkerError(
             host=socket.gethostname(),
             rank=rank,
-            exit_code=self._processes[rank].returncode,
+            exit_code=codes[rank],
             log=log,
-            last_lines=_last_lines(log, 12),
+            last_lines=_last_lines(log, self._log_starts[rank], 12),
         )
 
     def _failure_time(self, rank: int) -> float:
@@ -169,6 +215,15 @@ class LocalJob:
         records = read_records(self._run.worker_records(rank))
         times = [r["time"] for r in records if r["kind"] == "failure" and r["time"] >= self._started]
         return float(times[0]) if times else 0.0
+
+
+def _status(process: subprocess.Popen[bytes]) -> int | None:
+    """A worker's exit status, None while it runs. Whatever it started ends with it."""
+    if process.returncode is None:
+        ended = os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+        if ended is not None:  # but not reaped, so its group's number cannot belong to anyone else yet
+            os.killpg(process.pid, signal.SIGKILL)
+    return process.poll()
 
 
 def follow(run: RunFolder) -> RecordReader:
@@ -192,10 +247,11 @@ def _signals_call(action: Callable[[], None]) -> Iterator[None]:
             signal.signal(number, old)
 
 
-def _last_lines(log: Path, count: int) -> list[str]:
+def _last_lines(log: Path, start: int, count: int) -> list[str]:
+    """The last lines after `start`, which leaves out what an earlier start of the run has printed."""
     try:
         with open(log, "rb") as file:
-            file.seek(max(0, os.fstat(file.fileno()).st_size - 16384))
+            file.seek(max(start, os.fstat(file.fileno()).st_size - 16384))
             return file.read().decode(errors="replace").splitlines()[-count:]
     except OSError:
         return []

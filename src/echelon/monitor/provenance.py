@@ -28,7 +28,7 @@ def collect_provenance(hosts: list[str] | None = None) -> dict[str, Any]:
         "platform": platform.platform(),
         "python": platform.python_version(),
         "versions": {"echelon": _version("echelon")} | {name: _version(name) for name in _PACKAGES},
-        "git": _git_state(Path(__file__).parent),
+        "git": git_state(Path(__file__)),
     }
 
 
@@ -39,10 +39,11 @@ def _version(package: str) -> str | None:
         return None
 
 
-def _git_state(folder: Path) -> dict[str, str] | None:
-    """Commit and uncommitted changes of the checkout that Echelon runs from; None for an installed package."""
+def git_state(file: Path) -> dict[str, str] | None:
+    """Commit and uncommitted changes of the checkout that `file` belongs to; None where git does not know it."""
+    folder = file.parent
     commit = _git(folder, "rev-parse", "HEAD")
-    tracked = _git(folder, "ls-files", "--error-unmatch", __file__)
+    tracked = _git(folder, "ls-files", "--error-unmatch", str(file))
     if not commit or not tracked:
         return None
     diff = _git(folder, "diff", "HEAD") or ""
@@ -52,7 +53,12 @@ def _git_state(folder: Path) -> dict[str, str] | None:
 def _git(folder: Path, *arguments: str) -> str | None:
     try:
         result = subprocess.run(
-            ["git", "-C", str(folder), *arguments], capture_output=True, text=True, timeout=10, check=False
+            ["git", "-C", str(folder), *arguments],
+            capture_output=True,
+            encoding="utf-8",
+            errors="replace",  # a diff shows files as they are, whatever their encoding
+            timeout=10,
+            check=False,
         )
     except (OSError, subprocess.TimeoutExpired):
         return None

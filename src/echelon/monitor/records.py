@@ -7,15 +7,18 @@ own, so nothing is locked; a reader may follow a file while it grows.
 from __future__ import annotations
 
 import json
-import math
+import os
 import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, TextIO
 
+from echelon.runfolder import to_json
+
 
 class RecordWriter:
-    """Writes one process's records; lines reach the file at most `flush_s` seconds after they were written."""
+    """Writes one process's records. Steps reach the file with the first record that comes `flush_s` seconds after
+    the last flush; other kinds at once."""
 
     def __init__(self, path: Path, flush_s: float = 0.5) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -27,7 +30,7 @@ class RecordWriter:
     def write(self, kind: str, **values: Any) -> None:
         """Append one record."""
         record = {"kind": kind, "time": round(time.time(), 3), **values}
-        self._file.write(json.dumps(_finite(record), ensure_ascii=False) + "\n")
+        self._file.write(to_json(record) + "\n")
         if time.monotonic() - self._last_flush > self._flush_s or kind != "step":
             self.flush()
 
@@ -76,17 +79,9 @@ def _parse(line: bytes) -> dict[str, Any] | None:
 
 def _end_torn_line(path: Path) -> None:
     """A killed process may have left half a line; end it, so that the next record stands on its own line."""
-    if path.exists() and path.stat().st_size and not path.read_bytes().endswith(b"\n"):
-        with open(path, "ab") as file:
+    if not path.exists() or not path.stat().st_size:
+        return
+    with open(path, "rb+") as file:
+        file.seek(-1, os.SEEK_END)
+        if file.read(1) != b"\n":
             file.write(b"\n")
-
-
-def _finite(value: Any) -> Any:
-    """JSON has no infinity and no NaN: they become null."""
-    if isinstance(value, float) and not math.isfinite(value):
-        return None
-    if isinstance(value, dict):
-        return {key: _finite(entry) for key, entry in value.items()}
-    if isinstance(value, list):
-        return [_finite(entry) for entry in value]
-    return value

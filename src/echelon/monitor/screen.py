@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable
 from typing import Any, Protocol
@@ -29,30 +30,35 @@ class Screen(Protocol):
 
 
 class StepRates:
-    """Loss and tokens per second, smoothed over the last few steps so that they can be read."""
+    """Loss and tokens per second, smoothed over the last few steps so that they can be read.
+
+    A loss that was not finite (null in the record) is left out.
+    """
 
     def __init__(self) -> None:
         self._loss = 0.0
+        self._losses = 0.0
         self._targets = 0.0
         self._seconds = 0.0
-        self._weight = 0.0
 
     def add(self, record: dict[str, Any]) -> None:
-        fields = (
-            ("_loss", record["loss"] or 0.0),
-            ("_targets", record["targets"]),
-            ("_seconds", record["seconds"]),
-        )
-        for name, value in (*fields, ("_weight", 1.0)):
-            setattr(self, name, _SMOOTHING * getattr(self, name) + (1 - _SMOOTHING) * value)
+        self._targets = _smoothed(self._targets, record["targets"])
+        self._seconds = _smoothed(self._seconds, record["seconds"])
+        if record["loss"] is not None:
+            self._loss = _smoothed(self._loss, record["loss"])
+            self._losses = _smoothed(self._losses, 1.0)
 
     @property
     def loss(self) -> float:
-        return self._loss / self._weight
+        return self._loss / self._losses if self._losses else math.nan
 
     @property
     def tokens_per_second(self) -> float:
         return self._targets / self._seconds if self._seconds else 0.0
+
+
+def _smoothed(before: float, value: float) -> float:
+    return _SMOOTHING * before + (1 - _SMOOTHING) * value
 
 
 class LineScreen:
@@ -178,9 +184,9 @@ def describe_scores(record: dict[str, Any]) -> str:
 
 def show_seconds(seconds: float) -> str:
     """A duration for people: 0.4 s, 12 s, 3:05, 2:01:09."""
-    if seconds < 10:
-        return f"{seconds:.1f} s"
     whole = round(seconds)
+    if whole < 10:
+        return f"{seconds:.1f} s"
     if whole < 60:
         return f"{whole} s"
     minutes, rest = divmod(whole, 60)

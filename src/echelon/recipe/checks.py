@@ -27,7 +27,8 @@ def _length_problems(recipe: Recipe) -> Iterator[Problem]:
     if steps is None and epochs is None:
         yield Problem("train", "has no length; give train.steps or train.epochs")
     if steps is not None and epochs is not None:
-        yield Problem("train", f"has two lengths, steps = {steps} and epochs = {epochs}; remove one of them")
+        advice = "remove one of them (--set train.epochs= does)"
+        yield Problem("train", f"has two lengths, steps = {steps} and epochs = {epochs:g}; {advice}")
 
 
 def _slot_problems(recipe: Recipe) -> Iterator[Problem]:
@@ -89,6 +90,12 @@ def _schedule_problems(recipe: Recipe) -> Iterator[Problem]:
             )
         if any(a >= b for a, b in zip(schedule.boundaries, schedule.boundaries[1:], strict=False)):
             yield Problem("schedule.boundaries", "must increase from one to the next")
+        if schedule.boundaries and schedule.warmup_steps >= schedule.boundaries[0]:
+            yield Problem(
+                "schedule.warmup_steps",
+                f"{schedule.warmup_steps} leaves no step for the first rate, which ends before step "
+                f"{schedule.boundaries[0]}; lower it",
+            )
     if isinstance(schedule, Cosine | Polynomial):
         if steps is not None and schedule.warmup_steps >= steps:
             yield Problem(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import re
 import tomllib
 import types
 import typing
@@ -32,11 +33,13 @@ def load_recipe(path: Path, overrides: Sequence[str] = ()) -> Recipe:
 def read_toml(path: Path) -> dict[str, Any]:
     """The TOML file's top table."""
     try:
-        text = path.read_text(encoding="utf-8")
+        text = path.read_text(encoding="utf-8-sig")  # editors on Windows put a byte order mark in front
     except FileNotFoundError:
         raise UserError(f"{path}: there is no such recipe file") from None
-    except (OSError, UnicodeDecodeError) as error:
-        raise UserError(f"{path}: cannot be read as a recipe: {error}") from None
+    except OSError as error:
+        raise UserError(f"{path}: cannot be read as a recipe: {error.strerror}") from None
+    except UnicodeDecodeError as error:
+        raise UserError(f"{path}: is not a recipe: not UTF-8 text ({error.reason})") from None
     try:
         return tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
@@ -44,7 +47,10 @@ def read_toml(path: Path) -> dict[str, Any]:
 
 
 def apply_override(table: dict[str, Any], override: str) -> None:
-    """Set one key of `table` from `a.b.c=value`; the value is TOML, or else taken as a string."""
+    """Set one key of `table` from `a.b.c=value`; the value is TOML, or else taken as a string.
+
+    With nothing after the `=`, the key is taken out, as if the file did not have it.
+    """
     key, equals, text = override.partition("=")
     parts = key.strip().split(".")
     if not equals or not all(parts):
@@ -53,12 +59,13 @@ def apply_override(table: dict[str, Any], override: str) -> None:
     for part in parts[:-1]:
         place = _step_into(place, part, override)
     last = parts[-1]
-    if isinstance(place, list):
-        place[_list_index(place, last, override)] = parse_value(text)
-    elif isinstance(place, dict):
-        place[last] = parse_value(text)
-    else:
+    if not isinstance(place, list | dict):
         raise UserError(f"--set {override}: {'.'.join(parts[:-1])} is a value, it has no keys")
+    index: Any = _list_index(place, last, override) if isinstance(place, list) else last
+    if text.strip():
+        place[index] = parse_value(text)
+    elif isinstance(place, list) or index in place:
+        del place[index]
 
 
 def _step_into(place: Any, part: str, override: str) -> Any:
@@ -70,19 +77,19 @@ def _step_into(place: Any, part: str, override: str) -> Any:
 
 
 def _list_index(place: list[Any], part: str, override: str) -> int:
-    if not part.isdigit() or int(part) >= len(place):
-        raise UserError(
-            f"--set {override}: {part} is not one of the entries 0 to {len(place) - 1} of that list"
-        )
+    if not part.isdecimal() or int(part) >= len(place):
+        entries = f"the entries are 0 to {len(place) - 1}" if place else "it is empty"
+        raise UserError(f"--set {override}: the list has no entry {part}; {entries}")
     return int(part)
 
 
 def parse_value(text: str) -> Any:
     """A TOML value, or the text itself where it is not one (so that strings need no quotes)."""
     try:
-        return tomllib.loads(f"value = {text}")["value"]
+        parsed = tomllib.loads(f"value = {text}")
     except tomllib.TOMLDecodeError:
         return text
+    return parsed["value"] if len(parsed) == 1 else text
 
 
 def check_recipe(table: dict[str, Any], where: str) -> Recipe:
@@ -133,9 +140,13 @@ def _as_problem(details: ErrorDetails) -> Problem:
                 key, f"{given!r} is not allowed; use {context['expected']}{_near_literal(given, context)}"
             )
         case "string_pattern_mismatch":
-            return Problem(key, f"{given!r} is not allowed; use letters, digits, '.', '_' and '-'")
-        case _:
-            return Problem(key, f"{_shortened(given)} is not allowed: {_plain(details['msg'])}")
+            return Problem(
+                key,
+                f"{given!r} is not allowed; use letters, digits, '.', '_' and '-', a letter or digit first",
+            )
+        case kind:
+            must_be = _plain(details["msg"]) if kind not in _TYPE_WORDS else f"it must be {_TYPE_WORDS[kind]}"
+            return Problem(key, f"{_shortened(given)} is not allowed: {must_be}")
 
 
 def _walk(location: tuple[int | str, ...]) -> tuple[list[str], type[Section] | None]:
@@ -212,10 +223,24 @@ def _meaning(key: str, section: type[Section] | None) -> str:
 
 
 def _shortened(given: Any) -> str:
-    text = repr(given)
+    """A value as the user wrote it, near enough."""
+    text = str(given).lower() if isinstance(given, bool) else repr(given)
     return text if len(text) <= 60 else f"{text[:57]}..."
+
+
+_TYPE_WORDS = {
+    "model_type": "a table",
+    "model_attributes_type": "a table",
+    "list_type": "a list",
+    "int_type": "a whole number",
+    "float_type": "a number",
+    "bool_type": "true or false",
+    "string_type": "text in quotes",
+}
+"""Pydantic's errors about types, in the words of recipes."""
 
 
 def _plain(message: str) -> str:
     """Pydantic's sentence in the second half of ours."""
-    return message.removeprefix("Input ").replace("should be", "it must be", 1)
+    message = message.partition(" after validation")[0]
+    return re.sub(r"^\w+ should ", "it must ", message)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import typing
 
 from pydantic.fields import FieldInfo
@@ -39,7 +40,8 @@ _PREAMBLE = """\
 # Recipe reference
 
 Generated from the schema by `make docs`; do not edit. A recipe is a TOML file; every key can be overridden on
-the command line with `--set`, e.g. `--set train.steps=100` or `--set data.train.0.weight=2.0`.
+the command line with `--set`, e.g. `--set train.steps=100` or `--set data.train.0.weight=2.0`; with nothing
+after the `=`, as in `--set train.clip_norm=`, the key is left out.
 """
 
 
@@ -90,7 +92,7 @@ def _kind_of(kind: object) -> str:
     if typing.get_origin(kind) is typing.Literal:
         return ", ".join(f"`{choice!r}`".replace("'", '"') for choice in typing.get_args(kind))
     if typing.get_origin(kind) is list:
-        return f"list of {_kind_of(_alternatives(typing.get_args(kind)[0])[0])}"
+        return f"list of {_kind_of(_alternatives(typing.get_args(kind)[0])[0])}s"
     if isinstance(kind, type) and issubclass(kind, Section):
         return "table"
     names = {bool: "`true`, `false`", int: "whole number", float: "number", str: "text"}
@@ -105,3 +107,7 @@ def _default(field: FieldInfo) -> str:
     if isinstance(field.default, bool):
         return f"`{str(field.default).lower()}`"
     return f"`{field.default!r}`".replace("'", '"')
+
+
+if __name__ == "__main__":
+    sys.stdout.write(reference_page())

@@ -81,8 +81,9 @@ def formula(schedule: Schedule, d_model: int) -> str:
                 f", {rate:g} from step {at}" for rate, at in zip(rates[1:], boundaries, strict=True)
             )
             return f"{_warm_up_words(schedule)}{rates[0]:g}{later}"
-        case Exponential(learning_rate=rate, decay=decay, decay_steps=every):
-            return f"{_warm_up_words(schedule)}{rate:g} x {decay:g}^(s / {every})"
+        case Exponential(learning_rate=rate, decay=decay, decay_steps=every, staircase=staircase):
+            periods = f"(s - {max(schedule.warmup_steps, 1)}) / {every}"
+            return f"{_warm_up_words(schedule)}{rate:g} x {decay:g}^{'floor' if staircase else ''}({periods})"
         case Fixed(learning_rate=rate):
             return f"{_warm_up_words(schedule)}{rate:g}"
 
@@ -117,13 +118,14 @@ def _cosine(progress: float) -> float:
 
 def _one_cycle(schedule: OneCycle, step: int, steps: int) -> float:
     first = schedule.learning_rate / schedule.start_divisor
-    top = schedule.rise * steps
-    if step - 1 < top:
-        return _between(first, schedule.learning_rate, _cosine((step - 1) / top))
-    progress = min((step - 1 - top) / max(steps - 1 - top, 1.0), 1.0)
-    return _between(schedule.learning_rate, first / schedule.final_divisor, _cosine(progress))
+    done, last = step - 1, steps - 1
+    top = max(schedule.rise * steps - 1, 0.0)
+    if done < top:
+        return _between(first, schedule.learning_rate, _cosine(done / top))
+    fallen = (done - top) / (last - top) if last > top else 0.0
+    return _between(schedule.learning_rate, first / schedule.final_divisor, _cosine(fallen))
 
 
 def _exponential(schedule: Exponential, step: int) -> float:
-    periods = max(step - schedule.warmup_steps, 0) / schedule.decay_steps
+    periods = (step - max(schedule.warmup_steps, 1)) / schedule.decay_steps
     return schedule.learning_rate * schedule.decay ** (math.floor(periods) if schedule.staircase else periods)

@@ -27,7 +27,9 @@ Metric = Literal["bleu", "chrf", "loss", "perplexity"]
 class Section(BaseModel):
     """A table of the recipe. Unknown keys are errors, values never change after loading."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True, strict=True)
+    model_config = ConfigDict(
+        extra="forbid", frozen=True, use_attribute_docstrings=True, strict=True, allow_inf_nan=False
+    )
 
 
 class Corpus(Section):
@@ -355,7 +357,7 @@ class Track(Section):
 class Recipe(Section):
     """A recipe: everything that decides the result of a run."""
 
-    version: Literal[1]
+    version: Annotated[int, Field(ge=1, le=SCHEMA_VERSION)]
     """Version of the recipe format: 1."""
     name: Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$")]
     """Name of the run; its folder is runs/NAME unless `--run` says otherwise."""

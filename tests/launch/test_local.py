@@ -1,0 +1,383 @@
+"""Workers on this machine: real processes that finish, fail, hang and are killed."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import socket
+import subprocess
+import sys
+import textwrap
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import psutil
+import pytest
+
+from echelon.errors import WorkerError
+from echelon.launch import local
+from echelon.launch.local import LocalJob, follow, render_worker
+from echelon.monitor.records import RecordWriter
+from echelon.runfolder import RunFolder
+
+PREAMBLE = """
+import os, signal, subprocess, sys, time
+from pathlib import Path
+run, rank = Path(sys.argv[1]), int(os.environ["RANK"])
+def save_and_leave(number, frame):
+    print("saved", flush=True)
+    sys.exit(75)
+def started():
+    (run / f"pid-{rank}").write_text(str(os.getpid()))
+    while not all((run / f"pid-{other}").exists() for other in range(int(os.environ["WORLD_SIZE"]))):
+        time.sleep(0.01)
+"""
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> RunFolder:
+    folder = RunFolder(tmp_path / "run")
+    folder.create()
+    return folder
+
+
+Program = Callable[[str], list[str]]
+
+
+@pytest.fixture
+def program(tmp_path: Path) -> Program:
+    """Makes a program for workers out of a few lines of Python."""
+
+    def write(body: str) -> list[str]:
+        script = tmp_path / "worker.py"
+        script.write_text(PREAMBLE + textwrap.dedent(body))
+        return [sys.executable, str(script)]
+
+    return write
+
+
+@pytest.fixture(autouse=True)
+def no_process_is_left() -> Iterator[None]:
+    yield
+    left = [child for child in psutil.Process().children(recursive=True) if child.status() != "zombie"]
+    assert left == []
+
+
+@pytest.fixture
+def short_grace(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(local, "_FAILURE_GRACE_S", 0.2)
+
+
+def wait_for(run: RunFolder, workers: int, program: list[str]) -> bool:
+    with run.lock() as lock:
+        return LocalJob(run, workers, lock, program=program).wait(lambda: None)
+
+
+def pids(run: RunFolder) -> list[int]:
+    return [int(path.read_text()) for path in sorted(run.path.glob("pid-*"))]
+
+
+def test_a_worker_is_started_with_exactly_this(run: RunFolder, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(9)))
+    spec = render_worker(run, 1, 4, 23456, ["--benchmark", "30"])
+    assert spec.command == [
+        sys.executable,
+        "-m",
+        "echelon.train.worker",
+        str(run.path),
+        "--benchmark",
+        "30",
+    ]
+    assert spec.environment == {
+        "RANK": "1",
+        "LOCAL_RANK": "1",
+        "WORLD_SIZE": "4",
+        "MASTER_ADDR": "127.0.0.1",
+        "MASTER_PORT": "23456",
+        "GLOO_SOCKET_IFNAME": "lo",
+        "OMP_NUM_THREADS": "2",
+        "PYTHONUNBUFFERED": "1",
+        "MALLOC_MMAP_THRESHOLD_": "1073741824",
+        "MALLOC_TRIM_THRESHOLD_": "17179869184",
+        "MALLOC_TOP_PAD_": "67108864",
+    }
+
+
+def test_every_worker_has_a_thread_even_where_there_are_more_workers_than_processors(run: RunFolder) -> None:
+    assert render_worker(run, 0, 10_000, 1).environment["OMP_NUM_THREADS"] == "1"
+
+
+def test_the_launcher_knows_the_status_of_an_interrupted_worker() -> None:
+    """The number stands in both halves, as the launcher may not import torch."""
+    source = (Path(local.__file__).parents[1] / "train" / "worker.py").read_text()
+    assert f"INTERRUPTED_STATUS = {local.INTERRUPTED_STATUS}\n" in source
+
+
+def test_workers_that_finish_are_a_finished_job(run: RunFolder, program: Program) -> None:
+    assert wait_for(run, 2, program("print('worker', rank, os.environ['WORLD_SIZE'])")) is True
+    assert run.worker_log(0).read_text() == "worker 0 2\n"
+    assert run.worker_log(1).read_text() == "worker 1 2\n"
+
+
+def test_on_poll_is_called_once_more_after_the_last_worker_has_ended(
+    run: RunFolder, program: Program
+) -> None:
+    seen: list[bool] = []
+    with run.lock() as lock:
+        job = LocalJob(run, 1, lock, program=program("(run / 'done').write_text('')"))
+        job.wait(lambda: seen.append((run.path / "done").exists()))
+    assert seen[-1]
+
+
+@pytest.mark.usefixtures("short_grace")
+def test_a_failing_worker_ends_the_others_and_its_last_lines_are_shown(
+    run: RunFolder, program: Program
+) -> None:
+    body = """
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    started()
+    if rank == 1:
+        for number in range(40): print("line", number, flush=True)
+        sys.exit(3)
+    time.sleep(600)
+    """
+    began = time.monotonic()
+    with pytest.raises(WorkerError) as caught:
+        wait_for(run, 3, program(body))
+    assert time.monotonic() - began < 60
+    error = caught.value
+    assert (error.rank, error.exit_code, error.log) == (1, 3, run.worker_log(1))
+    lines = "".join(f"\n  line {number}" for number in range(28, 40))
+    assert str(error) == (
+        f"worker 1 on {socket.gethostname()} failed (exit code 3); its log is {run.worker_log(1)}{lines}"
+    )
+    assert len(pids(run)) == 3
+
+
+def test_a_worker_that_is_killed_from_outside_is_the_one_to_blame(run: RunFolder, program: Program) -> None:
+    """The others fail because of it, and say so in their records, as real workers do."""
+    body = """
+    started()
+    if rank == 1:
+        os.kill(os.getpid(), signal.SIGKILL)
+    from echelon.monitor.records import RecordWriter
+    from echelon.runfolder import RunFolder
+    while Path(f"/proc/{(run / 'pid-1').read_text()}").exists() and rank == 0: time.sleep(0.01)
+    RecordWriter(RunFolder(run).worker_records(rank)).write("failure", message="connection closed by peer")
+    sys.exit(1)
+    """
+    with pytest.raises(WorkerError, match=r"worker 1 on .* failed \(signal 9\)"):
+        wait_for(run, 2, program(body))
+
+
+def test_the_first_worker_to_fail_is_the_one_to_blame(run: RunFolder, program: Program) -> None:
+    body = """
+    started()
+    from echelon.monitor.records import RecordWriter
+    from echelon.runfolder import RunFolder
+    records = RecordWriter(RunFolder(run).worker_records(rank))
+    time.sleep(0.0 if rank == 2 else 0.3)
+    records.write("failure", message="failed")
+    time.sleep(0.5)
+    sys.exit(1)
+    """
+    with pytest.raises(WorkerError) as caught:
+        wait_for(run, 3, program(body))
+    assert caught.value.rank == 2
+
+
+@pytest.mark.usefixtures("short_grace")
+def test_failures_and_log_lines_of_earlier_starts_do_not_count(run: RunFolder, program: Program) -> None:
+    writer = RecordWriter(run.worker_records(0))
+    writer.write("failure", message="long ago")
+    writer.close()
+    run.worker_log(1).write_text("old line\n")
+    body = """
+    started()
+    time.sleep(600 if rank == 0 else 0)
+    sys.exit(4)
+    """
+    with pytest.raises(WorkerError) as caught:
+        wait_for(run, 2, program(body))
+    assert caught.value.rank == 1
+    assert "old line" not in str(caught.value)
+
+
+def test_what_a_worker_started_ends_with_it(run: RunFolder, program: Program) -> None:
+    body = """
+    child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"])
+    (run / f"child-{rank}").write_text(str(child.pid))
+    os._exit(0)
+    """
+    assert wait_for(run, 1, program(body))
+    child = int((run.path / "child-0").read_text())
+    deadline = time.monotonic() + 30
+    while psutil.pid_exists(child) and psutil.Process(child).status() != "zombie":
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+
+
+def test_workers_are_ended_when_another_cannot_be_started(run: RunFolder, program: Program) -> None:
+    run.worker_log(1).mkdir()
+    with run.lock() as lock, pytest.raises(IsADirectoryError):
+        LocalJob(run, 2, lock, program=program("time.sleep(600)"))
+
+
+def test_workers_save_and_leave_when_watching_them_fails(run: RunFolder, program: Program) -> None:
+    body = """
+    signal.signal(signal.SIGTERM, save_and_leave)
+    started()
+    time.sleep(600)
+    """
+
+    def fail() -> None:
+        if len(pids(run)) == 2:
+            raise BrokenPipeError
+
+    with run.lock() as lock, pytest.raises(BrokenPipeError):
+        LocalJob(run, 2, lock, program=program(body)).wait(fail)
+    assert run.worker_log(0).read_text() == "saved\n"
+
+
+def test_an_interrupted_worker_makes_an_interrupted_job(run: RunFolder, program: Program) -> None:
+    assert wait_for(run, 2, program("sys.exit(75 if rank else 0)")) is False
+
+
+def test_the_store_listens_on_loopback_only_and_only_worker_0_has_it(
+    run: RunFolder, program: Program
+) -> None:
+    body = """
+    import socket
+    if rank == 0:
+        listener = socket.socket(fileno=int(os.environ["ECHELON_STORE_FD"]))
+        print(listener.getsockname() == ("127.0.0.1", int(os.environ["MASTER_PORT"])))
+        (run / "ready").write_text("")
+        listener.accept()[0].sendall(b"hello")
+    else:
+        print("ECHELON_STORE_FD" in os.environ)
+        print(socket.create_connection(("127.0.0.1", int(os.environ["MASTER_PORT"])), timeout=60).recv(5))
+    """
+    assert wait_for(run, 2, program(body))
+    assert run.worker_log(0).read_text() == "True\n"
+    assert run.worker_log(1).read_text() == "False\nb'hello'\n"
+
+
+def test_workers_keep_the_lock_of_the_run(run: RunFolder, program: Program) -> None:
+    with run.lock() as lock:
+        job = LocalJob(run, 1, lock, program=program("time.sleep(600)"))
+    assert run.is_locked()
+    job.stop()
+    assert job.wait(lambda: None) is False
+    assert not run.is_locked()
+
+
+def test_follow_reads_what_worker_0_writes_from_now_on(run: RunFolder) -> None:
+    writer = RecordWriter(run.worker_records(0))
+    writer.write("start", step=0)
+    reader = follow(run)
+    writer.write("valid", step=5)
+    writer.close()
+    assert [record["kind"] for record in reader.read()] == ["valid"]
+
+
+LAUNCHER = """
+import sys
+from pathlib import Path
+from echelon.errors import EchelonError
+from echelon.launch.local import LocalJob
+from echelon.runfolder import RunFolder
+run = RunFolder(Path(sys.argv[1]))
+with run.lock() as lock:
+    try:
+        print("finished", LocalJob(run, 2, lock, program=sys.argv[2:]).wait(lambda: None))
+    except EchelonError as error:
+        print(type(error).__name__, error)
+"""
+
+
+@contextlib.contextmanager
+def launcher(run: RunFolder, program: list[str]) -> Iterator[subprocess.Popen[str]]:
+    """A launcher process of its own, with both its workers running."""
+    with subprocess.Popen(
+        [sys.executable, "-c", LAUNCHER, str(run.path), *program], stdout=subprocess.PIPE, text=True
+    ) as process:
+        try:
+            while not (run.path / "ready-0").exists() or not (run.path / "ready-1").exists():
+                assert process.poll() is None
+                time.sleep(0.01)
+            yield process
+        finally:
+            process.kill()
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
+def test_a_signal_makes_the_workers_save_and_leave(
+    run: RunFolder, program: Program, number: signal.Signals
+) -> None:
+    body = """
+    signal.signal(signal.SIGTERM, save_and_leave)
+    started()
+    (run / f"ready-{rank}").write_text("")
+    time.sleep(600)
+    """
+    with launcher(run, program(body)) as process:
+        process.send_signal(number)
+        assert process.communicate(timeout=60)[0] == "finished False\n"
+    assert [run.worker_log(rank).read_text() for rank in (0, 1)] == ["saved\n", "saved\n"]
+    assert not any(psutil.pid_exists(pid) for pid in pids(run))
+
+
+def test_a_second_signal_kills_workers_that_do_not_leave(run: RunFolder, program: Program) -> None:
+    body = """
+    def note(number, frame):
+        (run / f"asked-{rank}").write_text("")
+    signal.signal(signal.SIGTERM, note)
+    started()
+    (run / f"ready-{rank}").write_text("")
+    while True: time.sleep(600)
+    """
+    with launcher(run, program(body)) as process:
+        process.send_signal(signal.SIGTERM)
+        while len(list(run.path.glob("asked-*"))) < 2:
+            time.sleep(0.01)
+        assert process.poll() is None
+        process.send_signal(signal.SIGINT)
+        assert process.communicate(timeout=60)[0] == (
+            f"TrainingError {run.path}: the workers were killed before they had saved; "
+            "the same command goes on from the last checkpoint\n"
+        )
+    assert not any(psutil.pid_exists(pid) for pid in pids(run))
+
+
+def test_workers_that_have_not_begun_may_be_ended_by_the_signal_itself(
+    run: RunFolder, program: Program
+) -> None:
+    """A worker that is still importing torch does not catch SIGTERM yet."""
+    body = """
+    started()
+    (run / f"ready-{rank}").write_text("")
+    if rank == 0: signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    time.sleep(600)
+    """
+    with launcher(run, program(body)) as process:
+        process.send_signal(signal.SIGTERM)
+        assert process.communicate(timeout=60)[0] == "finished False\n"
+
+
+def test_a_worker_that_fails_while_it_saves_is_still_a_failure(run: RunFolder, program: Program) -> None:
+    body = """
+    def fail(number, frame):
+        print("disk full", flush=True)
+        os._exit(1)
+    signal.signal(signal.SIGTERM, fail if rank == 1 else signal.SIG_IGN)
+    started()
+    (run / f"ready-{rank}").write_text("")
+    while True: time.sleep(600)
+    """
+    with launcher(run, program(body)) as process:
+        process.send_signal(signal.SIGTERM)
+        output = process.communicate(timeout=60)[0]
+    assert output.startswith("WorkerError worker 1 on ")
+    assert output.endswith("  disk full\n")

@@ -1,0 +1,153 @@
+"""What a person sees while a run is going on."""
+
+from __future__ import annotations
+
+import io
+from typing import Any
+
+import pytest
+from rich.console import Console
+
+from echelon.monitor.screen import (
+    BarScreen,
+    LineScreen,
+    StepRates,
+    describe_record,
+    describe_scores,
+    open_screen,
+    show_seconds,
+)
+
+
+def step(number: int, **values: Any) -> dict[str, Any]:
+    record = {"kind": "step", "time": 0.0, "step": number, "loss": 4.0, "targets": 500, "seconds": 0.5}
+    return record | {"learning_rate": 1e-3, "gradient_norm": 1.25} | values
+
+
+START = {"kind": "start", "time": 0.0, "step": 0, "steps": 25, "workers": 2}
+VALID = {
+    "kind": "valid",
+    "step": 20,
+    "bleu": 12.345,
+    "chrf": None,
+    "loss": 3.21,
+    "perplexity": 24.8,
+    "seconds": 2.0,
+}
+
+
+def lines_of(records: list[dict[str, Any]], every: int = 10) -> list[str]:
+    lines: list[str] = []
+    screen = LineScreen(lines.append, every)
+    for record in records:
+        screen.show(record)
+    screen.close()
+    return lines
+
+
+def test_lines_show_every_so_many_steps_the_last_one_and_every_event() -> None:
+    records = [START, *(step(number) for number in range(1, 21)), VALID, *(step(n) for n in range(21, 26))]
+    shown = lines_of(records)
+    assert [line.split("  ETA")[0] for line in shown] == [
+        "training starts: 25 steps, 2 workers",
+        "step 10  loss 4.0000  1,000 tokens/s  rate 1.000e-03  gradient norm 1.250",
+        "step 20  loss 4.0000  1,000 tokens/s  rate 1.000e-03  gradient norm 1.250",
+        "step 20  valid  BLEU 12.35  loss 3.2100  perplexity 24.80  (2.0 s)",
+        "step 25  loss 4.0000  1,000 tokens/s  rate 1.000e-03  gradient norm 1.250",
+    ]
+    assert shown[-1].endswith("  ETA 0.0 s")
+
+
+def test_the_time_left_is_not_known_after_one_step() -> None:
+    assert lines_of([START, step(10)])[-1].endswith("  ETA ?")
+
+
+def test_a_gradient_or_loss_that_is_not_finite_is_shown_as_such() -> None:
+    assert "loss nan" in lines_of([START, step(10, loss=None, gradient_norm=None)])[-1]
+    assert "gradient norm not finite" in lines_of([START, step(10, gradient_norm=None)])[-1]
+
+
+def test_rates_are_means_that_forget() -> None:
+    rates = StepRates()
+    for _ in range(3):
+        rates.add(step(1, loss=2.0))
+    assert [rates.loss, rates.tokens_per_second] == pytest.approx([2.0, 1000.0])
+    rates.add(step(2, loss=None, targets=1000))
+    assert rates.loss == pytest.approx(2.0)
+    assert 1000 < rates.tokens_per_second < 2000
+    for _ in range(200):
+        rates.add(step(3, loss=1.0, seconds=1.0))
+    assert [rates.loss, rates.tokens_per_second] == pytest.approx([1.0, 500.0])
+
+
+def test_a_terminal_gets_a_bar_and_everything_else_lines() -> None:
+    assert isinstance(open_screen(Console(file=io.StringIO(), force_terminal=True), 10), BarScreen)
+    assert isinstance(open_screen(Console(file=io.StringIO()), 10), LineScreen)
+
+
+@pytest.mark.parametrize("is_terminal", [True, False])
+def test_brackets_in_messages_are_shown_as_they_are(is_terminal: bool) -> None:
+    output = io.StringIO()
+    screen = open_screen(Console(file=output, force_terminal=is_terminal, width=200), 10)
+    for record in (START, step(10), {"kind": "event", "message": "a [bold]message[/] [/x]"}, step(11), VALID):
+        screen.show(record)
+    screen.close()
+    assert "a [bold]message[/] [/x]" in output.getvalue()
+    assert "step 20  valid  BLEU 12.35" in output.getvalue()
+
+
+def test_the_bar_shows_loss_speed_and_rate() -> None:
+    output = io.StringIO()
+    screen = BarScreen(Console(file=output, force_terminal=True, width=200))
+    screen.show(START)
+    screen.show(step(7))
+    screen.close()
+    assert "loss 4.000  1,000 tokens/s  rate 1.00e-03" in output.getvalue()
+    assert "7/25" in output.getvalue()
+
+
+def test_a_screen_that_showed_nothing_can_be_closed() -> None:
+    BarScreen(Console(file=io.StringIO(), force_terminal=True)).close()
+
+
+@pytest.mark.parametrize(
+    ("record", "lines"),
+    [
+        (START, ["training starts: 25 steps, 2 workers"]),
+        (START | {"step": 5, "workers": 1}, ["training goes on from step 5: 25 steps, 1 worker"]),
+        ({"kind": "sample", "source": "a", "output": "b" * 100}, [f"    a  ->  {'b' * 77}..."]),
+        ({"kind": "event", "message": "words"}, ["words"]),
+        (
+            {"kind": "score", "split": "test", "bleu": 30.0, "chrf": 51.5, "checkpoint": "step-00000020"},
+            ["test  BLEU 30.00  chrF 51.50  (step-00000020)"],
+        ),
+        ({"kind": "checkpoint", "step": 3}, []),
+        ({"kind": "end", "step": 3}, []),
+    ],
+)
+def test_records_in_words(record: dict[str, Any], lines: list[str]) -> None:
+    assert describe_record(record) == lines
+
+
+def test_scores_that_are_not_there_are_left_out() -> None:
+    assert describe_scores({"loss": 1.0, "bleu": None, "other": 3}) == "loss 1.0000"
+    assert describe_scores({}) == ""
+
+
+@pytest.mark.parametrize(
+    ("seconds", "words"),
+    [
+        (0.0, "0.0 s"),
+        (0.44, "0.4 s"),
+        (9.4, "9.4 s"),
+        (9.97, "10 s"),
+        (12.4, "12 s"),
+        (59.6, "1:00"),
+        (185.0, "3:05"),
+        (3599.7, "1:00:00"),
+        (7269.0, "2:01:09"),
+        (360_000.0, "100:00:00"),
+    ],
+)
+def test_durations_for_people(seconds: float, words: str) -> None:
+    assert show_seconds(seconds) == words

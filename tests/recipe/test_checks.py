@@ -1,0 +1,127 @@
+"""Checks between keys: each one's exact words, and that the sample has nothing wrong."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from echelon.recipe.checks import find_problems
+from echelon.recipe.schema import Recipe
+from tests.sample_recipe import sample_recipe, sample_table
+
+EMBEDDED = {"embedded": True}
+
+
+def problems(*overrides: str, **sections: Any) -> list[str]:
+    recipe = Recipe.model_validate(sample_table(*overrides, **sections))
+    return [str(problem) for problem in find_problems(recipe)]
+
+
+def test_a_good_recipe_has_no_problem() -> None:
+    assert find_problems(sample_recipe()) == []
+
+
+@pytest.mark.parametrize(
+    ("overrides", "says"),
+    [
+        (["train.steps="], "train: has no length; give train.steps or train.epochs"),
+        (
+            ["train.epochs=2.5"],
+            "train: has two lengths, steps = 100 and epochs = 2.5; remove one of them (--set train.epochs= does)",
+        ),
+        (
+            ["train.batch_tokens=4000", "train.slots=3"],
+            "train.batch_tokens: 4000 does not divide into 3 slots; use 3999 or 4002",
+        ),
+        (
+            ["train.batch_tokens=2", "train.slots=3"],
+            "train.batch_tokens: 2 does not divide into 3 slots; use 3",
+        ),
+        (
+            ["data.max_tokens=257"],
+            "data.max_tokens: 257 is more than a slot holds (1024 / 4 = 256); lower it to 256, or raise "
+            "train.batch_tokens",
+        ),
+        (["model.heads=5"], "model.heads: d_model = 128 does not divide into 5 heads; use a divisor"),
+        (["model.d_model=129", "model.heads=3"], "model.d_model: 129 is odd; positions need an even width"),
+        (["data.train.0.target="], "data.train.0: needs both source and target, or embedded = true"),
+        (["data.valid={}"], "data.valid: needs both source and target, or embedded = true"),
+        (
+            ["data.test={source='a', embedded=true}"],
+            "data.test: is embedded and has files (source); choose one",
+        ),
+        (
+            ["data.train.0={embedded=true}", "data.target_language=fr"],
+            "data: the embedded corpus is en to de, not en to fr",
+        ),
+        (
+            ["data.clean.min_words=9", "data.clean.max_words=8"],
+            "data.clean.min_words: 9 is more than max_words; nothing would be left",
+        ),
+        (
+            ["evaluate.final=average", "checkpoint.average=6"],
+            "checkpoint.average: 6 checkpoints cannot be averaged where only 5 are kept; raise checkpoint.keep to 6",
+        ),
+        (
+            ["early_stop=[{metric='bleu'}, {metric='loss'}, {metric='bleu', patience=3}]"],
+            "early_stop: bleu is there more than once; keep one",
+        ),
+    ],
+)
+def test_keys_that_do_not_fit_together_are_named_and_explained(overrides: list[str], says: str) -> None:
+    assert problems(*overrides) == [says]
+
+
+@pytest.mark.parametrize(
+    ("schedule", "says"),
+    [
+        (
+            {"kind": "piecewise", "boundaries": [10], "learning_rates": [0.1]},
+            "schedule.learning_rates: has 1 rates for 1 boundaries; give 2",
+        ),
+        (
+            {"kind": "piecewise", "boundaries": [10, 10], "learning_rates": [0.1, 0.1, 0.1]},
+            "schedule.boundaries: must increase from one to the next",
+        ),
+        (
+            {"kind": "piecewise", "boundaries": [10], "learning_rates": [0.1, 0.01], "warmup_steps": 10},
+            "schedule.warmup_steps: 10 leaves no step for the first rate, which ends before step 10; lower it",
+        ),
+        (
+            {"kind": "cosine", "learning_rate": 0.1, "warmup_steps": 100},
+            "schedule.warmup_steps: 100 leaves no step of the 100 for the decay; lower it",
+        ),
+        (
+            {"kind": "polynomial", "learning_rate": 0.1, "final_learning_rate": 0.2},
+            "schedule.final_learning_rate: is above the peak learning_rate; lower it",
+        ),
+    ],
+)
+def test_a_schedule_that_cannot_work_is_named_and_explained(schedule: dict[str, Any], says: str) -> None:
+    assert problems(schedule=schedule) == [says]
+
+
+@pytest.mark.parametrize(
+    "overrides",
+    [
+        ["data.max_tokens=256"],
+        ["train.steps=", "train.epochs=0.5"],
+        ["evaluate.final=average", "checkpoint.average=5"],
+        ["checkpoint.average=50"],
+        ["early_stop=[{metric='bleu'}, {metric='loss'}]"],
+        ["data.clean.min_words=8", "data.clean.max_words=8"],
+        ["schedule={kind='cosine', learning_rate=0.1, warmup_steps=99}"],
+        ["schedule={kind='piecewise', boundaries=[10], learning_rates=[1, 0.1], warmup_steps=9}"],
+        ["schedule={kind='piecewise', boundaries=[], learning_rates=[1], warmup_steps=9}"],
+        ["data.target_language=fr"],
+        ["model.heads=64"],
+    ],
+)
+def test_what_just_fits_is_accepted(overrides: list[str]) -> None:
+    assert problems(*overrides) == []
+
+
+def test_every_corpus_is_checked() -> None:
+    data = {"train": [EMBEDDED, {}], "valid": {"source": "a"}, "test": {"target": "b"}, "max_tokens": 64}
+    assert [text.split(":")[0] for text in problems(data=data)] == ["data.train.1", "data.valid", "data.test"]
