@@ -3,6 +3,7 @@ from __future__ import annotations
 import multiprocessing
 import os
 import signal
+import threading
 from multiprocessing.connection import Connection
 from pathlib import Path
 
@@ -58,9 +59,10 @@ def test_second_process_waits_for_the_first_and_finds_its_result(tmp_path: Path)
     process, finish = start_holder(folder)
     remove_abandoned(tmp_path)
     assert names(tmp_path) == ["x.lock", "x.partial"]
-    finish.send("now")
+    threading.Timer(0.3, finish.send, ["now"]).start()
     with claimed(folder):
         assert (folder / "file").read_text() == "first"
+        assert names(tmp_path) == ["x", "x.lock", "x.partial"], "the lock held must be the one others see"
     process.join()
     assert names(tmp_path) == ["x"]
 

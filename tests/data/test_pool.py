@@ -32,6 +32,10 @@ def process_id(number: int) -> int:
     return os.getpid()
 
 
+def has_sigint_blocked(number: int) -> bool:
+    return signal.SIGINT in signal.pthread_sigmask(signal.SIG_BLOCK, [])
+
+
 def sleep_long(number: int) -> int:
     time.sleep(600)
     return number
@@ -68,6 +72,12 @@ def test_error_of_a_worker_arrives(workers: int) -> None:
 def test_killed_worker_is_reported() -> None:
     with pytest.raises(EchelonError, match="was killed"), ordered_map(2) as in_order:
         list(in_order(die, range(3)))
+
+
+def test_workers_never_see_ctrl_c_themselves() -> None:
+    with ordered_map(2) as in_order:
+        assert all(in_order(has_sigint_blocked, range(10)))
+    assert not has_sigint_blocked(0), "this process must still see it"
 
 
 def test_busy_workers_end_at_once_on_ctrl_c() -> None:

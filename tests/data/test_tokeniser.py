@@ -69,6 +69,12 @@ def test_any_text_of_known_characters_survives(tokeniser: Tokeniser, text: str) 
     assert tokeniser.decode(tokeniser.encode([line])) == [line]
 
 
+def test_text_is_not_normalised_a_second_time(tmp_path: Path) -> None:
+    lines = ["ﬁne ½ Ａ…", "x² ™"]
+    kept = trained(lines, 64, tmp_path)
+    assert kept.decode(kept.encode(lines)) == lines
+
+
 @settings(deadline=None, max_examples=300)
 @given(st.lists(st.text() | st.text(alphabet="Aa s.Hund<>/pad漢字"), max_size=5))
 def test_looked_up_words_give_what_sentencepiece_gives(tokeniser: Tokeniser, texts: list[str]) -> None:

@@ -52,8 +52,8 @@ class WordCounts:
 
 def count_words_of(lines: Iterable[str]) -> Counter[str]:
     """Words of normalised lines; one longer than LONGEST_WORD characters is no word."""
-    counts = Counter(word for line in lines for word in line.split(" ") if word)
-    for word in [word for word in counts if len(word) > LONGEST_WORD]:
+    counts = Counter(" ".join(lines).split(" "))
+    for word in [word for word in counts if not 0 < len(word) <= LONGEST_WORD]:
         del counts[word]
     return counts
 
