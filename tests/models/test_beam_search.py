@@ -221,6 +221,13 @@ def test_the_best_finished_hypotheses_are_kept_in_order() -> None:
     assert [hypothesis.score for hypothesis in kept] == [-1, -2, -3]
 
 
+def test_greedy_search_is_over_with_the_first_end() -> None:
+    found = [Hypothesis([5, 6], score=-1.0, is_finished=True)]
+
+    assert is_over(found, -1.1, length=2, limit=13, search=Search(beam=1, length_penalty=1.0))
+    assert not is_over(found, -1.1, length=2, limit=13, search=Search(beam=2, length_penalty=1.0))
+
+
 def test_search_goes_on_while_a_longer_hypothesis_could_win() -> None:
     search = Search(beam=2, length_penalty=1.0)
     found = [Hypothesis([5, 6], score=-1.0, is_finished=True)]
