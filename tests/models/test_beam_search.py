@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from echelon.models import incremental
-from echelon.models.beam_search import Hypothesis, Search, beam_search
+from echelon.models.beam_search import Hypothesis, Search, beam_search, is_over, keep_best
 from echelon.models.sequences import Sequences
 from echelon.models.transformer import Transformer
 from echelon.shapes.transformer import TransformerShape
@@ -212,13 +212,32 @@ def search_with(model: Transformer, min_length: int) -> list[list[Hypothesis]]:
     return beam_search(model, Sequences.of(SOURCES), Search(beam=4, n_best=4, min_length=min_length))
 
 
-def test_finished_hypotheses_are_not_forgotten() -> None:
-    """Some ends are found early; then the beam is full of others up to the greatest length."""
-    (found,) = beam_search(make_model(seed=0), Sequences.of(SOURCES[:1]), Search(beam=4, n_best=4))
+def test_the_best_finished_hypotheses_are_kept_in_order() -> None:
+    kept: list[Hypothesis] = []
 
-    assert [h.is_finished for h in found] == [True, True, True, False]
-    assert max(len(h.tokens) for h in found[:3]) < 5
-    assert len(found[3].tokens) == Search().max_length(len(SOURCES[0]))
+    for score in (-3.0, -1.0, -4.0, -2.0):
+        keep_best(kept, Hypothesis([5], score, is_finished=True), count=3)
+
+    assert [hypothesis.score for hypothesis in kept] == [-1, -2, -3]
+
+
+def test_greedy_search_is_over_with_the_first_end() -> None:
+    found = [Hypothesis([5, 6], score=-1.0, is_finished=True)]
+
+    assert is_over(found, -1.1, length=2, limit=13, search=Search(beam=1, length_penalty=1.0))
+    assert not is_over(found, -1.1, length=2, limit=13, search=Search(beam=2, length_penalty=1.0))
+
+
+def test_search_goes_on_while_a_longer_hypothesis_could_win() -> None:
+    search = Search(beam=2, length_penalty=1.0)
+    found = [Hypothesis([5, 6], score=-1.0, is_finished=True)]
+    at_limit = search.penalty(13)  # 3: an unfinished score of -2.9 may become -2.9 / 3
+
+    assert not is_over(found, -0.99 * at_limit, length=2, limit=13, search=search)
+    assert is_over(found, -1.01 * at_limit, length=2, limit=13, search=search)
+    assert is_over(found, -0.1, length=13, limit=13, search=search)
+    assert not is_over([], -100.0, length=2, limit=13, search=search)
+    assert is_over([], -math.inf, length=2, limit=13, search=search)
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])

@@ -16,6 +16,7 @@ from echelon.models.transformer import (
     Dropouts,
     EncoderLayer,
     Memory,
+    Residual,
     SelfAttention,
     Transformer,
     linear,
@@ -246,6 +247,17 @@ def test_residual_dropout_zeroes_its_share_and_scales_the_rest() -> None:
     is_kept = embedded != 0
     assert is_kept.float().mean().item() == pytest.approx(0.7, abs=0.005)
     torch.testing.assert_close(embedded[is_kept], without[is_kept] / 0.7, rtol=1e-4, atol=0)
+
+
+@pytest.mark.parametrize("norm", ["pre", "post"])
+def test_residual_dropout_acts_on_the_output_of_each_block(norm: Literal["pre", "post"]) -> None:
+    residual = Residual(replace(SHAPE, norm=norm), Dropouts(residual=0.3))
+    x_ND = torch.ones(200, 500)
+
+    out_ND = residual(x_ND, nn.Identity(), torch.ones_like)
+
+    assert (out_ND == 1).float().mean().item() == pytest.approx(0.3, abs=0.01)
+    torch.testing.assert_close(out_ND[out_ND != 1].mean().item(), 1 + 1 / 0.7, rtol=1e-4, atol=0)
 
 
 def test_attention_dropout_keeps_the_mean() -> None:

@@ -65,18 +65,21 @@ def test_flops_are_those_that_torch_counts() -> None:
     shape = TransformerShape(500, d_model=32, d_ff=48, heads=4, encoder_layers=2, decoder_layers=3)
     sentences, s, t = 3, 7, 5
     source, target = Sequences.of([[4] * s] * sentences), Sequences.of([[4] * t] * sentences)
-    model = Transformer(shape).eval()
+    model = Transformer(shape)
 
-    with (
-        FlopCounterMode(display=False) as counter,
-        torch.nn.attention.sdpa_kernel(torch.nn.attention.SDPBackend.MATH),
-    ):
-        model.logits(model(source, target))
+    with FlopCounterMode(display=False) as forward:
+        logits = model.logits(model(source, target))
+    with FlopCounterMode(display=False) as backward:
+        logits.sum().backward()  # type: ignore[no-untyped-call]
 
     # torch counts the whole square of causal attention, we its half
     other_half = shape.decoder_layers * 2 * shape.d_model * sentences * t * t
-    counted = forward_flops(shape, TokenCounts.of([(s, t)] * sentences))
-    assert sum(counted.values()) + other_half == counter.get_total_flops()
+    tokens = TokenCounts.of([(s, t)] * sentences)
+    assert sum(forward_flops(shape, tokens).values()) + other_half == forward.get_total_flops()
+    assert (
+        training_flops(shape, tokens) + 3 * other_half
+        == forward.get_total_flops() + backward.get_total_flops()
+    )
 
 
 def test_flops_of_a_ragged_batch_are_the_sum_of_its_sentences() -> None:
