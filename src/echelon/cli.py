@@ -7,18 +7,22 @@ loads torch.
 from __future__ import annotations
 
 import dataclasses
-import json
+import os
 import sys
 import traceback
 from collections.abc import Callable
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, NoReturn
 
 import typer
 from rich.console import Console
 from rich.markup import escape
 
-from echelon.errors import EchelonError
+from echelon.errors import EchelonError, UserError
+from echelon.runfolder import to_json
+
+_KEYBOARD_INTERRUPT = 130
+"""Typer's exit status for Ctrl-C, and the shell's."""
 
 RecipeFile = Annotated[Path, typer.Argument(metavar="RECIPE", help="The recipe, a TOML file.")]
 Run = Annotated[Path, typer.Argument(metavar="RUN", help="The run's folder, e.g. runs/demo.")]
@@ -46,7 +50,7 @@ def show(as_json: bool, result: Any, text: str) -> None:
         if dataclasses.is_dataclass(result) and not isinstance(result, type)
         else result
     )
-    sys.stdout.write((json.dumps(value, indent=2, ensure_ascii=False) if as_json else text) + "\n")
+    sys.stdout.write((to_json(value, indent=2) if as_json else text) + "\n")
 
 
 def demo(
@@ -111,7 +115,7 @@ def train(
 def runs(
     folder: Annotated[Path, typer.Argument(help="Where the runs are.")] = Path("runs"),
     prune: Annotated[
-        bool, typer.Option(help="Keep only the best and last checkpoint of finished runs.")
+        bool, typer.Option("--prune", help="Keep only the best, the last and the averaged checkpoints.")
     ] = False,
     remove: Annotated[
         list[str] | None, typer.Option(metavar="NAME", help="Remove a run, with everything.")
@@ -125,9 +129,8 @@ def runs(
     from echelon.commands.wording import runs_words
     from echelon.runfolder import RunFolder
 
-    for name in remove or []:
-        doomed = RunFolder(folder / name).require()
-        if yes or typer.confirm(f"Remove {doomed.path} with all its checkpoints?", err=True):
+    for doomed in [RunFolder(folder / name).require() for name in remove or []]:
+        if yes or _confirm(f"Remove {doomed.path} with all its checkpoints?"):
             remove_run(doomed)
     if prune:
         freed = prune_runs(folder)
@@ -205,13 +208,20 @@ VERBS: dict[str, Callable[..., None]] = {
 def build_app() -> typer.Typer:
     app = typer.Typer(
         help="Echelon: from one recipe file to a trained and scored model.",
-        no_args_is_help=True,
         pretty_exceptions_enable=False,
         rich_markup_mode=None,
     )
     for verb, function in VERBS.items():
         app.command(verb)(function)
     return app
+
+
+def _confirm(question: str) -> bool:
+    """Ask on stderr; UserError where nobody is there to answer."""
+    try:
+        return typer.confirm(question, err=True)
+    except typer.Abort:
+        raise UserError("nobody answered; --yes removes without asking") from None
 
 
 def _leave_if_interrupted(result: dict[str, Any]) -> None:
@@ -222,21 +232,31 @@ def _leave_if_interrupted(result: dict[str, Any]) -> None:
 def main() -> None:
     """Run a verb. Exit status 0: done; 1: the work failed; 2: the user's mistake."""
     try:
-        build_app()()
+        status = build_app()(sys.argv[1:] or ["--help"], prog_name="echelon", standalone_mode=False)
+        sys.stdout.flush()
     except EchelonError as error:
         fail(str(error), error.exit_status)
-    except KeyboardInterrupt:
-        fail("interrupted", 130)
+    except typer.TyperException as error:
+        fail(f"{error.format_message().rstrip('.')}; {_where_help_is()}", 2)
     except BrokenPipeError:
-        sys.stderr.close()  # the reader of our output has gone; nothing to say, and nobody to say it to
+        # The reader of our output has gone; nobody is there to be told, not even by the interpreter at its end.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(1)
     except Exception:
         fail(f"this is a bug in Echelon:\n{traceback.format_exc()}", 1)
+    if status == _KEYBOARD_INTERRUPT:
+        fail("interrupted", status)
+    sys.exit(status or 0)
 
 
-def fail(message: str, status: int) -> None:
+def _where_help_is() -> str:
+    verb = next((word for word in sys.argv[1:] if word in VERBS), None)
+    return f"see `echelon {verb} --help`" if verb else "see `echelon --help`"
+
+
+def fail(message: str, status: int) -> NoReturn:
     """Say what went wrong, on stderr and, under --json, as the document on stdout."""
     if "--json" in sys.argv:
-        sys.stdout.write(json.dumps({"error": message}) + "\n")
+        sys.stdout.write(to_json({"error": message}) + "\n")
     messages().print(f"[bold red]error:[/] {escape(message)}", highlight=False, soft_wrap=True)
     sys.exit(status)

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from echelon.monitor.records import read_records
+from echelon.recipe.loading import load_recipe
 from echelon.runfolder import RunFolder, list_runs
 
 
@@ -70,7 +71,10 @@ def _state(run: RunFolder, records: list[dict[str, object]]) -> str:
 
 
 def prune_runs(folder: Path) -> int:
-    """Remove all checkpoints but the best and the last of every run that is not being trained; bytes freed."""
+    """Remove the checkpoints that no longer serve, of every run that is not being trained; bytes freed.
+
+    The best, the last and, where the recipe scores an average, those that are averaged stay.
+    """
     from echelon.train.checkpoint import list_checkpoints, prune_checkpoints
 
     freed = 0
@@ -78,8 +82,10 @@ def prune_runs(folder: Path) -> int:
         found = list_checkpoints(run.checkpoints)
         if run.is_locked() or not found:
             continue
+        recipe = load_recipe(run.recipe)
+        keep = recipe.checkpoint.average if recipe.evaluate.final == "average" else 1
         before = folder_bytes(run.checkpoints)
-        prune_checkpoints(run.checkpoints, keep=1, best=found[-1].load_state().best)
+        prune_checkpoints(run.checkpoints, keep=keep, best=found[-1].load_state().best)
         freed += before - folder_bytes(run.checkpoints)
     return freed
 

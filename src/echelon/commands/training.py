@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import shutil
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -20,7 +19,7 @@ from echelon.monitor.screen import open_screen
 from echelon.recipe.loading import load_recipe
 from echelon.recipe.schema import Recipe
 from echelon.recipe.toml import dump_recipe
-from echelon.runfolder import RunFolder, write_atomically, write_json
+from echelon.runfolder import RunFolder, remove_folder, write_atomically, write_json
 
 _MAY_CHANGE = (
     "name",
@@ -55,8 +54,9 @@ def train(options: TrainOptions, console: Console) -> dict[str, Any]:
     run.create()
     with run.lock() as lock:
         prepared = prepare_data(recipe, options.recipe.parent, console)
+        _refuse_other_data(run, prepared)
         write_run(run, recipe, prepared)
-        console.print(f"run folder: {run.path}", highlight=False, soft_wrap=True)
+        console.print(f"run folder: {run.path}", markup=False, highlight=False, soft_wrap=True)
         is_finished = _run_workers(run, recipe, workers, lock, console)
     if not is_finished:
         step = last_step(run)
@@ -104,6 +104,15 @@ def _refuse_other_recipe(run: RunFolder, recipe: Recipe) -> None:
         )
 
 
+def _refuse_other_data(run: RunFolder, prepared: Prepared) -> None:
+    """The same recipe means other data when somebody has changed the files it names."""
+    if run.data.exists() and json.loads(run.data.read_text())["key"] != prepared.key:
+        raise RunError(
+            f"{run.path}: was begun with other data, the files that the recipe names have changed since; "
+            "bring them back, or use --run to begin a new run"
+        )
+
+
 def changed_keys(before: dict[str, Any], now: dict[str, Any], prefix: str = "") -> list[str]:
     """Dotted paths of the keys whose values differ."""
     changed: list[str] = []
@@ -144,4 +153,4 @@ def remove_run(run: RunFolder) -> None:
     run.require()
     if run.is_locked():
         raise RunError(f"{run.path}: is being trained; stop it first")
-    shutil.rmtree(run.path)
+    remove_folder(run.path)

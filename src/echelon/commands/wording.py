@@ -22,7 +22,7 @@ def prepared_words(prepared: Prepared) -> str:
 
 
 def _corpus_words(corpus: CorpusEntry) -> str:
-    dropped = {reason: count for reason, count in vars(corpus.dropped).items() if count}
+    dropped = {reason.replace("_", " "): count for reason, count in vars(corpus.dropped).items() if count}
     reasons = (
         f"; dropped {', '.join(f'{count:,} {name}' for name, count in dropped.items())}" if dropped else ""
     )
@@ -87,9 +87,10 @@ def runs_words(runs: Sequence[RunSummary], folder: Path) -> str:
 
 def benchmark_words(result: dict[str, Any]) -> str:
     """What was measured, and how near it is to what the machine can do."""
+    workers = "1 worker" if result["workers"] == 1 else f"{result['workers']} workers"
     return (
         f"{result['tokens_per_second']:,.0f} target tokens/s, {result['seconds_per_step'] * 1000:,.1f} ms a step "
-        f"({result['steps']} steps, {result['workers']} workers, {result['precision']})\n"
+        f"({result['steps']} steps, {workers}, {result['precision']})\n"
         f"{result['flops_per_step']:.3g} FLOPs a step: {result['peak_share']:.0%} of the "
         f"{result['peak_flops'] / 1e9:,.0f} GFLOP/s that matrix products reach here in {result['precision']}"
     )

@@ -1,0 +1,134 @@
+"""`runs`: how runs stand, from what is in their folders; and making room without losing what counts."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from echelon.commands.listing import folder_bytes, prune_runs, summarise, summarise_runs
+from echelon.errors import CheckpointError
+from echelon.monitor.records import RecordWriter
+from echelon.recipe.toml import dump_recipe
+from echelon.runfolder import RunFolder, write_json
+from tests.sample_recipe import sample_recipe
+
+
+def make_run(folder: Path, name: str, records: list[dict[str, Any]], *overrides: str) -> RunFolder:
+    run = RunFolder(folder / name)
+    run.create()
+    run.recipe.write_text(dump_recipe(sample_recipe(*overrides)))
+    writer = RecordWriter(run.worker_records(0))
+    for record in records:
+        writer.write(**record)
+    writer.close()
+    return run
+
+
+START = {"kind": "start", "step": 0, "steps": 100, "workers": 1}
+STEP = {"kind": "step", "step": 40, "loss": 1.0}
+VALID = {"kind": "valid", "step": 40, "bleu": 12.5}
+
+
+@pytest.mark.parametrize(
+    ("records", "state"),
+    [
+        ([], "not started"),
+        ([START, STEP], "interrupted"),
+        ([START, STEP, {"kind": "end", "step": 100, "outcome": "finished"}], "finished"),
+        ([START, STEP, {"kind": "end", "step": 60, "outcome": "stopped early"}], "stopped early"),
+        ([START, STEP, {"kind": "end", "step": 40, "outcome": "interrupted"}], "interrupted"),
+        ([START, STEP, {"kind": "failure", "message": "x"}], "interrupted"),
+        ([START, {"kind": "end", "step": 9, "outcome": "finished"}, START, STEP], "interrupted"),
+    ],
+)
+def test_the_state_of_a_run_follows_from_its_last_start(
+    tmp_path: Path, records: list[dict[str, Any]], state: str
+) -> None:
+    assert summarise(make_run(tmp_path, "a", records)).state == state
+
+
+def test_a_locked_run_is_training_whatever_its_records_say(tmp_path: Path) -> None:
+    run = make_run(tmp_path, "a", [START, {"kind": "end", "step": 100, "outcome": "finished"}])
+    with run.lock():
+        assert summarise(run).state == "training"
+    assert summarise(run).state == "finished"
+
+
+def test_a_run_in_one_line(tmp_path: Path) -> None:
+    run = make_run(tmp_path, "a", [START, STEP, VALID, VALID | {"bleu": 11.0}, VALID | {"bleu": None}])
+    summary = summarise(run)
+    assert (summary.name, summary.path) == ("a", str(run.path))
+    assert (summary.step, summary.steps) == (40, 100)
+    assert (summary.bleu, summary.bleu_of) == (12.5, "valid")
+    assert summary.bytes == folder_bytes(run.path) > run.recipe.stat().st_size
+    write_json(run.score_file("test"), {"bleu": 10.25})
+    assert (summarise(run).bleu, summarise(run).bleu_of) == (10.25, "test")
+
+
+def test_a_run_without_records_has_no_score_and_the_age_of_its_recipe(tmp_path: Path) -> None:
+    run = make_run(tmp_path, "a", [])
+    summary = summarise(run)
+    assert (summary.step, summary.steps, summary.bleu, summary.bleu_of) == (0, None, None, None)
+    assert summary.last_change == run.recipe.stat().st_mtime
+
+
+def test_runs_are_listed_by_name(tmp_path: Path) -> None:
+    for name in ("b", "c", "a"):
+        make_run(tmp_path, name, [])
+    assert [run.name for run in summarise_runs(tmp_path)] == ["a", "b", "c"]
+    assert summarise_runs(tmp_path / "none") == []
+
+
+def save(run: RunFolder, step: int, best: int) -> None:
+    import torch
+
+    from echelon.train.checkpoint import Best, TrainingState, save_checkpoint
+
+    state = TrainingState(step=step, best=Best(best, "bleu", 20.0))
+    save_checkpoint(run.checkpoints, state, {"w": torch.zeros(1000)}, {"m": torch.zeros(1000)})
+
+
+def checkpoints(run: RunFolder) -> list[int]:
+    return sorted(int(folder.name.removeprefix("step-")) for folder in run.checkpoints.glob("step-*"))
+
+
+def test_pruning_keeps_the_best_and_the_last_and_counts_what_is_freed(tmp_path: Path) -> None:
+    run = make_run(tmp_path, "a", [])
+    make_run(tmp_path, "empty", [])
+    for step in (10, 20, 30, 40):
+        save(run, step, best=min(step, 20))
+    before = folder_bytes(tmp_path)
+    freed = prune_runs(tmp_path)
+    assert checkpoints(run) == [20, 40]
+    assert freed == before - folder_bytes(tmp_path) > 0
+    assert prune_runs(tmp_path) == 0
+
+
+def test_pruning_keeps_what_the_recipe_averages(tmp_path: Path) -> None:
+    run = make_run(tmp_path, "a", [], "evaluate.final=average", "checkpoint.average=3")
+    for step in (10, 20, 30, 40, 50):
+        save(run, step, best=10)
+    prune_runs(tmp_path)
+    assert checkpoints(run) == [10, 30, 40, 50]
+
+
+def test_a_run_that_is_being_trained_is_not_pruned(tmp_path: Path) -> None:
+    run = make_run(tmp_path, "a", [])
+    for step in (10, 20, 30):
+        save(run, step, best=10)
+    with run.lock():
+        assert prune_runs(tmp_path) == 0
+    assert checkpoints(run) == [10, 20, 30]
+
+
+def test_nothing_is_pruned_where_the_last_checkpoint_cannot_be_read(tmp_path: Path) -> None:
+    run = make_run(tmp_path, "a", [])
+    for step in (10, 20, 30):
+        save(run, step, best=10)
+    state = run.checkpoints / "step-00000030" / "state.json"
+    state.write_text("x" * state.stat().st_size)
+    with pytest.raises(CheckpointError, match=r"state\.json"):
+        prune_runs(tmp_path)
+    assert checkpoints(run) == [10, 20, 30]

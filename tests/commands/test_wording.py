@@ -1,0 +1,110 @@
+"""Results in words, whole texts."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import Any
+
+from echelon.commands.listing import RunSummary
+from echelon.commands.wording import (
+    benchmark_words,
+    demo_words,
+    evaluated_words,
+    prepared_words,
+    runs_words,
+    trained_words,
+)
+from echelon.data.cleaning import Dropped
+from echelon.data.prepared import CorpusEntry, Manifest, PairStore, Prepared
+from echelon.data.shards import SideCount
+
+TEST = {
+    "bleu": 31.416,
+    "chrf": 55.0,
+    "loss": 1.5,
+    "perplexity": 4.48,
+    "checkpoint": "step-00001000",
+    "signature": "nrefs:1|case:mixed",
+    "step": 1000,
+    "split": "test",
+    "outputs": "runs/demo/scores/test.txt",
+}
+TRAINED: dict[str, Any] = {"run": "runs/demo", "finished": True, "step": 1000, "test": TEST}
+
+
+def test_a_finished_training_in_words() -> None:
+    assert trained_words(TRAINED) == (
+        "runs/demo: trained 1000 steps: test BLEU 31.42  chrF 55.00  loss 1.5000  perplexity 4.48 "
+        "(step-00001000, nrefs:1|case:mixed)"
+    )
+    assert trained_words({"run": "r", "finished": True, "step": 5}) == "r: trained 5 steps"
+
+
+def test_an_interrupted_training_in_words() -> None:
+    interrupted = {"run": "runs/demo", "finished": False, "step": 7}
+    assert trained_words(interrupted) == "runs/demo: interrupted at step 7"
+    assert demo_words(interrupted | {"seconds": 3.0}) == "runs/demo: interrupted at step 7"
+
+
+def test_a_score_in_words() -> None:
+    assert evaluated_words(TEST) == (
+        "test: BLEU 31.42  chrF 55.00  loss 1.5000  perplexity 4.48\n"
+        "checkpoint: step-00001000 (step 1000)\n"
+        "signature: nrefs:1|case:mixed\n"
+        "outputs: runs/demo/scores/test.txt"
+    )
+
+
+def test_the_demo_ends_with_translations_and_what_to_do_next() -> None:
+    result = {**TRAINED, "test": None, "seconds": 185.0, "translations": {"A dog.": "Ein Hund."}}
+    assert demo_words(result) == (
+        "\nDone in 3:05. runs/demo: trained 1000 steps\n\n"
+        "  A dog.\n    Ein Hund.\n\n"
+        "Now try your own sentences: echelon translate runs/demo"
+    )
+
+
+def test_runs_are_a_table() -> None:
+    changed = time.mktime((2024, 5, 6, 7, 8, 0, 0, 0, -1))
+    runs = [
+        RunSummary("a", "runs/a", "finished", 1000, 1000, 31.416, "test", 12_345_678, changed),
+        RunSummary("long-name", "runs/long-name", "not started", 0, None, None, None, 900, changed),
+    ]
+    assert runs_words(runs, Path("runs")) == (
+        "RUN        STATE        STEP            BLEU          SIZE     CHANGED\n"
+        "a          finished     1,000 of 1,000  31.42 (test)  12.3 MB  2024-05-06 07:08\n"
+        "long-name  not started  0                             0.0 MB   2024-05-06 07:08"
+    )
+    assert runs_words([], Path("runs")) == "no runs in runs"
+
+
+def test_prepared_data_in_words(tmp_path: Path) -> None:
+    side = SideCount(words=20_000, tokens=30_000)
+    corpus = CorpusEntry("train-0", "a | b", 1500, 1200, side, side, Dropped(too_long=250, duplicate=50))
+    manifest = Manifest(1, "key", "en", "de", 8000, (corpus,), (), {}, ())
+    prepared = Prepared(tmp_path, manifest, [], PairStore(sides=()), None)  # type: ignore[arg-type]
+    assert prepared_words(prepared) == (
+        "train-0: 1,200 pairs of 1,500 lines, 30,000 source and 30,000 target tokens; "
+        "dropped 250 too long, 50 duplicate\n"
+        "vocabulary: 8,000 pieces\n"
+        f"prepared data: {tmp_path}"
+    )
+
+
+def test_a_benchmark_in_words() -> None:
+    result = {
+        "tokens_per_second": 12345.6,
+        "seconds_per_step": 0.1234,
+        "steps": 30,
+        "workers": 1,
+        "precision": "bf16",
+        "flops_per_step": 1.5e11,
+        "peak_share": 0.456,
+        "peak_flops": 2e11,
+    }
+    assert benchmark_words(result) == (
+        "12,346 target tokens/s, 123.4 ms a step (30 steps, 1 worker, bf16)\n"
+        "1.5e+11 FLOPs a step: 46% of the 200 GFLOP/s that matrix products reach here in bf16"
+    )
+    assert "(30 steps, 2 workers, bf16)" in benchmark_words(result | {"workers": 2})

@@ -1,0 +1,334 @@
+"""The command line as a user or a program meets it: output, messages and exit status."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from echelon import cli
+from echelon.monitor.records import RecordWriter
+from echelon.recipe.toml import dump_recipe
+from echelon.runfolder import RunFolder
+from tests.sample_corpus import write_corpus
+from tests.sample_recipe import sample_recipe
+
+ROOT = Path(__file__).parents[1]
+WMT = str(ROOT / "recipes" / "wmt16-en-de-base.toml")
+MAIN = "from echelon.cli import main; main()"
+
+
+@dataclass
+class Result:
+    status: int
+    output: str
+    messages: str
+
+    @property
+    def document(self) -> Any:
+        """stdout, which is exactly one JSON document."""
+        return json.loads(self.output)
+
+
+class Echelon:
+    """Runs verbs in this process, as `main` does."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+        self._monkeypatch = monkeypatch
+        self._capsys = capsys
+
+    def __call__(self, *arguments: object, answer: str = "") -> Result:
+        self._monkeypatch.setattr(sys, "argv", ["echelon", *map(str, arguments)])
+        self._monkeypatch.setattr(sys, "stdin", io.StringIO(answer))
+        with pytest.raises(SystemExit) as left:
+            cli.main()
+        assert isinstance(left.value.code, int)
+        captured = self._capsys.readouterr()
+        return Result(left.value.code, captured.out, captured.err)
+
+
+@pytest.fixture
+def echelon(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> Echelon:
+    monkeypatch.setenv("ECHELON_CACHE", str(tmp_path / "cache"))
+    monkeypatch.delenv("ECHELON_DATA", raising=False)
+    monkeypatch.chdir(tmp_path)
+    return Echelon(monkeypatch, capsys)
+
+
+def run_process(*arguments: str, folder: Path) -> subprocess.CompletedProcess[str]:
+    environment = {**os.environ, "ECHELON_CACHE": str(folder / "cache")}
+    return subprocess.run(
+        [sys.executable, "-c", MAIN, *arguments],
+        cwd=folder,
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
+@pytest.mark.parametrize("arguments", [["--help"], ["train", "--help"], ["describe", WMT], ["runs"]])
+def test_the_control_half_runs_without_torch(arguments: list[str], tmp_path: Path) -> None:
+    script = (
+        "import sys\n"
+        "from echelon.cli import main\n"
+        "try: main()\n"
+        "finally: print('torch' in sys.modules, file=sys.stderr)\n"
+    )
+    result = subprocess.run(
+        [sys.executable, "-c", script, *arguments],
+        cwd=tmp_path,
+        env={**os.environ, "ECHELON_CACHE": str(tmp_path)},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert result.stderr == "False\n"
+
+
+def test_help_names_every_verb_and_no_arguments_mean_help(echelon: Echelon) -> None:
+    result = echelon("--help")
+    assert result.status == 0
+    for verb, function in cli.VERBS.items():
+        assert re.search(rf"^  {verb} ", result.output, re.MULTILINE)
+        assert function.__doc__
+    assert echelon() == result
+
+
+@pytest.mark.parametrize("verb", cli.VERBS)
+def test_every_verb_has_help_and_takes_json(echelon: Echelon, verb: str) -> None:
+    result = echelon(verb, "--help")
+    assert result.status == 0
+    assert "--json" in result.output
+
+
+def test_describe_prints_the_keys_that_others_rely_on(echelon: Echelon) -> None:
+    result = echelon("describe", WMT, "--json")
+    assert result.status == 0
+    assert result.messages == ""
+    assert result.document["parameters"] == 60_880_896
+    assert result.document["gradient_bytes"] == 243_523_584
+    assert result.document["flops_per_step"] > 1e13
+    assert result.document["learning_rates"]["8000"] == pytest.approx(9.882e-4, rel=1e-3)
+
+
+def test_describe_prints_text_for_people_and_follows_set(echelon: Echelon) -> None:
+    result = echelon("describe", WMT, "--set", "model.preset=big", "--set", "train.steps=1_000")
+    assert result.status == 0
+    assert "width 1024" in result.output
+    assert "length           1,000 steps\n" in result.output
+
+
+def test_prepare_then_describe_knows_the_data(echelon: Echelon, tmp_path: Path) -> None:
+    recipe = write_corpus(tmp_path / "corpus")
+    prepared = echelon("prepare", recipe, "--json")
+    assert prepared.status == 0
+    assert "preparing: " in prepared.messages
+    assert Path(prepared.document["folder"]).is_relative_to(tmp_path / "cache")
+    assert [corpus["name"] for corpus in prepared.document["manifest"]["corpora"]] == ["train-0", "valid"]
+    assert echelon("describe", recipe, "--json").document["is_prepared"] is True
+    again = echelon("prepare", recipe)
+    assert "train-0: 180 pairs of 180 lines" in again.output
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (["describe", "missing.toml"], "missing.toml: there is no such recipe file"),
+        (
+            ["describe", WMT, "--set", "steps"],
+            "--set steps: write it as KEY=VALUE, e.g. --set train.steps=100",
+        ),
+        (["describe"], "Missing argument 'RECIPE'; see `echelon describe --help`"),
+        (["describe", WMT, "--wrong"], "No such option: --wrong"),
+        (["train", WMT, "--workers", "0"], "Invalid value for '--workers'"),
+        (["nosuch"], "No such command 'nosuch'; see `echelon --help`"),
+        (
+            ["evaluate", "nowhere"],
+            "nowhere: there is no run here (no recipe.toml); `echelon runs` lists runs",
+        ),
+        (
+            ["translate", "nowhere"],
+            "nowhere: there is no run here (no recipe.toml); `echelon runs` lists runs",
+        ),
+        (
+            ["train", WMT, "--run", "/dev/null"],
+            "/dev/null: cannot be made: File exists; choose another with --run",
+        ),
+    ],
+)
+def test_a_users_mistake_leaves_with_2_and_one_json_document(
+    echelon: Echelon, arguments: list[str], says: str
+) -> None:
+    plain = echelon(*arguments)
+    assert (plain.status, plain.output) == (2, "")
+    assert plain.messages.startswith(f"error: {says}")
+    with_json = echelon(*arguments, "--json")
+    assert with_json.status == 2
+    assert with_json.document["error"].startswith(says)
+    assert with_json.messages == plain.messages
+
+
+def test_every_problem_of_a_recipe_is_on_stderr(echelon: Echelon, tmp_path: Path) -> None:
+    result = echelon("train", WMT, "--set", "train.stpes=3", "--set", "seed=-1", "--json")
+    assert result.status == 2
+    assert "  train.stpes: there is no such key; did you mean 'steps'?\n" in result.messages
+    assert "  seed: -1 is not allowed: it must be greater than or equal to 0\n" in result.messages
+    assert result.document["error"].count("\n") == 2
+    assert not (tmp_path / "runs").exists()
+
+
+def test_a_missing_corpus_is_told_before_workers_start(echelon: Echelon) -> None:
+    result = echelon("train", WMT)
+    assert result.status == 2
+    assert "train.en.gz" in result.messages
+
+
+def test_long_messages_are_not_broken_into_lines(echelon: Echelon) -> None:
+    name = "x" * 200 + "[bold].toml"
+    assert echelon("describe", name).messages == f"error: {name}: there is no such recipe file\n"
+
+
+def test_a_bug_of_ours_leaves_with_1_and_says_so(echelon: Echelon, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_: object, **__: object) -> None:
+        raise ZeroDivisionError("ours")
+
+    monkeypatch.setattr("echelon.commands.listing.summarise_runs", fail)
+    result = echelon("runs", "--json")
+    assert result.status == 1
+    assert result.document["error"].startswith("this is a bug in Echelon:\nTraceback")
+    assert "ZeroDivisionError: ours" in result.messages
+
+
+def test_ctrl_c_leaves_with_130_and_one_json_document(
+    echelon: Echelon, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupt(*_: object, **__: object) -> None:
+        os.kill(os.getpid(), signal.SIGINT)
+
+    monkeypatch.setattr("echelon.commands.listing.summarise_runs", interrupt)
+    result = echelon("runs", "--json")
+    assert (result.status, result.document) == (130, {"error": "interrupted"})
+
+
+def test_a_process_ends_with_the_status_of_its_verb(tmp_path: Path) -> None:
+    wrong = run_process("describe", "missing.toml", "--json", folder=tmp_path)
+    assert (wrong.returncode, json.loads(wrong.stdout)["error"]) == (
+        2,
+        "missing.toml: there is no such recipe file",
+    )
+    right = run_process("describe", WMT, "--json", folder=tmp_path)
+    assert (right.returncode, right.stderr) == (0, "")
+    json.loads(right.stdout)
+
+
+def test_a_reader_that_goes_away_is_not_an_error_to_talk_about(tmp_path: Path) -> None:
+    read_end, write_end = os.pipe()
+    os.close(read_end)
+    result = subprocess.run(
+        [sys.executable, "-c", MAIN, "runs"],
+        stdout=write_end,
+        stderr=subprocess.PIPE,
+        cwd=tmp_path,
+        check=False,
+    )
+    os.close(write_end)
+    assert (result.returncode, result.stderr) == (1, b"")
+
+
+def make_run(folder: Path, name: str, *outcomes: str) -> RunFolder:
+    run = RunFolder(folder / name)
+    run.create()
+    run.recipe.write_text(dump_recipe(sample_recipe()))
+    writer = RecordWriter(run.worker_records(0))
+    for outcome in outcomes:
+        writer.write("start", step=0, steps=100, workers=1)
+        writer.write("step", step=50, loss=1.0)
+        writer.write("end", step=50, outcome=outcome)
+    writer.close()
+    return run
+
+
+def test_runs_of_an_empty_or_missing_folder_are_none(echelon: Echelon, tmp_path: Path) -> None:
+    assert echelon("runs").output == "no runs in runs\n"
+    assert echelon("runs", tmp_path, "--json").document == []
+
+
+def test_runs_lists_every_state(echelon: Echelon, tmp_path: Path) -> None:
+    folder = tmp_path / "runs"
+    make_run(folder, "a")
+    make_run(folder, "b", "finished")
+    make_run(folder, "c", "stopped early")
+    make_run(folder, "d", "finished", "interrupted")
+    with make_run(folder, "e", "finished").lock():
+        result = echelon("runs", "--json")
+        text = echelon("runs").output
+    states = {run["name"]: run["state"] for run in result.document}
+    assert states == {
+        "a": "not started",
+        "b": "finished",
+        "c": "stopped early",
+        "d": "interrupted",
+        "e": "training",
+    }
+    assert [line.split()[0] for line in text.splitlines()] == ["RUN", "a", "b", "c", "d", "e"]
+    assert {run["steps"] for run in result.document} == {None, 100}
+
+
+def test_a_run_is_removed_after_a_yes_and_kept_after_a_no(echelon: Echelon, tmp_path: Path) -> None:
+    run = make_run(tmp_path / "runs", "a", "finished")
+    kept = echelon("runs", "--remove", "a", "--json", answer="n\n")
+    assert [entry["name"] for entry in kept.document] == ["a"]
+    assert "Remove runs/a with all its checkpoints?" in kept.messages
+    removed = echelon("runs", "--remove", "a", "--json", answer="y\n")
+    assert (removed.status, removed.document) == (0, [])
+    assert not run.path.exists()
+
+
+def test_a_run_is_removed_without_asking_where_yes_is_given(echelon: Echelon, tmp_path: Path) -> None:
+    for name in ("a", "b", "c"):
+        make_run(tmp_path / "runs", name)
+    result = echelon("runs", "--remove", "a", "--remove", "c", "--yes", "--json")
+    assert [entry["name"] for entry in result.document] == ["b"]
+    assert result.messages == ""
+
+
+def test_nothing_is_removed_where_nobody_answers(echelon: Echelon, tmp_path: Path) -> None:
+    run = make_run(tmp_path / "runs", "a")
+    result = echelon("runs", "--remove", "a", "--json", answer="")
+    assert (result.status, result.document) == (2, {"error": "nobody answered; --yes removes without asking"})
+    assert run.recipe.exists()
+
+
+def test_nothing_is_removed_where_one_of_the_names_is_wrong(echelon: Echelon, tmp_path: Path) -> None:
+    run = make_run(tmp_path / "runs", "a")
+    result = echelon("runs", "--remove", "a", "--remove", "typo", "--yes")
+    assert result.status == 2
+    assert "runs/typo: there is no run here" in result.messages
+    assert run.recipe.exists()
+
+
+def test_a_run_that_is_being_trained_is_not_removed(echelon: Echelon, tmp_path: Path) -> None:
+    run = make_run(tmp_path / "runs", "a")
+    with run.lock():
+        result = echelon("runs", "--remove", "a", "--yes")
+    assert result.status == 2
+    assert "is being trained; stop it first" in result.messages
+    assert run.recipe.exists()
+
+
+def test_prune_says_what_it_freed(echelon: Echelon, tmp_path: Path) -> None:
+    make_run(tmp_path / "runs", "a", "finished")
+    result = echelon("runs", "--prune", "--json")
+    assert result.status == 0
+    assert result.messages == "freed 0.0 MB\n"
+    assert len(result.document) == 1

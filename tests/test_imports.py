@@ -1,0 +1,146 @@
+"""Imports go one way, and the control half never loads torch. Read from the source, not from what happens to run."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+SOURCE = Path(__file__).parents[1] / "src"
+
+LAYERS: list[tuple[str, ...]] = [
+    ("errors",),
+    ("runfolder", "shapes"),
+    ("recipe",),
+    ("monitor",),
+    ("data", "comm", "models"),
+    ("tasks",),
+    ("train",),
+    ("launch", "explain"),
+    ("commands",),
+    ("cli",),
+]
+"""From the lowest to the highest: a part may import, anywhere in its files, itself and parts of lower rows."""
+
+MUST_NOT_KNOW = {
+    "launch": {"comm", "models", "tasks", "train"},
+    "explain": {"comm", "models", "tasks", "train"},
+    "models": {"recipe", "comm", "monitor", "runfolder"},
+    "comm": {"recipe", "data", "models"},
+}
+"""Beyond the rows: the control half starts the worker half as processes; models and comm know no recipe."""
+
+MAY_LOAD_TORCH = ("comm", "models", "tasks", "train", "commands.using")
+"""Everything else must start at once: nothing it imports at module level, through however many files, is torch."""
+
+
+def module_name(path: Path) -> str:
+    parts = path.relative_to(SOURCE).with_suffix("").parts
+    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+
+
+MODULES = {module_name(path): path for path in sorted((SOURCE / "echelon").rglob("*.py"))}
+
+
+def part_of(module: str) -> str:
+    """`echelon.train.loop` -> `train`."""
+    return module.split(".")[1]
+
+
+@cache
+def imports_of(module: str, *, at_load: bool) -> frozenset[str]:
+    """Modules that a module imports: all, or only those that are loaded together with it."""
+    tree = ast.parse(MODULES[module].read_text())
+    names: set[str] = set()
+    for node in _nodes_at_load(tree) if at_load else ast.walk(tree):
+        if isinstance(node, ast.Import):
+            names |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{module} has a relative import"
+            assert node.module is not None
+            names |= {node.module, *(f"{node.module}.{alias.name}" for alias in node.names)}
+    return frozenset(name for name in names if name in MODULES or not name.startswith("echelon"))
+
+
+def _nodes_at_load(node: ast.AST) -> Iterator[ast.AST]:
+    """What runs when a module is loaded: not the bodies of functions, nor what only type checkers read."""
+    yield node
+    for child in ast.iter_child_nodes(node):
+        if isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda):
+            continue
+        if isinstance(child, ast.If) and ast.unparse(child.test) in ("TYPE_CHECKING", "typing.TYPE_CHECKING"):
+            continue
+        yield from _nodes_at_load(child)
+
+
+def with_packages(module: str) -> Iterator[str]:
+    """A module and the packages whose __init__ is loaded before it."""
+    parts = module.split(".")
+    for count in range(1, len(parts) + 1):
+        yield ".".join(parts[:count])
+
+
+@cache
+def way_to_torch(module: str, seen: frozenset[str] = frozenset()) -> tuple[str, ...] | None:
+    """The chain of imports by which loading `module` loads torch; None where it does not."""
+    for name in sorted(imports_of(module, at_load=True)):
+        if name.split(".")[0] in ("torch", "tensorboard") or name.startswith("safetensors.torch"):
+            return (module, name)
+        for loaded in with_packages(name) if name in MODULES else ():
+            if loaded not in seen and loaded != module:
+                way = way_to_torch(loaded, seen | {module})
+                if way is not None:
+                    return (module, *way)
+    return None
+
+
+def test_every_part_has_a_layer() -> None:
+    listed = [part for layer in LAYERS for part in layer]
+    assert len(listed) == len(set(listed))
+    assert {part_of(module) for module in MODULES if module != "echelon"} == set(listed)
+
+
+@pytest.mark.parametrize("module", [module for module in MODULES if module != "echelon"])
+def test_imports_go_one_way(module: str) -> None:
+    rank = {part: number for number, layer in enumerate(LAYERS) for part in layer}
+    own = part_of(module)
+    imported = {part_of(name) for name in imports_of(module, at_load=False) if name.startswith("echelon.")}
+    wrong = {part for part in imported if part != own and rank[part] >= rank[own]}
+    assert wrong == set(), f"{module} imports from its own row or above"
+    assert imported & MUST_NOT_KNOW.get(own, set()) == set()
+
+
+def is_control_half(module: str) -> bool:
+    return not any(f"{module}.".startswith(f"echelon.{name}.") for name in MAY_LOAD_TORCH)
+
+
+@pytest.mark.parametrize("module", [module for module in MODULES if is_control_half(module)])
+def test_the_control_half_never_loads_torch(module: str) -> None:
+    way = way_to_torch(module)
+    assert way is None, f"loading {module} loads torch: {' -> '.join(way or ())}"
+
+
+def test_the_worker_half_is_found_to_load_torch() -> None:
+    """The test above can see torch: through a package, and through another module."""
+    assert way_to_torch("echelon.comm.group") == ("echelon.comm.group", "torch")
+    assert way_to_torch("echelon.commands.using") is not None
+    assert way_to_torch("echelon.tasks.translator") is not None
+
+
+def test_no_module_imports_itself_in_a_circle() -> None:
+    done: set[str] = set()
+
+    def visit(module: str, path: tuple[str, ...]) -> None:
+        assert module not in path, f"circle: {' -> '.join((*path, module))}"
+        if module in done:
+            return
+        for name in imports_of(module, at_load=True):
+            if name in MODULES and name != module:
+                visit(name, (*path, module))
+        done.add(module)
+
+    for module in MODULES:
+        visit(module, ())
