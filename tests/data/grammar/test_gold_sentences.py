@@ -137,6 +137,10 @@ STATEMENTS = {
         clause(ANNA, "lesen", np("- book*"))._replace(modal="like to"),
         "Anna liest gern Bücher.",
     ),
+    "I do not like to drink coffee.": (
+        clause(I, "trinken", np("- coffee"))._replace(modal="like to", negated=True),
+        "Ich trinke nicht gern Kaffee.",
+    ),
     "I do not like to dance.": (
         Clause(I, verb("tanzen"), modal="like to", negated=True),
         "Ich tanze nicht gern.",
