@@ -19,8 +19,8 @@ from echelon.data.grammar.sentences import Sentences
 from echelon.data.grammar.verbs import Case, Verb
 from tests.data.grammar.words import ALL_VERBS
 
-CORPUS_SHA256 = "0"
-SMALL_SHA256 = "0"
+CORPUS_SHA256 = "74af15b9b8046f10dba8167a6b359ef605599ec44201228542a8cf023cab2be2"
+SMALL_SHA256 = "a0a32fa232e818deadf19e9063cf1abb83686331c959859716e2d9ad0fff4899"
 
 
 @pytest.fixture(scope="module")

@@ -12,7 +12,8 @@ from tests.data.grammar.words import gap, np
 PLURALS = (
     "child children, woman women, policeman policemen, mouse mice, wolf wolves, knife knives, scarf scarves, "
     "city cities, strawberry strawberries, key keys, journey journeys, box boxes, church churches, "
-    "bus buses, dress dresses, potato potatoes, photo photos, radio radios, boss bosses, boy boys, house houses"
+    "bus buses, "
+    "dress dresses, potato potatoes, photo photos, radio radios, boss bosses, boy boys, house houses"
 )
 
 

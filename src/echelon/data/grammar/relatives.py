@@ -6,7 +6,7 @@ from functools import cache
 
 from echelon.data.grammar import verbs
 from echelon.data.grammar.adjectives import fitting
-from echelon.data.grammar.adverbials import PLACES
+from echelon.data.grammar.adverbials import PLACES, places
 from echelon.data.grammar.chance import Weighted
 from echelon.data.grammar.english import hides_its_tense
 from echelon.data.grammar.meaning import Clause, Gap, NounPhrase, Prepositional, Quality, Tense
@@ -53,8 +53,9 @@ class Relatives:
         if "home" in kinds and roll < 40:
             return self._in_which(_LIVE, Prepositional("in", "in", "dative", gap))
         if chosen.english in PLACES and roll < 40:
-            place = PLACES[chosen.english].at._replace(phrase=gap)
-            return self._in_which(self.chance.pick((_WORK, _SLEEP)), place)
+            place = PLACES[chosen.english]
+            verb = _SLEEP if place in places("rest") else _WORK
+            return self._in_which(verb, place.at._replace(phrase=gap))
         if _done_by(chosen) and (roll < 55 or not _done_to(chosen)):
             return self._subject_gap(self.chance.pick(_done_by(chosen)), gap)
         return self._object_gap(self.chance.pick(_done_to(chosen)), gap) if _done_to(chosen) else None

@@ -168,7 +168,7 @@ TRANSITIVE = (
     _transitive("repair", "reparieren", "person", "machine vehicle furniture", "quickly"),
     _transitive("paint", "streichen", "person", "painted"),
     _transitive("draw", "zeichnen", "person", "drawn animal", "well badly"),
-    _transitive("build", "bauen", "person", "built furniture"),
+    _transitive("build", "bauen", "person", "built table desk chair cupboard shelf bed"),
     _transitive("carry", "tragen", "person", "carried", "carefully"),
     _transitive("wear", "tragen", "person", "clothes"),
     _transitive("pack", "packen", "person", "packed", "quickly"),
