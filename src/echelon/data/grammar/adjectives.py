@@ -85,7 +85,7 @@ ADJECTIVES = (
     Adjective("useful", "nützlich", "tool machine used idea"),
     Adjective("important", "wichtig", "said event signed sent issue idea"),
     Adjective("famous", "berühmt", "job adult building settlement text picture", superlative="berühmtest"),
-    Adjective("round", "rund", "surface mirror", superlative="rundest"),
+    Adjective("round", "rund", "table carpet mirror", superlative="rundest"),
     # Food and drink
     Adjective("fresh", "frisch", "food watery", superlative="frischest"),
     Adjective("hot", "heiß", "cooked hot", superlative="heißest"),

@@ -114,10 +114,12 @@ class ComplexSentences:
 
     def reasoning(self) -> Pair:
         """The man stays at home because he is tired."""
-        main = self.simple.clause()._replace(time_first=False)
-        while anaphor(main.subject) is None:
+        main = self.simple.clause()
+        while anaphor(main.subject) is None or (main.verb in verbs.STAYING and main.company):
+            # Things have no moods; and who stays because of the rain needs no other reason.
             self.phrases.begin()
-            main = self.simple.clause()._replace(time_first=False)
+            main = self.simple.clause()
+        main = main._replace(time_first=False)
         tense: Tense = "past" if main.tense in ("past", "perfect") else "present"
         reason = self._reason(main.subject, tense)
         conjunction = ("because", "weil") if self.chance.happens(65) else ("although", "obwohl")

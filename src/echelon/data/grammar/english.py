@@ -32,20 +32,9 @@ from echelon.data.grammar.nouns import kinds_of
 from echelon.data.grammar.numbers import english_cardinal
 from echelon.data.grammar.verbs import THERE_IS, Verb
 
-_COMPARED = {"good": "better best", "bad": "worse worst"}
-_LONG = (
-    "modern",
-    "honest",
-    "strange",
-    "famous",
-    "useful",
-    "polite",
-    "clever",
-    "quiet",
-    "simple",
-    "sour",
-    "strict",
-)
+_COMPARED = {"good": "better best", "bad": "worse worst", "shy": "shyer shyest"}
+# Two syllables, or fewer than they look, but compared with more and most.
+_LONG = ("modern", "honest", "strange", "famous", "useful", "polite", "clever", "simple", "sour")
 
 
 # --- Phrases ---

@@ -235,7 +235,8 @@ class _Placed:
             else:
                 self.prepositional.append(text)
             return
-        turns_to_kein = clause.negated and is_indefinite(meaning)
+        # Not `gern kein`: it is the liking that is denied.
+        turns_to_kein = clause.negated and clause.modal != "like to" and is_indefinite(meaning)
         self.has_kein |= turns_to_kein
         text = phrase(meaning, case, turns_to_kein)
         if is_fronted(meaning):

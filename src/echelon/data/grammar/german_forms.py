@@ -112,16 +112,21 @@ def noun_form(noun: Noun, case: Case, plural: bool) -> str:
     if noun.weak:
         return noun.german + noun.weak
     if case == "genitive" and noun.gender != "f":
-        return noun.german + _genitive_ending(noun.german)
+        return noun.german + _genitive_ending(noun)
     return noun.german
 
 
-def _genitive_ending(word: str) -> str:
-    """-es where -s could not be said, and after one syllable ending in a consonant."""
-    if word.endswith(("s", "ß", "z", "x")):
+def _genitive_ending(noun: Noun) -> str:
+    """-es where -s could not be said, and after one native syllable; Bus and Geheimnis double their s."""
+    word = noun.german
+    if noun.plural == word + "s":
+        return "s"
+    if word.endswith("s") and noun.plural == word + "se":
+        return "ses"
+    if word.endswith(("s", "ß", "z", "x", "sch")):
         return "es"
     syllables = len(re.findall("[aeiouäöüy]+", word.lower()))
-    return "es" if syllables == 1 and word[-1] not in "aeiouf" else "s"
+    return "es" if syllables == 1 and word[-1] not in "aeiou" else "s"
 
 
 @cache
@@ -172,7 +177,7 @@ _IRREGULAR = {
     "geben": ("gib", "gegeben"),
     "gehen": ("", "gegangen"),
     "gießen": ("", "gegossen"),
-    "haben": ("ha", "gehabt"),
+    "haben": ("", "gehabt"),
     "helfen": ("hilf", "geholfen"),
     "kennen": ("", "gekannt"),
     "kommen": ("", "gekommen"),
@@ -203,7 +208,7 @@ _IRREGULAR = {
     "ver-stehen": ("", "verstanden"),
     "wachsen": ("wächs", "gewachsen"),
     "waschen": ("wäsch", "gewaschen"),
-    "werden": ("wird", "geworden"),
+    "werden": ("", "geworden"),
     "werfen": ("wirf", "geworfen"),
     "wissen": ("", "gewusst"),
     "ziehen": ("", "gezogen"),

@@ -184,7 +184,8 @@ class Phrases:
         if self.chance.happens(45):
             return self.name()
         chosen = self.noun_of("family job guest")
-        if "family" in kinds_of(chosen) or self.chance.happens(30):
+        kinds = kinds_of(chosen)
+        if "family" in kinds or ("mine" in kinds and self.chance.happens(30)):
             return NounPhrase(chosen, self.chance.draw(_POSSESSIVE))
         return NounPhrase(chosen)
 

@@ -6,6 +6,7 @@ from functools import cache
 
 from echelon.data.grammar import verbs
 from echelon.data.grammar.adjectives import fitting
+from echelon.data.grammar.adverbials import PLACES, places
 from echelon.data.grammar.chance import Weighted
 from echelon.data.grammar.english import hides_its_tense
 from echelon.data.grammar.meaning import Clause, Gap, NounPhrase, Prepositional, Quality, Tense
@@ -50,11 +51,18 @@ class Relatives:
         if "person" in kinds and roll < 12:
             return self._whose(gap)
         if "home" in kinds and roll < 40:
-            subject = self.phrases.subject("person", plain=True)
-            return Clause(subject, _LIVE, place=Prepositional("in", "in", "dative", gap))
+            return self._in_which(_LIVE, Prepositional("in", "in", "dative", gap))
+        if chosen.english in PLACES and roll < 40:
+            place = PLACES[chosen.english]
+            verb = _SLEEP if place in places("rest") else _WORK
+            return self._in_which(verb, place.at._replace(phrase=gap))
         if _done_by(chosen) and (roll < 55 or not _done_to(chosen)):
             return self._subject_gap(self.chance.pick(_done_by(chosen)), gap)
         return self._object_gap(self.chance.pick(_done_to(chosen)), gap) if _done_to(chosen) else None
+
+    def _in_which(self, verb: Verb, place: Prepositional) -> Clause:
+        subject = self.phrases.subject("person", plain=True)
+        return self._told(Clause(subject, verb, place=place))
 
     def _subject_gap(self, verb: Verb, gap: Gap) -> Clause:
         thing = self.phrases.object(verb.object, gap)
@@ -80,3 +88,5 @@ class Relatives:
 
 
 _LIVE = next(verb for verb in verbs.STAYING if verb.english == "live")
+_WORK = next(verb for verb in verbs.INTRANSITIVE if verb.english == "work")
+_SLEEP = next(verb for verb in verbs.INTRANSITIVE if verb.english == "sleep")

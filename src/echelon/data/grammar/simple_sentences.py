@@ -6,7 +6,7 @@ from echelon.data.grammar import adverbials, english, german, verbs
 from echelon.data.grammar.chance import Weighted
 from echelon.data.grammar.deeds import Deeds
 from echelon.data.grammar.english import hides_its_tense
-from echelon.data.grammar.meaning import YOU, Asked, Clause, NounPhrase, Quality, Tense
+from echelon.data.grammar.meaning import YOU, Asked, Clause, NounPhrase, Phrase, Quality, Tense
 from echelon.data.grammar.nouns import kinds_of
 from echelon.data.grammar.pair import Pair, asked, stated, written
 from echelon.data.grammar.phrase_choice import Phrases
@@ -87,27 +87,28 @@ class SimpleSentences:
         clause = self.states.whereabouts() if self.chance.happens(8) else self.deeds.any(plain=True)
         clause = clause._replace(tense=self.chance.draw(PRESENT_OR_PAST))
         roll = self.chance.below(100)
-        if roll < 22 and clause.verb.subject.startswith("person"):
+        if roll < 18 and clause.verb.subject.startswith("person"):
             clause = clause._replace(subject=Asked("who"))
-        elif roll < 60 and clause.objects and isinstance(clause.objects[-1], NounPhrase):
+        elif roll < 68 and clause.objects:
             clause = self._asking_for_object(clause, clause.objects[-1])
         else:
             clause = self._asking_for_adverbial(clause)
         hidden = clause.tense == "past" and hides_its_tense(clause.verb, clause.subject)
         return clause._replace(tense="present") if hidden else clause
 
-    def _asking_for_object(self, clause: Clause, thing: NounPhrase) -> Clause:
-        is_dative = not clause.verb.swapped and clause.verb.government[-1].case == "dative"
-        needs_noun = is_dative and not clause.verb.government[-1].preposition
-        if "person" in kinds_of(thing.noun):
-            answer: Asked | NounPhrase = Asked("who")
-        elif needs_noun or (not thing.noun.is_mass and self.chance.happens(45)):
-            answer = NounPhrase(thing.noun, "which", thing.plural)
-            if thing.plural and clause.verb.governs == "A" and self.chance.happens(60):
-                answer = answer._replace(determiner="how many")
-        else:
-            answer = Asked("what")
+    def _asking_for_object(self, clause: Clause, thing: Phrase) -> Clause:
+        answer: Asked | NounPhrase = Asked("who")
+        if isinstance(thing, NounPhrase) and "person" not in kinds_of(thing.noun):
+            answer = self._asked_thing(clause, thing)
         return clause._replace(objects=(*clause.objects[:-1], answer))
+
+    def _asked_thing(self, clause: Clause, thing: NounPhrase) -> Asked | NounPhrase:
+        """What, which things or how many things; was has no dative, so that a noun takes its place."""
+        if thing.plural and clause.verb.governs == "A" and self.chance.happens(40):
+            return NounPhrase(thing.noun, "how many", plural=True)
+        if clause.verb.governs == "D" or (not thing.noun.is_mass and self.chance.happens(35)):
+            return NounPhrase(thing.noun, "which", thing.plural)
+        return Asked("what")
 
     def _asking_for_adverbial(self, clause: Clause) -> Clause:
         if clause.place and self.chance.happens(70):

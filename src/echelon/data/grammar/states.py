@@ -93,8 +93,10 @@ class States:
         subject = self.phrases.subject("person", plain=True)
         roll = self.chance.below(100)
         place: Prepositional | Adverbial = self.phrases.place("home work town stops shops")
-        if roll < 35:
-            place = self.chance.pick((adverbials.AT_HOME, *adverbials.AT_SOMEBODYS, *adverbials.IN_CITIES))
+        if roll < 30:
+            place = self.chance.pick((adverbials.AT_HOME, *adverbials.AT_SOMEBODYS))
+        elif roll < 40:
+            place = self.chance.pick(adverbials.IN_CITIES)
         return Clause(subject, verbs.BE, place=place)
 
     def mood(self, subject: Phrase) -> Clause:

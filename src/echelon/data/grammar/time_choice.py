@@ -81,7 +81,7 @@ class Times:
 
     def _with_perfect(self, clause: Clause) -> Clause:
         said = ALREADY if self.chance.happens(60) else NEVER_YET
-        return clause._replace(tense="perfect", adverb=YET if clause.negated else said)
+        return clause._replace(tense="perfect", adverb=YET if clause.negated else said, manner=None)
 
     def _with_time(self, clause: Clause) -> Clause:
         tense, negated = clause.tense, clause.negated

@@ -21,7 +21,9 @@ Case = Literal["nominative", "accusative", "dative", "genitive"]
 CASES: dict[str, Case] = {"N": "nominative", "A": "accusative", "D": "dative", "G": "genitive"}
 
 
-_UNWILLED = ("lose", "find", "fall", "wake", "cry", "dream", "get", "miss")
+_UNWILLED = (
+    "lose", "find", "fall asleep", "wake up", "cry", "dream of", "get used to", "think of", "look forward to",
+)  # fmt: skip
 
 
 class Government(NamedTuple):
@@ -72,7 +74,7 @@ class Verb:
     def is_willed(self) -> bool:
         """Whether it is something that people do, and do on purpose."""
         by_people = self.subject.startswith(("person", "adult"))
-        return by_people and not self.stative and self.english_word not in _UNWILLED
+        return by_people and not self.stative and self.english not in _UNWILLED
 
     @cached_property
     def is_reflexive(self) -> bool:
@@ -166,7 +168,7 @@ TRANSITIVE = (
     _transitive("repair", "reparieren", "person", "machine vehicle furniture", "quickly"),
     _transitive("paint", "streichen", "person", "painted"),
     _transitive("draw", "zeichnen", "person", "drawn animal", "well badly"),
-    _transitive("build", "bauen", "person", "built furniture"),
+    _transitive("build", "bauen", "person", "built table desk chair cupboard shelf bed"),
     _transitive("carry", "tragen", "person", "carried", "carefully"),
     _transitive("wear", "tragen", "person", "clothes"),
     _transitive("pack", "packen", "person", "packed", "quickly"),
@@ -257,7 +259,7 @@ PREPOSITIONAL = (
     Verb("live with", "wohnen", "person", "family", governs="bei D", stative=True),
     Verb("take care of", "sich kümmern", "person", "family young animal plant", governs="um A"),
     Verb("complain about", "sich be-schweren", "person", "guest issue food weather", governs="über A"),
-    Verb("prepare for", "sich vor|bereiten", "person", "event trip", governs="auf A"),
+    Verb("prepare for", "sich vor|be-reiten", "person", "event trip", governs="auf A"),
     Verb("get used to", "sich ge-wöhnen", "person", "machine rule settlement boss", governs="an A"),
 )
 
