@@ -9,15 +9,14 @@ import subprocess
 import sys
 from dataclasses import dataclass
 from pathlib import Path
-from types import ModuleType
-from typing import NamedTuple
 
 import psutil
 import pytest
 
-from echelon.data import embedded, shards
 from echelon.data import prepare as module
+from echelon.data import shards
 from echelon.data.cleaning import Dropped
+from echelon.data.grammar import generate
 from echelon.data.prepare import default_cache, prepare
 from echelon.data.prepared import Prepared, open_prepared
 from echelon.data.stages import Progress
@@ -334,29 +333,17 @@ def test_memory_does_not_grow_with_the_text(make_data: MakeData, tmp_path: Path)
     assert large - small < text_mib // 2
 
 
-class FakePair(NamedTuple):
-    source: str
-    target: str
-
-
-def test_embedded_corpus_is_prepared_like_any_other(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    class Generated:
-        train = (FakePair("a dog", "ein Hund"), FakePair("a cat", "eine Katze"))
-        valid = (FakePair("a mouse", "eine Maus"),)
-        test = (FakePair("a cow", "eine Kuh"),)
-
-    grammar = ModuleType("echelon.data.grammar")
-    grammar.generate = lambda seed: Generated  # type: ignore[attr-defined]
-    monkeypatch.setitem(sys.modules, "echelon.data.grammar", grammar)
-    embedded._encoded.cache_clear()
+def test_embedded_corpus_is_prepared_like_any_other(tmp_path: Path) -> None:
     own = Corpus(embedded=True)
-    data = Data(train=[TrainingCorpus(embedded=True)], valid=own, test=own, vocabulary=64)
+    data = Data(train=[TrainingCorpus(embedded=True)], valid=own, test=own, vocabulary=2000)
     prepared = prepare_in(tmp_path, data)
-    embedded._encoded.cache_clear()
-    assert texts(prepared) == [("a dog", "ein Hund"), ("a cat", "eine Katze")]
-    assert prepared.valid.reference_lines() == ["eine Maus"]
+    corpus = generate()
+    assert len(prepared.train[0]) == len(corpus.train)
+    assert prepared.valid.reference_lines() == [pair.target for pair in corpus.valid]
     assert prepared.test is not None
-    assert prepared.test.source_lines() == ["a cow"]
+    assert prepared.test.source_lines() == [pair.source for pair in corpus.test]
+    tokeniser = Tokeniser.load(prepared.tokeniser_path)
+    assert tokeniser.decode([prepared.train[0].source(5)[:-1].tolist()]) == [corpus.train[5].source]
     assert [entry.name for entry in prepared.manifest.inputs] == [
         "train-0.embedded",
         "valid.embedded",

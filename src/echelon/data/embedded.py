@@ -3,33 +3,37 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from functools import lru_cache
+from functools import cache, cached_property
 from typing import Literal
 
-EMBEDDED_SEED = 1
+from echelon.data.grammar import SHA256, EmbeddedCorpus, generate
+
 Split = Literal["train", "valid", "test"]
 
 
-@lru_cache(maxsize=3)
-def _encoded(split: Split) -> tuple[tuple[bytes, bytes], ...]:
-    from echelon.data.grammar import generate
-
-    pairs = getattr(generate(seed=EMBEDDED_SEED), split)
-    return tuple((pair.source.encode(), pair.target.encode()) for pair in pairs)
-
-
 class EmbeddedText:
-    """One split of the embedded corpus."""
+    """One split of the embedded corpus; generated when it is first read, known by its pinned digest before."""
+
+    sha256 = SHA256
 
     def __init__(self, split: Split) -> None:
         self.label = f"embedded {split}"
-        self._pairs = _encoded(split)
-        self.size_bytes = sum(len(source) + len(target) for source, target in self._pairs)
         self.bytes_read = 0
+        self._split = split
+
+    @cached_property
+    def size_bytes(self) -> int:
+        return sum(len(source) + len(target) for source, target in self.pairs())
 
     def pairs(self) -> Iterator[tuple[bytes, bytes]]:
         """Every pair, in the order it was generated."""
         self.bytes_read = 0
-        for source, target in self._pairs:
+        for pair in getattr(_corpus(), self._split):
+            source, target = pair.source.encode(), pair.target.encode()
             self.bytes_read += len(source) + len(target)
             yield source, target
+
+
+@cache
+def _corpus() -> EmbeddedCorpus:
+    return generate()

@@ -11,7 +11,6 @@ from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
-from echelon.data.corpora import ParallelText
 from echelon.errors import DataError
 
 READ_BYTES = 1 << 20
@@ -26,14 +25,6 @@ def sha256_of_file(path: Path, on_bytes: Callable[[int], None] = lambda count: N
         while block := file.read(READ_BYTES):
             digest.update(block)
             on_bytes(len(block))
-    return digest.hexdigest()
-
-
-def sha256_of_pairs(text: ParallelText) -> str:
-    """SHA-256 of text that lies in no file."""
-    digest = hashlib.sha256()
-    for source, target in text.pairs():
-        digest.update(source + b"\n" + target + b"\n")
     return digest.hexdigest()
 
 

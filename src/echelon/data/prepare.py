@@ -16,7 +16,7 @@ from echelon.data import stages
 from echelon.data.claim import claimed, publish
 from echelon.data.corpora import FilePair, ParallelText, resolve
 from echelon.data.embedded import EmbeddedText, Split
-from echelon.data.fingerprints import HashMemory, sha256_of_file, sha256_of_pairs
+from echelon.data.fingerprints import HashMemory, sha256_of_file
 from echelon.data.pool import ordered_map
 from echelon.data.prepared import (
     FORMAT_VERSION,
@@ -145,8 +145,8 @@ def _hash_inputs(sources: _Sources, cache: Path, progress: Report) -> tuple[Inpu
             inputs.append(
                 InputEntry(f"{name}.target", str(text.target), memory.sha256(text.target, on_bytes))
             )
-        else:
-            inputs.append(InputEntry(f"{name}.embedded", text.label, sha256_of_pairs(text)))
+        elif isinstance(text, EmbeddedText):
+            inputs.append(InputEntry(f"{name}.embedded", text.label, text.sha256))
     if sources.tokeniser is not None:
         inputs.append(InputEntry("tokeniser", str(sources.tokeniser), memory.sha256(sources.tokeniser)))
     memory.save()

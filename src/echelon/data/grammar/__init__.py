@@ -5,7 +5,7 @@ It needs no download and is the same for everybody. The translation is a functio
 `gerade`, and `it` is only said of a noun in the same sentence.
 """
 
-from echelon.data.grammar.corpus import EmbeddedCorpus, generate
+from echelon.data.grammar.corpus import SHA256, EmbeddedCorpus, generate
 from echelon.data.grammar.pair import Pair
 
-__all__ = ["EmbeddedCorpus", "Pair", "generate"]
+__all__ = ["SHA256", "EmbeddedCorpus", "Pair", "generate"]
