@@ -62,6 +62,8 @@ def program(tmp_path: Path) -> Program:
 def no_process_is_left() -> Iterator[None]:
     yield
     left = [child for child in psutil.Process().children(recursive=True) if child.status() != "zombie"]
+    for process in left:
+        process.kill()
     assert left == []
 
 
@@ -188,7 +190,6 @@ def test_the_first_worker_to_fail_is_the_one_to_blame(run: RunFolder, program: P
     assert caught.value.rank == 2
 
 
-@pytest.mark.usefixtures("short_grace")
 def test_failures_and_log_lines_of_earlier_starts_do_not_count(run: RunFolder, program: Program) -> None:
     writer = RecordWriter(run.worker_records(0))
     writer.write("failure", message="long ago")
@@ -196,7 +197,10 @@ def test_failures_and_log_lines_of_earlier_starts_do_not_count(run: RunFolder, p
     run.worker_log(1).write_text("old line\n")
     body = """
     started()
-    time.sleep(600 if rank == 0 else 0)
+    from echelon.monitor.records import RecordWriter
+    from echelon.runfolder import RunFolder
+    time.sleep(0.3 if rank == 0 else 0.0)
+    RecordWriter(RunFolder(run).worker_records(rank)).write("failure", message="now")
     sys.exit(4)
     """
     with pytest.raises(WorkerError) as caught:
@@ -310,6 +314,10 @@ def launcher(run: RunFolder, program: list[str]) -> Iterator[subprocess.Popen[st
             yield process
         finally:
             process.kill()
+            left = [pid for pid in pids(run) if psutil.pid_exists(pid)]
+            for pid in left:
+                os.kill(pid, signal.SIGKILL)
+    assert left == []
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
@@ -326,7 +334,6 @@ def test_a_signal_makes_the_workers_save_and_leave(
         process.send_signal(number)
         assert process.communicate(timeout=60)[0] == "finished False\n"
     assert [run.worker_log(rank).read_text() for rank in (0, 1)] == ["saved\n", "saved\n"]
-    assert not any(psutil.pid_exists(pid) for pid in pids(run))
 
 
 def test_a_second_signal_kills_workers_that_do_not_leave(run: RunFolder, program: Program) -> None:
@@ -348,7 +355,6 @@ def test_a_second_signal_kills_workers_that_do_not_leave(run: RunFolder, program
             f"TrainingError {run.path}: the workers were killed before they had saved; "
             "the same command goes on from the last checkpoint\n"
         )
-    assert not any(psutil.pid_exists(pid) for pid in pids(run))
 
 
 def test_workers_that_have_not_begun_may_be_ended_by_the_signal_itself(
