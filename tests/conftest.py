@@ -1,9 +1,140 @@
-"""Settings that hold for all tests."""
+"""What several tests share: a toy language that a tiny model learns in seconds, and runs on it."""
 
 from __future__ import annotations
 
+import os
+import random
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
 from hypothesis import HealthCheck, settings
+
+from echelon.runfolder import RunFolder
 
 # The machine may be busy with other work: slowness is not a failure.
 settings.register_profile("echelon", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("echelon")
+
+WORDS = {
+    "one": "eins",
+    "two": "zwei",
+    "three": "drei",
+    "four": "vier",
+    "five": "fünf",
+    "six": "sechs",
+    "seven": "sieben",
+    "eight": "acht",
+    "red": "rot",
+    "green": "grün",
+    "blue": "blau",
+    "house": "Haus",
+    "tree": "Baum",
+    "bird": "Vogel",
+}
+
+RECIPE = """\
+version = 1
+name = "toy"
+seed = 7
+[data]
+vocabulary = 120
+max_tokens = 64
+[[data.train]]
+source = "train.en"
+target = "train.de"
+[data.valid]
+source = "valid.en"
+target = "valid.de"
+[data.test]
+source = "test.en"
+target = "test.de"
+[model]
+preset = "tiny"
+d_model = 32
+d_ff = 64
+encoder_layers = 1
+decoder_layers = 1
+dropout = 0.2
+attention_dropout = 0.1
+activation_dropout = 0.1
+[train]
+steps = 30
+batch_tokens = 640
+slots = 5
+[schedule]
+kind = "inverse_sqrt"
+learning_rate = 5e-3
+warmup_steps = 20
+[evaluate]
+every = 1000
+sentences = 8
+[checkpoint]
+every = 1000
+[track]
+tensorboard = false
+"""
+
+
+def write_toy_corpus(folder: Path, name: str, lines: int, seed: int) -> None:
+    """Parallel files whose target is the source, word by word, in the other language and the other order."""
+    dice = random.Random(seed)
+    sources = [dice.choices(sorted(WORDS), k=dice.randint(2, 9)) for _ in range(lines)]
+    (folder / f"{name}.en").write_text("".join(" ".join(words) + "\n" for words in sources))
+    targets = [[WORDS[word] for word in reversed(words)] for words in sources]
+    (folder / f"{name}.de").write_text("".join(" ".join(words) + "\n" for words in targets))
+
+
+@pytest.fixture
+def toy_recipe(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A recipe with its corpus beside it; prepared data goes into the test's own folder."""
+    monkeypatch.setenv("ECHELON_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setenv("OMP_NUM_THREADS", "1")
+    folder = tmp_path / "toy"
+    folder.mkdir()
+    for name, lines, seed in (("train", 600, 1), ("valid", 20, 2), ("test", 20, 3)):
+        write_toy_corpus(folder, name, lines, seed)
+    (folder / "recipe.toml").write_text(RECIPE)
+    return folder / "recipe.toml"
+
+
+@pytest.fixture
+def echelon() -> Callable[..., subprocess.CompletedProcess[str]]:
+    """Runs the command line as a user does, in a process of its own."""
+
+    def run(*arguments: str | Path, status: int = 0, stdin: str = "") -> subprocess.CompletedProcess[str]:
+        command = [sys.executable, "-m", "echelon", *map(str, arguments)]
+        result = subprocess.run(
+            command, input=stdin, capture_output=True, text=True, check=False, timeout=280
+        )
+        assert result.returncode == status, f"{command}\n{result.stdout}\n{result.stderr}"
+        return result
+
+    return run
+
+
+@pytest.fixture
+def train_toy(
+    toy_recipe: Path, tmp_path: Path, echelon: Callable[..., subprocess.CompletedProcess[str]]
+) -> Callable[..., RunFolder]:
+    """Trains the toy recipe into a folder of the given name; settings as on the command line."""
+
+    def train(name: str, *settings: str, workers: int = 1) -> RunFolder:
+        run = RunFolder(tmp_path / name)
+        sets = [word for setting in settings for word in ("--set", setting)]
+        echelon("train", toy_recipe, "--run", run.path, "--workers", str(workers), *sets)
+        return run
+
+    return train
+
+
+@pytest.fixture
+def real_data() -> Path:
+    """The folder of real data sets, or a skip that says why."""
+    places = [os.environ.get("ECHELON_DATA"), str(Path(__file__).parents[2] / "shared" / "data")]
+    for place in places:
+        if place and (Path(place) / "multi30k").is_dir():
+            return Path(place)
+    pytest.skip("no real data here: set ECHELON_DATA to a folder that holds multi30k/")

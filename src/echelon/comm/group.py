@@ -102,9 +102,3 @@ def join_group(timeout_s: float) -> Group:
     )
     dist.init_process_group("gloo", store=store, rank=rank, world_size=size, timeout=timeout)
     return Group(rank, size)
-
-
-def leave_group(group: Group) -> None:
-    """Undo `join_group`."""
-    if group.size > 1:
-        dist.destroy_process_group()

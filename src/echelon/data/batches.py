@@ -9,7 +9,8 @@ Random orders are made by sorting raw bits of PCG64, which NumPy promises never 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import sys
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -21,8 +22,8 @@ from echelon.errors import DataError
 
 LONGEST = 0xFFFF
 """Most tokens a side may have whatever the recipe says: two lengths must fit into 32 bits for sorting."""
-SHUFFLED_PAIRS = 1 << 20
-"""Pairs shuffled at a time, which bounds the memory it takes."""
+BLOCK_PAIRS = 1 << 20
+"""Pairs worked on at a time, which bounds the memory it takes."""
 EPOCHS_KEPT = 2
 PAIRS_OF_EPOCH, SLOTS_OF_EPOCH, CORPORA_OF_EPOCH = range(3)
 """What random bits are drawn for."""
@@ -179,16 +180,12 @@ class _CorpusPlan:
     def __init__(self, store: PairStore, *, budget: int, max_tokens: int, seed: int, corpus: int) -> None:
         self._seed = seed
         self._corpus = corpus
-        longer = np.maximum(store.source_lengths, store.target_lengths)
-        self.over_max_tokens = int(np.count_nonzero(longer > max_tokens))
         limit = min(max_tokens, budget, LONGEST)
-        usable = np.flatnonzero(longer <= limit).astype(np.uint32)
-        self.over_budget = len(store) - self.over_max_tokens - len(usable)
-        lengths = store.target_lengths[usable] << np.uint32(16) | store.source_lengths[usable]
-        order = np.argsort(lengths, kind="stable")
-        self._sorted = usable[order]
-        self._group_starts = _run_starts(lengths[order])
-        self._cuts = _greedy_cuts(longer[self._sorted], budget)
+        lengths, self._sorted = _sort_by_length(store, limit)
+        self.over_max_tokens = _count_longer(store, max_tokens)
+        self.over_budget = len(store) - self.over_max_tokens - len(self._sorted)
+        self._group_starts = _run_starts(lengths)
+        self._cuts = _greedy_cuts(self._group_starts, lengths[self._group_starts[:-1]], budget)
         self.slots = len(self._cuts) - 1
         self._epoch = lru_cache(EPOCHS_KEPT)(self._shuffle)
 
@@ -202,14 +199,14 @@ class _CorpusPlan:
     def _shuffle(self, epoch: int) -> tuple[NDArray[np.uint32], NDArray[np.int64]]:
         """An epoch's pairs, shuffled among those of equal lengths, and the order of its slots.
 
-        Works on whole groups of equal lengths, about SHUFFLED_PAIRS at a time.
+        Works on whole groups of equal lengths, about BLOCK_PAIRS at a time.
         """
         bits = _bit_generator(self._seed, PAIRS_OF_EPOCH, self._corpus, epoch)
         pairs = np.empty_like(self._sorted)
         starts = self._group_starts
         first = 0
         while first < len(starts) - 1:
-            last = int(np.searchsorted(starts, starts[first] + SHUFFLED_PAIRS))
+            last = int(np.searchsorted(starts, starts[first] + BLOCK_PAIRS))
             last = min(max(last, first + 1), len(starts) - 1)
             low, high = int(starts[first]), int(starts[last])
             group = np.repeat(np.arange(last - first, dtype=np.uint64), np.diff(starts[first : last + 1]))
@@ -219,6 +216,38 @@ class _CorpusPlan:
         return pairs, _random_order(self.slots, self._seed, SLOTS_OF_EPOCH, self._corpus, epoch)
 
 
+def _blocks(count: int) -> Iterator[slice]:
+    return (slice(start, start + BLOCK_PAIRS) for start in range(0, count, BLOCK_PAIRS))
+
+
+def _longer_sides(store: PairStore, block: slice) -> NDArray[np.uint32]:
+    return np.maximum(store.source_lengths[block], store.target_lengths[block])
+
+
+def _count_longer(store: PairStore, tokens: int) -> int:
+    return sum(int(np.count_nonzero(_longer_sides(store, block) > tokens)) for block in _blocks(len(store)))
+
+
+def _sort_by_length(store: PairStore, limit: int) -> tuple[NDArray[np.uint32], NDArray[np.uint32]]:
+    """Lengths (target << 16 | source) and indices of the pairs within the limit, in order of both.
+
+    One number of 64 bits a pair, sorted in place, takes half the memory of sorting indices by lengths.
+    """
+    assert len(store) < 1 << 32
+    keys = np.empty(len(store), np.uint64)
+    count = 0
+    for block in _blocks(len(store)):
+        usable = np.flatnonzero(_longer_sides(store, block) <= limit)
+        source, target = (side.lengths[block][usable].astype(np.uint64) for side in store.sides)
+        key = target << np.uint64(48) | source << np.uint64(32) | (usable + block.start).astype(np.uint64)
+        keys[count : count + len(key)] = key
+        count += len(key)
+    keys[:count].sort()
+    halves = keys[:count].view(np.uint32).reshape(-1, 2)
+    low = 0 if sys.byteorder == "little" else 1
+    return halves[:, 1 - low].copy(), halves[:, low].copy()
+
+
 def _run_starts(values: NDArray[np.uint32]) -> NDArray[np.int64]:
     """Where runs of equal values start, and the end."""
     changes = np.flatnonzero(values[1:] != values[:-1]) + 1
@@ -226,14 +255,23 @@ def _run_starts(values: NDArray[np.uint32]) -> NDArray[np.int64]:
     return np.concatenate([[0], changes, ends]).astype(np.int64)
 
 
-def _greedy_cuts(costs: NDArray[np.uint32], budget: int) -> NDArray[np.int64]:
-    """Cut a row of costs into stretches that each fill the budget as far as they can."""
-    totals = np.cumsum(costs, dtype=np.int64)
-    cuts = [0]
-    spent = 0
-    while cuts[-1] < len(costs):
-        cuts.append(int(np.searchsorted(totals, spent + budget, side="right")))
-        spent = int(totals[cuts[-1] - 1])
+def _greedy_cuts(starts: NDArray[np.int64], lengths: NDArray[np.uint32], budget: int) -> NDArray[np.int64]:
+    """Cut sorted pairs into slots that each fill the budget as far as they can.
+
+    Pairs `starts[i]` to `starts[i + 1]` all have the lengths `lengths[i]` (target << 16 | source).
+    """
+    costs = np.maximum(lengths >> np.uint32(16), lengths & np.uint32(LONGEST)).astype(np.int64)
+    totals = np.concatenate([[0], np.cumsum(np.diff(starts) * costs)])
+    pairs = int(starts[-1])
+    cuts, spent = [0], 0
+    while cuts[-1] < pairs:
+        group = int(np.searchsorted(totals, spent + budget, side="right")) - 1
+        cut, spent_before = int(starts[group]), int(totals[group])
+        if group < len(costs):
+            more = (spent + budget - spent_before) // int(costs[group])
+            cut, spent_before = cut + more, spent_before + more * int(costs[group])
+        cuts.append(cut)
+        spent = spent_before
     return np.array(cuts, dtype=np.int64)
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import unicodedata
 from collections import Counter
 from collections.abc import Iterable, Mapping
@@ -15,23 +14,23 @@ if TYPE_CHECKING:
 NormalForm = Literal["NFC", "NFKC"]
 Reason = Literal["empty", "too_short", "too_long", "ratio", "identical", "duplicate"]
 
+SPACE_MARK = "\u2581"
+"""How SentencePiece writes the space in front of a word; the character itself could not be told from one."""
 _CONTROLS = [*range(0x20), *range(0x7F, 0xA0)]
 # Soft hyphens, zero-width spaces, marks of writing direction, invisible operators, tags. The zero-width
 # joiner and non-joiner (U+200C, U+200D) stay: Persian, the Indic scripts and emoji are spelled with them.
 _INVISIBLE = [0xAD, 0x61C, 0x180E, 0x200B, 0x200E, 0x200F, *range(0x202A, 0x202F), *range(0x2060, 0x2070)]
 _INVISIBLE += [0xFEFF, *range(0xFFF9, 0xFFFC), *range(0xE0000, 0xE0080)]
-# SentencePiece writes a space as U+2581, so the character itself could not be told from a space.
 _REPLACEMENTS: dict[int, str | None] = {
     **dict.fromkeys(_CONTROLS, " "),
     **dict.fromkeys(_INVISIBLE),
-    0x2581: "_",
+    ord(SPACE_MARK): "_",
 }
-_REPLACED = re.compile("[" + re.escape("".join(map(chr, _REPLACEMENTS))) + "]")
 
 
 def normalise(line: str, form: NormalForm) -> str:
     """The line in a Unicode normal form, without control and invisible characters, words one space apart."""
-    if _REPLACED.search(line):
+    if not line.isprintable() or SPACE_MARK in line:  # what is replaced is not printable; asking is quick
         line = line.translate(_REPLACEMENTS)
     return " ".join(unicodedata.normalize(form, line).split())
 

@@ -225,7 +225,10 @@ def resolve(path: str, recipe_folder: Path) -> Path:
         folders.append(Path(os.environ["ECHELON_DATA"]))
     places = list(dict.fromkeys(folder / given for folder in folders))  # an absolute path stays what it is
     for place in places:
-        if place.exists():
-            return place
+        try:
+            if place.exists():
+                return place
+        except OSError as error:
+            raise DataError(f"{place} cannot be read: {error.strerror}") from error
     hint = "" if len(folders) > 1 or given.is_absolute() else "; ECHELON_DATA names no folder to look in"
     raise DataError(f"{path} does not exist; looked at {', '.join(map(str, places))}{hint}")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import stat
 import time
 from collections.abc import Callable
 from contextlib import suppress
@@ -50,6 +51,8 @@ class HashMemory:
         """The file's SHA-256; DataError where it cannot be read."""
         try:
             status = path.stat()
+            if not stat.S_ISREG(status.st_mode):
+                raise DataError(f"{path} is not a file, but a folder or device; name a file")
             stamps: list[int | str] = [status.st_size, status.st_mtime_ns, status.st_ctime_ns]
             name = os.path.realpath(path)
             match self._known.get(name):
@@ -57,8 +60,6 @@ class HashMemory:
                     on_bytes(status.st_size)
                     return sha256
             sha256 = sha256_of_file(path, on_bytes)
-        except IsADirectoryError as error:
-            raise DataError(f"{path} is a folder; name a text file") from error
         except OSError as error:
             raise DataError(f"{path} cannot be read: {error.strerror}") from error
         if time.time_ns() - max(status.st_mtime_ns, status.st_ctime_ns) > SETTLED_NS:

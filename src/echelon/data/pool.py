@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
+from multiprocessing import resource_tracker
 from multiprocessing.connection import Connection
 from typing import Protocol, TypeVar
 
@@ -47,7 +48,8 @@ def ordered_map(workers: int) -> Iterator[OrderedMap]:
     def map_in_order(function: Callable[[Item], Result], items: Iterable[Item], /) -> Iterator[Result]:
         waiting: deque[Future[Result]] = deque()
         for item in items:
-            waiting.append(executor.submit(function, item))
+            with _sigint_blocked():
+                waiting.append(executor.submit(function, item))
             if len(waiting) > 2 * workers:
                 yield waiting.popleft().result()
         while waiting:
@@ -64,9 +66,19 @@ def ordered_map(workers: int) -> Iterator[OrderedMap]:
         lifeline.close()
 
 
+@contextmanager
+def _sigint_blocked() -> Iterator[None]:
+    """Processes started in this block never see Ctrl-C: their parent ends them, they need not complain."""
+    resource_tracker.ensure_running()  # it unblocks the signal when it starts, so it must not start below
+    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
+
+
 def _end_with_parent(lifeline: Connection) -> None:
-    """Leave Ctrl-C to the parent, and leave when its end of the pipe closes, were it by kill -9."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    """Leave when the parent's end of the pipe closes, were it by kill -9."""
 
     def wait() -> None:
         lifeline.poll(None)

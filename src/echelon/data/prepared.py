@@ -13,7 +13,8 @@ from pydantic import TypeAdapter, ValidationError
 
 from echelon.data.cleaning import Dropped
 from echelon.data.fingerprints import sha256_of_file
-from echelon.data.shards import LENGTH_TYPE, OFFSET_TYPE, TOKEN_TYPE, FileEntry, SideCount
+from echelon.data.shards import LENGTH_TYPE, OFFSET_TYPE, FileEntry, SideCount
+from echelon.data.tokeniser import TOKEN_TYPE
 from echelon.errors import DataError
 
 FORMAT_VERSION = 1

@@ -7,8 +7,10 @@ NAME.SIDE.offsets   int64, one per sentence and one for the end, in tokens
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 from collections.abc import Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -22,7 +24,6 @@ from echelon.data.corpora import Chunk
 from echelon.data.tokeniser import EOS, Tokeniser
 from echelon.data.training_text import Block
 
-TOKEN_TYPE = np.dtype("<u2")
 LENGTH_TYPE = np.dtype("<u4")
 OFFSET_TYPE = np.dtype("<i8")
 SIDES = ("source", "target")
@@ -84,12 +85,8 @@ def _tokeniser(model: Path) -> Tokeniser:
 
 def encode_side(lines: Sequence[str], tokeniser: Tokeniser) -> EncodedSide:
     """Encode normalised lines."""
-    sentences = tokeniser.encode(lines)
-    for sentence in sentences:
-        sentence.append(EOS)
-    lengths = np.fromiter(map(len, sentences), LENGTH_TYPE, len(sentences))
-    flat = (token for sentence in sentences for token in sentence)
-    tokens = np.fromiter(flat, TOKEN_TYPE, int(lengths.sum()))
+    tokens = tokeniser.encode_in_a_row(lines)
+    lengths = np.diff(np.flatnonzero(tokens == EOS), prepend=-1).astype(LENGTH_TYPE)
     words = sum(map(count_words, lines))
     return EncodedSide(
         tokens, lengths, SideCount(words, sum(len(line.encode()) for line in lines), len(tokens))
@@ -129,32 +126,47 @@ class HashingFile:
         self._sha256.update(data)
         self._bytes += memoryview(data).nbytes
 
-    def close(self) -> FileEntry:
+    def close(self) -> None:
         self._file.close()
+
+    @property
+    def entry(self) -> FileEntry:
         return FileEntry(self._name, self._bytes, self._sha256.hexdigest())
 
 
 class PairWriter:
-    """Writes the files of one corpus, block after block."""
+    """Writes the files of one corpus, block after block; a context manager that closes them."""
 
     def __init__(self, folder: Path, name: str, *, with_text: bool) -> None:
         self.name = name
         self.pairs = 0
         self.count = {side: SideCount() for side in SIDES}
-        kinds = [f"{side}.{kind}" for side in SIDES for kind in ("tokens", "lengths", "offsets")]
-        kinds += ["source.text", "reference.text"] if with_text else []
-        self._files = {kind: HashingFile(folder / f"{name}.{kind}") for kind in kinds}
-        for side in SIDES:
-            self._files[f"{side}.offsets"].write(np.zeros(1, OFFSET_TYPE).data)
-        self.entries: list[FileEntry] = []
+        self._folder = folder
+        self._kinds = [f"{side}.{kind}" for side in SIDES for kind in ("tokens", "lengths", "offsets")]
+        self._kinds += ["source.text", "reference.text"] if with_text else []
+        self._files: dict[str, HashingFile] = {}
+        self._closing = ExitStack()
 
     def __enter__(self) -> PairWriter:
+        with self._closing as closing:
+            for kind in self._kinds:
+                self._files[kind] = closing.enter_context(
+                    contextlib.closing(HashingFile(self._folder / f"{self.name}.{kind}"))
+                )
+            for side in SIDES:
+                self._files[f"{side}.offsets"].write(np.zeros(1, OFFSET_TYPE).data)
+            self._closing = closing.pop_all()
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self.entries = [file.close() for file in self._files.values()]
+        self._closing.close()
+
+    @property
+    def entries(self) -> list[FileEntry]:
+        """What was written."""
+        return [file.entry for file in self._files.values()]
 
     def add(self, encoded: EncodedPairs) -> None:
         """Append pairs."""

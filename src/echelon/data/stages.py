@@ -34,7 +34,7 @@ class Progress:
     stage: Stage
     done: int
     total: int
-    unit: Literal["bytes", "pairs"]
+    unit: Literal["bytes", "pairs", "words"]
 
 
 Report = Callable[[Progress], None]
@@ -107,10 +107,11 @@ def learn_vocabulary(corpora: Sequence[CleanCorpus], vocabulary: int, shop: Work
         words.add(counts)
         done += block.pairs
         shop.report(Progress("count", done, total, "pairs"))
-    shop.report(Progress("vocabulary", 0, 1, "pairs"))
+    training_words = words.most_frequent()
+    shop.report(Progress("vocabulary", 0, len(training_words), "words"))
     # In a worker where there are any: SentencePiece doesn't return to Python, so Ctrl-C would have to wait.
-    model = next(shop.in_order(partial(train_tokeniser, vocabulary=vocabulary), [words.most_frequent()]))
-    shop.report(Progress("vocabulary", 1, 1, "pairs"))
+    model = next(shop.in_order(partial(train_tokeniser, vocabulary=vocabulary), [training_words]))
+    shop.report(Progress("vocabulary", len(training_words), len(training_words), "words"))
     return model
 
 

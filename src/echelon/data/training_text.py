@@ -118,4 +118,4 @@ class CleanText:
 def count_block(block: Block) -> Counter[str]:
     """Words of both sides of a block."""
     source, target = block.read()
-    return count_words_of(source) + count_words_of(target)
+    return count_words_of(source + target)

@@ -60,7 +60,7 @@ def render_worker(
     program: Sequence[str] = WORKER_PROGRAM,
 ) -> WorkerSpec:
     """Command and environment of one worker; the store listens on loopback only."""
-    threads = max(1, len(os.sched_getaffinity(0)) // workers)
+    threads = os.environ.get("OMP_NUM_THREADS") or str(max(1, available_cores() // workers))
     return WorkerSpec(
         command=[*program, str(run.path), *arguments],
         environment={
@@ -70,11 +70,16 @@ def render_worker(
             "MASTER_ADDR": "127.0.0.1",
             "MASTER_PORT": str(port),
             "GLOO_SOCKET_IFNAME": "lo",
-            "OMP_NUM_THREADS": str(threads),
+            "OMP_NUM_THREADS": threads,
             "PYTHONUNBUFFERED": "1",
             **_ALLOCATOR,
         },
     )
+
+
+def available_cores() -> int:
+    """Cores this process may use: a container or `taskset` may leave it fewer than the machine has."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 class LocalJob:

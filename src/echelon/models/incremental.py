@@ -15,16 +15,14 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from echelon.models.attention import attend, join_heads, split_heads
 from echelon.models.transformer import (
     CrossAttention,
     DecoderLayer,
     Memory,
     SelfAttention,
     Transformer,
-    join_heads,
-    key_mask,
     sinusoids,
-    split_heads,
 )
 
 ROOM = 16
@@ -37,7 +35,7 @@ class SourceCache:
 
     layers: list[tuple[Tensor, Tensor]]
     """Keys and values [B, H, S, E] of each layer."""
-    mask_B11S: Tensor | None
+    bias_B11S: Tensor | None
 
 
 @dataclass(frozen=True)
@@ -51,18 +49,20 @@ class State:
     """Target tokens so far."""
 
 
+@torch.no_grad()
 def start(model: Transformer, memory: Memory, hypotheses: int) -> State:
     """The state before the first target token, with room for `hypotheses` per sentence."""
     layers = []
     for layer in decoder_layers(model):
         kv_ND = layer.cross_attention.kv(memory.hidden_ND)
         k_BHSE, v_BHSE = split_heads(memory.source.pad(kv_ND), 2, model.shape.heads)
-        layers.append((k_BHSE.contiguous(), v_BHSE.contiguous()))
+        layers.append((k_BHSE, v_BHSE))
     sentences, heads, _, width = layers[0][0].shape
     target = layers[0][0].new_empty(len(layers), 2, sentences, hypotheses, heads, 0, width)
-    return State(SourceCache(layers, key_mask(memory.source)), target, 0)
+    return State(SourceCache(layers, memory.source.padding_bias_B11L), target, 0)
 
 
+@torch.no_grad()
 def step(model: Transformer, state: State, tokens_BK: Tensor) -> tuple[Tensor, State]:
     """Read one more token of each hypothesis: the logits [B, K, V] of what follows, and the next state."""
     state = _with_room(state)
@@ -92,7 +92,7 @@ def decoder_layers(model: Transformer) -> list[DecoderLayer]:
 
 def _select_sentences(source: SourceCache, sentences_C: Tensor) -> SourceCache:
     layers = [(k[sentences_C], v[sentences_C]) for k, v in source.layers]
-    return SourceCache(layers, None if source.mask_B11S is None else source.mask_B11S[sentences_C])
+    return SourceCache(layers, None if source.bias_B11S is None else source.bias_B11S[sentences_C])
 
 
 def _with_room(state: State) -> State:
@@ -110,7 +110,7 @@ def _step_layer(model: Transformer, state: State, index: int, x_BKD: Tensor) -> 
 
     def attend_source(y_BKD: Tensor) -> Tensor:
         keys_values = state.source.layers[index]
-        return _attend_source(layer.cross_attention, y_BKD, keys_values, state.source.mask_B11S)
+        return _attend_source(layer.cross_attention, y_BKD, keys_values, state.source.bias_B11S)
 
     return layer.combine(x_BKD, attend_target, attend_source)
 
@@ -121,7 +121,7 @@ def _attend_target(attention: SelfAttention, x_BKD: Tensor, cache_2BKHTE: Tensor
     keys, values = cache_2BKHTE
     keys[..., length, :] = k_BKHE
     values[..., length, :] = v_BKHE
-    mixed_RH1E = F.scaled_dot_product_attention(
+    mixed_RH1E = attend(
         q_BKHE.flatten(0, 1)[:, :, None],
         keys[..., : length + 1, :].flatten(0, 1),
         values[..., : length + 1, :].flatten(0, 1),
@@ -131,10 +131,10 @@ def _attend_target(attention: SelfAttention, x_BKD: Tensor, cache_2BKHTE: Tensor
 
 
 def _attend_source(
-    attention: CrossAttention, x_BKD: Tensor, keys_values: tuple[Tensor, Tensor], mask_B11S: Tensor | None
+    attention: CrossAttention, x_BKD: Tensor, keys_values: tuple[Tensor, Tensor], bias_B11S: Tensor | None
 ) -> Tensor:
     """Attention to the source, the hypotheses of a sentence as so many queries to the same keys."""
     (q_BHKE,) = split_heads(attention.query(x_BKD), 1, attention.heads)
-    mixed_BHKE = F.scaled_dot_product_attention(q_BHKE, *keys_values, attn_mask=mask_B11S)
+    mixed_BHKE = attend(q_BHKE, *keys_values, bias_B11S)
     out_BKD: Tensor = attention.output(join_heads(mixed_BHKE))
     return out_BKD

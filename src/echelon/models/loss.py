@@ -1,6 +1,6 @@
 """The loss together with the output layer, a few rows at a time, so that the full logits never exist.
 
-M  target tokens    C  rows of a chunk    D  d_model    V  vocabulary
+M  target tokens    C  those of a chunk    R  those of a block of it    D  d_model    V  vocabulary
 """
 
 from __future__ import annotations
@@ -12,8 +12,11 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-CHUNK_NUMBERS = 4 * 1024 * 1024
-"""Logits that exist at a time: 16 MB of float32, enough rows for fast products."""
+CHUNK_BYTES = 16 * 1024 * 1024
+"""Logits that exist at a time: enough rows for fast products."""
+
+BLOCK_BYTES = 1024 * 1024
+"""Float32 logits that exist at a time on a CPU: few enough to stay in its cache."""
 
 FLOAT16_GAIN = 256.0
 """In float16, where all below 6e-8 is zero, the gradients of logits are kept this many times larger."""
@@ -81,51 +84,75 @@ class _Gradients:
     hidden_MD: Tensor | None
     output_VD: Tensor | None
 
+    @property
+    def are_wanted(self) -> bool:
+        return self.hidden_MD is not None or self.output_VD is not None
+
 
 def _loss_by_chunks(
     hidden_MD: Tensor, output_VD: Tensor, targets_M: Tensor, smoothing: float, gradients: _Gradients
 ) -> SummedLoss:
     """The two sums; fills in the `gradients`."""
+    sums = SummedLoss(*hidden_MD.new_zeros(2, dtype=_sum_dtype(hidden_MD)).unbind())
     dtype = _product_dtype(hidden_MD)
-    smoothed, nll = hidden_MD.new_zeros(2, dtype=_sum_dtype(hidden_MD)).unbind()
     with torch.no_grad(), torch.autocast(hidden_MD.device.type, enabled=False):
         weight_VD = output_VD.to(dtype)
-        rows = max(1, CHUNK_NUMBERS // len(output_VD))
-        for start in range(0, len(hidden_MD), rows):
-            chunk = slice(start, start + rows)
-            hidden_CD, targets_C1 = hidden_MD[chunk].to(dtype), targets_M[chunk, None]
-            logits_CV = (hidden_CD @ weight_VD.T).to(smoothed.dtype)
-            log_probabilities_CV = logits_CV.log_softmax(dim=1)
-            chunk_nll = -log_probabilities_CV.gather(1, targets_C1).sum()
-            nll += chunk_nll
-            smoothed += (1 - smoothing) * chunk_nll
-            if smoothing:
-                smoothed -= smoothing / len(output_VD) * log_probabilities_CV.sum()
-            if gradients.hidden_MD is not None or gradients.output_VD is not None:
-                d_logits_CV = _into_gradient(log_probabilities_CV, targets_C1, smoothing)
-                _add_gradients(d_logits_CV, hidden_CD, weight_VD, gradients, chunk)
-    return SummedLoss(smoothed, nll)
+        for chunk in _slices(len(hidden_MD), CHUNK_BYTES // (len(output_VD) * dtype.itemsize)):
+            hidden_CD = hidden_MD[chunk].to(dtype)
+            logits_CV = hidden_CD @ weight_VD.T
+            for block in _slices(len(logits_CV), _block_rows(logits_CV)):
+                targets_R1 = targets_M[chunk][block, None]
+                log_probabilities_RV = logits_CV[block].to(sums.nll.dtype).log_softmax(dim=1)
+                _add_losses(sums, log_probabilities_RV, targets_R1, smoothing)
+                if gradients.are_wanted:
+                    logits_CV[block] = _into_gradient(
+                        log_probabilities_RV, targets_R1, smoothing, _gain(dtype)
+                    )
+            _add_gradients(gradients, chunk, logits_CV, hidden_CD, weight_VD)
+    return sums
 
 
-def _into_gradient(log_probabilities_CV: Tensor, targets_C1: Tensor, smoothing: float) -> Tensor:
-    """The gradient of the smoothed sum by the logits, in place of the log-probabilities."""
-    gradient_CV = log_probabilities_CV.exp_()
+def _add_losses(sums: SummedLoss, log_probabilities_RV: Tensor, targets_R1: Tensor, smoothing: float) -> None:
+    nll = -log_probabilities_RV.gather(1, targets_R1).sum()
+    sums.nll.add_(nll)
+    sums.smoothed.add_(nll, alpha=1 - smoothing)
     if smoothing:
-        gradient_CV -= smoothing / gradient_CV.shape[1]
-    minus_C1 = gradient_CV.new_full(targets_C1.shape, smoothing - 1)
-    return gradient_CV.scatter_add_(1, targets_C1, minus_C1)
+        sums.smoothed.sub_(log_probabilities_RV.sum(), alpha=smoothing / log_probabilities_RV.shape[1])
+
+
+def _into_gradient(log_probabilities_RV: Tensor, targets_R1: Tensor, smoothing: float, gain: float) -> Tensor:
+    """The gradient of the smoothed sum by the logits, `gain` times, in place of the log-probabilities."""
+    gradient_RV = log_probabilities_RV.exp_()
+    if smoothing:
+        gradient_RV -= smoothing / gradient_RV.shape[1]
+    gradient_RV.scatter_add_(1, targets_R1, gradient_RV.new_full(targets_R1.shape, smoothing - 1))
+    return gradient_RV if gain == 1 else gradient_RV.mul_(gain)
 
 
 def _add_gradients(
-    d_logits_CV: Tensor, hidden_CD: Tensor, weight_VD: Tensor, gradients: _Gradients, chunk: slice
+    gradients: _Gradients, chunk: slice, d_logits_CV: Tensor, hidden_CD: Tensor, weight_VD: Tensor
 ) -> None:
-    gain = FLOAT16_GAIN if hidden_CD.dtype == torch.float16 else 1.0
-    d_logits_CV = (d_logits_CV if gain == 1 else d_logits_CV * gain).to(hidden_CD.dtype)
+    gain = _gain(d_logits_CV.dtype)
     if gradients.hidden_MD is not None:
-        torch.div(d_logits_CV @ weight_VD, gain, out=gradients.hidden_MD[chunk])
+        gradients.hidden_MD[chunk] = d_logits_CV @ weight_VD
+        gradients.hidden_MD[chunk] /= gain
     if gradients.output_VD is not None:
-        # The gain leaves with the other factor: the product itself would be too large for float16.
+        # Here the gain leaves with the other factor: a sum over rows that is as much larger may overflow.
         gradients.output_VD.add_(d_logits_CV.T @ (hidden_CD / gain))
+
+
+def _gain(dtype: torch.dtype) -> float:
+    return FLOAT16_GAIN if dtype == torch.float16 else 1.0
+
+
+def _block_rows(logits_CV: Tensor) -> int:
+    on_cpu = BLOCK_BYTES // (4 * logits_CV.shape[1])
+    return on_cpu if logits_CV.device.type == "cpu" else len(logits_CV)
+
+
+def _slices(length: int, size: int) -> list[slice]:
+    size = max(1, size)
+    return [slice(start, start + size) for start in range(0, length, size)]
 
 
 def _product_dtype(x: Tensor) -> torch.dtype:

@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import accumulate
+from math import inf
 from typing import Any
 
 import torch
@@ -73,12 +74,19 @@ class Sequences:
         return rows_N * self.longest + self.positions_N
 
     @cached_property
-    def is_token_BL(self) -> Tensor | None:
-        """Where the padded rectangle holds a token; None where it does everywhere."""
+    def padding_bias_B11L(self) -> Tensor | None:
+        """What attention adds to its scores: -inf where a key is padding, else 0; None without padding."""
         if self.is_uniform:
             return None
         places_L = torch.arange(self.longest, device=self.tokens.device)
-        return places_L < self.offsets.diff()[:, None]
+        is_padding_BL = places_L >= self.offsets.diff()[:, None]
+        bias_BL = torch.zeros(is_padding_BL.shape, device=places_L.device)
+        return bias_BL.masked_fill_(is_padding_BL, -inf)[:, None, None]
+
+    @cached_property
+    def causal_bias_LL(self) -> Tensor:
+        """The same for attention to earlier tokens alone; padding is later than all of them."""
+        return torch.full((self.longest, self.longest), -inf, device=self.tokens.device).triu_(1)
 
     def pad(self, x_ND: Tensor) -> Tensor:
         """From one row per token to the rectangle [B, L, D], zeros after the end of each sequence."""

@@ -17,6 +17,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from echelon.models.attention import attend, join_heads, split_heads
+from echelon.models.dropout import Dropout
 from echelon.models.sequences import Sequences
 from echelon.shapes.transformer import TransformerShape
 
@@ -51,7 +53,7 @@ class Transformer(nn.Module):
         self.shape = shape
         dropouts = dropouts or Dropouts()
         self.embeddings = Embeddings(shape)
-        self.dropout = nn.Dropout(dropouts.residual)
+        self.dropout = Dropout(dropouts.residual)
         self.encoder = Encoder(shape, dropouts)
         self.decoder = Decoder(shape, dropouts)
 
@@ -185,7 +187,7 @@ class Residual(nn.Module):
     def __init__(self, shape: TransformerShape, dropouts: Dropouts) -> None:
         super().__init__()
         self.is_pre_norm = shape.norm == "pre"
-        self.dropout = nn.Dropout(dropouts.residual)
+        self.dropout = Dropout(dropouts.residual)
 
     def forward(self, x_ND: Tensor, norm: nn.Module, sublayer: Sublayer) -> Tensor:
         if self.is_pre_norm:
@@ -200,7 +202,7 @@ class FeedForward(nn.Module):
         super().__init__()
         self.inner = linear(shape.d_model, shape.d_ff)
         self.outer = linear(shape.d_ff, shape.d_model)
-        self.dropout = nn.Dropout(dropouts.activation)
+        self.dropout = Dropout(dropouts.activation)
 
     def forward(self, x_ND: Tensor) -> Tensor:
         out_ND: Tensor = self.outer(self.dropout(F.relu(self.inner(x_ND))))
@@ -214,21 +216,14 @@ class SelfAttention(nn.Module):
         super().__init__()
         self.heads = shape.heads
         self.is_causal = is_causal
-        self.dropout = dropouts.attention
+        self.dropout = Dropout(dropouts.attention)
         self.qkv = linear(shape.d_model, shape.d_model, parts=3, bias=shape.attention_biases)
         self.output = linear(shape.d_model, shape.d_model, bias=shape.attention_biases)
 
     def forward(self, x_ND: Tensor, sequences: Sequences) -> Tensor:
         q_BHLE, k_BHLE, v_BHLE = split_heads(sequences.pad(self.qkv(x_ND)), 3, self.heads)
-        # Causal attention needs no mask of its own: padding comes after all that a real token may see.
-        mixed_BHLE = F.scaled_dot_product_attention(
-            q_BHLE,
-            k_BHLE,
-            v_BHLE,
-            attn_mask=None if self.is_causal else key_mask(sequences),
-            dropout_p=self.dropout if self.training else 0.0,
-            is_causal=self.is_causal,
-        )
+        bias = sequences.causal_bias_LL if self.is_causal else sequences.padding_bias_B11L
+        mixed_BHLE = attend(q_BHLE, k_BHLE, v_BHLE, bias, self.dropout)
         out_ND: Tensor = self.output(sequences.unpad(join_heads(mixed_BHLE)))
         return out_ND
 
@@ -239,7 +234,7 @@ class CrossAttention(nn.Module):
     def __init__(self, shape: TransformerShape, dropouts: Dropouts) -> None:
         super().__init__()
         self.heads = shape.heads
-        self.dropout = dropouts.attention
+        self.dropout = Dropout(dropouts.attention)
         self.query = linear(shape.d_model, shape.d_model, bias=shape.attention_biases)
         self.kv = linear(shape.d_model, shape.d_model, parts=2, bias=shape.attention_biases)
         self.output = linear(shape.d_model, shape.d_model, bias=shape.attention_biases)
@@ -247,30 +242,9 @@ class CrossAttention(nn.Module):
     def forward(self, x_MD: Tensor, target: Sequences, memory: Memory) -> Tensor:
         (q_BHTE,) = split_heads(target.pad(self.query(x_MD)), 1, self.heads)
         k_BHSE, v_BHSE = split_heads(memory.source.pad(self.kv(memory.hidden_ND)), 2, self.heads)
-        mixed_BHTE = F.scaled_dot_product_attention(
-            q_BHTE,
-            k_BHSE,
-            v_BHSE,
-            attn_mask=key_mask(memory.source),
-            dropout_p=self.dropout if self.training else 0.0,
-        )
+        mixed_BHTE = attend(q_BHTE, k_BHSE, v_BHSE, memory.source.padding_bias_B11L, self.dropout)
         out_MD: Tensor = self.output(target.unpad(join_heads(mixed_BHTE)))
         return out_MD
-
-
-def split_heads(x_BLD: Tensor, parts: int, heads: int) -> tuple[Tensor, ...]:
-    """`parts` tensors [B, H, L, E] out of one [B, L, parts * D]."""
-    x_BLPHE = x_BLD.view(*x_BLD.shape[:2], parts, heads, -1)
-    return x_BLPHE.permute(2, 0, 3, 1, 4).unbind(0)
-
-
-def join_heads(x_BHLE: Tensor) -> Tensor:
-    return x_BHLE.transpose(1, 2).flatten(2)
-
-
-def key_mask(sequences: Sequences) -> Tensor | None:
-    """True where a key may be looked at, broadcast over heads and queries; None where all may."""
-    return None if sequences.is_token_BL is None else sequences.is_token_BL[:, None, None, :]
 
 
 def linear(d_in: int, d_out: int, parts: int = 1, bias: bool = True) -> nn.Linear:

@@ -17,10 +17,11 @@ import traceback
 from collections.abc import Sequence
 from pathlib import Path
 from types import FrameType
+from typing import NoReturn
 
 import torch
 
-from echelon.comm.group import Group, join_group, leave_group
+from echelon.comm.group import Group, join_group
 from echelon.errors import EchelonError
 from echelon.monitor.records import RecordWriter
 from echelon.recipe.length import length_in_steps
@@ -45,7 +46,7 @@ _GROUP_TIMEOUT_S = 300.0
 _PR_SET_PDEATHSIG = 1
 
 
-def main(arguments: Sequence[str]) -> int:
+def main(arguments: Sequence[str]) -> NoReturn:
     parser = argparse.ArgumentParser(prog="python -m echelon.train.worker")
     parser.add_argument("run", type=Path)
     parser.add_argument("--benchmark", type=int, metavar="STEPS", help="measure steps and save nothing")
@@ -62,7 +63,7 @@ def main(arguments: Sequence[str]) -> int:
             records.write("benchmark", **measure_steps(set_up(run, group, records), options.benchmark))
         else:
             outcome = work(run, group, records, stop)
-        leave_group(group)
+        group.barrier()
     except BaseException as error:
         message = str(error) if isinstance(error, EchelonError) else f"{type(error).__name__}: {error}"
         records.write("failure", message=message)
@@ -70,10 +71,20 @@ def main(arguments: Sequence[str]) -> int:
             sys.stderr.write(f"error: {error}\n")
         else:
             traceback.print_exc()
-        sys.stderr.flush()
-        # The other workers may wait for this one inside a collective: leave without the clean-up that would wait too.
-        os._exit(1)
-    return INTERRUPTED_STATUS if outcome is Outcome.INTERRUPTED else 0
+        leave(records, 1)
+    leave(records, INTERRUPTED_STATUS if outcome is Outcome.INTERRUPTED else 0)
+
+
+def leave(records: RecordWriter, status: int) -> NoReturn:
+    """End this process at once, everything being written.
+
+    The usual clean-up would take the process group apart, which waits for workers that hang in a collective, and
+    aborts where the store's host has left before.
+    """
+    records.close()
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(status)
 
 
 def work(run: RunFolder, group: Group, records: RecordWriter, stop: StopRequest) -> Outcome:
@@ -205,4 +216,4 @@ def _stop_with_launcher() -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    main(sys.argv[1:])

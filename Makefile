@@ -1,0 +1,41 @@
+# Everything a newcomer needs: `make demo`, `make test`. Each target sets up the virtual environment first.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+READY := $(VENV)/.ready
+
+.PHONY: setup demo test test-slow check docs bench clean
+
+setup: $(READY)
+
+# torch first, and exactly this one: another package's looser wish for torch then finds it and pulls nothing.
+$(READY): pyproject.toml constraints.txt
+	$(PYTHON) -c 'import sys; sys.version_info >= (3, 11) or sys.exit("Echelon needs Python 3.11 or newer; set PYTHON=...")'
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt torch==2.13.0 setuptools
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt \
+		--no-build-isolation --editable '.[dev]'
+	touch $@
+
+demo: $(READY)
+	$(BIN)/echelon demo
+
+test: $(READY)
+	$(BIN)/python -m pytest -m 'not slow'
+
+test-slow: $(READY)
+	$(BIN)/python -m pytest -m slow --timeout=1800
+
+check: $(READY)
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+
+docs: $(READY)
+	$(BIN)/python -m echelon.recipe.reference > docs/recipe.md
+
+bench: $(READY)
+	for file in bench/bench_*.py; do $(BIN)/python $$file || exit 1; done
+
+clean:
+	rm -rf $(VENV) build dist .pytest_cache .mypy_cache .ruff_cache

@@ -1,0 +1,74 @@
+"""The README's commands run as they stand; only the demo's training is cut short (test_demo.py runs it whole)."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from tests.conftest import write_toy_corpus
+
+from echelon.recipe.loading import load_recipe
+
+ROOT = Path(__file__).parents[2]
+SHORT = "--set train.steps=20 --set evaluate.every=10 --set evaluate.sentences=20"
+
+
+def blocks(language: str) -> list[str]:
+    return re.findall(rf"```{language}\n(.*?)```", (ROOT / "README.md").read_text(), flags=re.DOTALL)
+
+
+def commands() -> list[str]:
+    """Every command line of the README, without its comment."""
+    lines = [line.split("  #")[0].strip() for block in blocks("sh") for line in block.splitlines()]
+    return [line for line in lines if line]
+
+
+def test_every_command_of_the_readme_runs(tmp_path: Path) -> None:
+    shutil.copytree(ROOT / "recipes", tmp_path / "recipes")
+    environment = {
+        **os.environ,
+        "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",
+        "ECHELON_CACHE": str(tmp_path / "cache"),
+        "OMP_NUM_THREADS": "1",
+    }
+    ran = []
+    for command in commands():
+        if command.startswith("source "):
+            continue  # puts the environment's programs on the PATH, as above
+        if command.startswith("make "):
+            assert command.split()[1] in (ROOT / "Makefile").read_text(), command
+            if command != "make demo":
+                continue  # the tests themselves
+            command = f"echelon demo {SHORT}"  # noqa: PLW2901 - what `make demo` runs, shortened
+        ran.append(command)
+        result = subprocess.run(
+            ["bash", "-euo", "pipefail", "-c", command],
+            cwd=tmp_path,
+            env=environment,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert result.returncode == 0, f"{command}\n{result.stdout}\n{result.stderr}"
+    assert len(ran) >= 6, ran
+
+
+def test_the_example_recipe_of_the_readme_is_right(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (text,) = blocks("toml")
+    (tmp_path / "mine.toml").write_text(text)
+    assert load_recipe(tmp_path / "mine.toml").name == "mine"
+    write_toy_corpus(tmp_path, "train", 200, 1)
+    write_toy_corpus(tmp_path, "valid", 20, 2)
+    for name in ("train.en", "train.de"):
+        subprocess.run(["gzip", str(tmp_path / name)], check=True)
+    monkeypatch.setenv("ECHELON_CACHE", str(tmp_path / "cache"))
+    subprocess.run([sys.executable, "-m", "echelon", "prepare", str(tmp_path / "mine.toml")], check=True)
+
+
+def test_the_makefiles_demo_is_the_echelon_demo() -> None:
+    assert "\t$(BIN)/echelon demo\n" in (ROOT / "Makefile").read_text()

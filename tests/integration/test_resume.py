@@ -1,0 +1,178 @@
+"""The same command goes on where it stopped, to the bit."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import torch
+
+from echelon.monitor.records import read_records
+from echelon.runfolder import RunFolder
+from echelon.train.checkpoint import choose_checkpoint, list_checkpoints
+
+TrainToy = Callable[..., RunFolder]
+Echelon = Callable[..., subprocess.CompletedProcess[str]]
+
+SETTINGS = ("train.steps=40", "evaluate.every=15", "checkpoint.every=10", "checkpoint.keep=10")
+
+
+def assert_same_end(run: RunFolder, other: RunFolder) -> None:
+    """Weights, optimiser and state of the last checkpoints are equal, every bit."""
+    one, two = (choose_checkpoint(r.checkpoints, "last") for r in (run, other))
+    for load in ("load_model", "load_optimiser"):
+        tensors, others = getattr(one, load)(), getattr(two, load)()
+        assert tensors.keys() == others.keys()
+        for name, tensor in tensors.items():
+            assert torch.equal(tensor, others[name]), f"{load} {name}"
+    assert one.load_state() == two.load_state()
+
+
+def start(recipe: Path, run: RunFolder, workers: int, *settings: str) -> subprocess.Popen[bytes]:
+    sets = [word for setting in settings for word in ("--set", setting)]
+    command = [sys.executable, "-m", "echelon", "train", str(recipe), "--run", str(run.path)]
+    return subprocess.Popen([*command, "--workers", str(workers), *sets], stderr=subprocess.PIPE)
+
+
+def wait_for_step(run: RunFolder, step: int) -> None:
+    deadline = time.monotonic() + 120
+    while time.monotonic() < deadline:
+        if any(r["kind"] == "step" and r["step"] >= step for r in read_records(run.worker_records(0))):
+            return
+        time.sleep(0.02)
+    raise AssertionError(f"step {step} did not come")
+
+
+def worker_processes(run: RunFolder) -> list[int]:
+    """Processes whose command line names this run as a worker's."""
+    found = []
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit():
+            try:
+                words = (entry / "cmdline").read_bytes().split(b"\0")
+            except OSError:
+                continue
+            if b"echelon.train.worker" in words and str(run.path).encode() in words:
+                found.append(int(entry.name))
+    return found
+
+
+@pytest.mark.parametrize("precision", ["float32", "bf16"])
+def test_a_run_stopped_by_sigterm_ends_with_the_same_bits(
+    train_toy: TrainToy, toy_recipe: Path, tmp_path: Path, precision: str
+) -> None:
+    settings = (*SETTINGS, f"train.precision={precision}")
+    whole = train_toy("whole", *settings, workers=2)
+    run = RunFolder(tmp_path / "interrupted")
+    process = start(toy_recipe, run, 2, *settings, "train.steps=4000")
+    wait_for_step(run, 13)
+    process.send_signal(signal.SIGTERM)
+    _, messages = process.communicate(timeout=60)
+    assert process.returncode == 1
+    saved = choose_checkpoint(run.checkpoints, "last").step
+    assert f"saved at step {saved}" in messages.decode()
+    if saved >= 40:
+        pytest.skip("the run was quicker than the signal")
+    train_toy("interrupted", *settings, workers=2)
+    assert_same_end(whole, run)
+
+
+def test_a_run_killed_outright_ends_with_the_same_bits(
+    train_toy: TrainToy, toy_recipe: Path, tmp_path: Path
+) -> None:
+    whole = train_toy("whole", *SETTINGS, workers=2)
+    run = RunFolder(tmp_path / "killed")
+    process = start(toy_recipe, run, 2, *SETTINGS)
+    wait_for_step(run, 17)
+    workers = worker_processes(run)
+    process.kill()
+    for worker in workers:
+        os.kill(worker, signal.SIGKILL)
+    process.communicate(timeout=60)
+    assert [c.step for c in list_checkpoints(run.checkpoints)][-1] < 40
+    train_toy("killed", *SETTINGS, workers=2)
+    assert_same_end(whole, run)
+
+
+def test_a_killed_launcher_takes_its_workers_along(toy_recipe: Path, tmp_path: Path) -> None:
+    run = RunFolder(tmp_path / "orphans")
+    process = start(toy_recipe, run, 2, "train.steps=100000", "checkpoint.every=100000")
+    wait_for_step(run, 3)
+    assert len(worker_processes(run)) == 2
+    process.kill()
+    process.communicate(timeout=60)
+    deadline = time.monotonic() + 60
+    while run.is_locked() and time.monotonic() < deadline:
+        time.sleep(0.1)
+    assert not run.is_locked(), "the lock goes with the last worker"
+    assert worker_processes(run) == []
+    assert list_checkpoints(run.checkpoints), "workers save before they leave"
+
+
+def test_a_worker_that_is_killed_is_named_and_the_run_goes_on_later(
+    train_toy: TrainToy, toy_recipe: Path, tmp_path: Path
+) -> None:
+    run = RunFolder(tmp_path / "lost")
+    process = start(toy_recipe, run, 2, "train.steps=100000", "checkpoint.every=10")
+    wait_for_step(run, 12)
+    victim = min(worker_processes(run))  # started first: worker 0
+    os.kill(victim, signal.SIGKILL)
+    _, messages = process.communicate(timeout=60)
+    assert process.returncode == 1
+    assert "worker 0 on " in messages.decode()
+    assert "signal 9" in messages.decode()
+    assert worker_processes(run) == []
+    train_toy("lost", "train.steps=30", "checkpoint.every=10", workers=1)
+    assert choose_checkpoint(run.checkpoints, "last").step >= 30
+
+
+def test_a_second_start_of_a_run_is_refused(toy_recipe: Path, tmp_path: Path, echelon: Echelon) -> None:
+    run = RunFolder(tmp_path / "busy")
+    process = start(toy_recipe, run, 1, "train.steps=100000")
+    wait_for_step(run, 1)
+    refused = echelon("train", toy_recipe, "--run", run.path, "--set", "train.steps=100000", status=2)
+    assert f"being trained already, by process {process.pid}" in refused.stderr
+    process.terminate()
+    process.communicate(timeout=60)
+
+
+def test_a_finished_run_is_left_as_it_is(train_toy: TrainToy) -> None:
+    run = train_toy("done")
+    before = choose_checkpoint(run.checkpoints, "last").folder.stat().st_mtime_ns
+    train_toy("done")
+    assert choose_checkpoint(run.checkpoints, "last").folder.stat().st_mtime_ns == before
+
+
+def test_a_longer_training_goes_on_from_a_finished_one(train_toy: TrainToy) -> None:
+    whole = train_toy("whole", "train.steps=30")
+    train_toy("longer", "train.steps=20")
+    longer = train_toy("longer", "train.steps=30")
+    one, two = (choose_checkpoint(run.checkpoints, "last").load_model() for run in (whole, longer))
+    assert all(torch.equal(tensor, two[name]) for name, tensor in one.items())
+
+
+def test_another_recipe_is_refused(train_toy: TrainToy, toy_recipe: Path, echelon: Echelon) -> None:
+    run = train_toy("mine", "train.steps=2")
+    refused = echelon("train", toy_recipe, "--run", run.path, "--set", "model.d_ff=128", status=2)
+    assert "begun with another recipe (model.d_ff changed)" in refused.stderr
+
+
+def test_a_damaged_checkpoint_is_named_and_the_older_one_used(train_toy: TrainToy, tmp_path: Path) -> None:
+    whole = train_toy("whole", *SETTINGS)
+    train_toy("damaged", *SETTINGS, "train.steps=30")
+    run = RunFolder(tmp_path / "damaged")
+    file = choose_checkpoint(run.checkpoints, "last").folder / "model.safetensors"
+    content = bytearray(file.read_bytes())
+    content[-1] ^= 1
+    file.write_bytes(content)
+    train_toy("damaged", *SETTINGS)
+    events = [r["message"] for r in read_records(run.worker_records(0)) if r["kind"] == "event"]
+    assert any(str(file) in message and "older checkpoint" in message for message in events)
+    one, two = (choose_checkpoint(r.checkpoints, "last").load_model() for r in (whole, run))
+    assert all(torch.equal(tensor, two[name]) for name, tensor in one.items())

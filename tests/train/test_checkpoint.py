@@ -1,0 +1,151 @@
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+import safetensors.torch
+import torch
+from torch import Tensor
+
+from echelon.errors import CheckpointError
+from echelon.train.checkpoint import (
+    Best,
+    TrainingState,
+    average_weights,
+    choose_checkpoint,
+    list_checkpoints,
+    newest_good_checkpoint,
+    prune_checkpoints,
+    save_checkpoint,
+)
+
+MODEL = {"weight": torch.arange(6.0).view(2, 3), "bias": torch.ones(2)}
+OPTIMISER = {"step": torch.tensor(3.0), "exp_avg/weight": torch.zeros(2, 3)}
+
+
+def _save(folder: Path, step: int, model: dict[str, Tensor] = MODEL, best: Best | None = None) -> None:
+    state = TrainingState(step=step, best=best, waits={"bleu": {"best": 1.5, "scorings": 2}}, skipped_steps=4)
+    save_checkpoint(folder, state, model, OPTIMISER)
+
+
+def test_what_is_saved_is_loaded(tmp_path: Path) -> None:
+    _save(tmp_path, 7, best=Best(7, "bleu", 12.5))
+    (checkpoint,) = list_checkpoints(tmp_path)
+    checkpoint.verify()
+    assert checkpoint.step == 7
+    assert all(torch.equal(tensor, MODEL[name]) for name, tensor in checkpoint.load_model().items())
+    assert checkpoint.load_optimiser().keys() == OPTIMISER.keys()
+    assert checkpoint.load_state() == TrainingState(
+        step=7, best=Best(7, "bleu", 12.5), waits={"bleu": {"best": 1.5, "scorings": 2}}, skipped_steps=4
+    )
+
+
+def test_weights_are_plain_safetensors_that_any_tool_reads(tmp_path: Path) -> None:
+    _save(tmp_path, 1)
+    loaded = safetensors.torch.load_file(tmp_path / "step-00000001" / "model.safetensors")
+    assert torch.equal(loaded["weight"], MODEL["weight"])
+
+
+@pytest.mark.parametrize("name", ["model.safetensors", "optimiser.safetensors", "state.json"])
+@pytest.mark.parametrize("damage", ["missing file", "missing sidecar", "truncated", "empty sidecar"])
+def test_a_checkpoint_that_lacks_anything_is_not_listed(tmp_path: Path, name: str, damage: str) -> None:
+    _save(tmp_path, 1)
+    file = tmp_path / "step-00000001" / name
+    sidecar = file.with_name(f"{name}.sha256.json")
+    match damage:
+        case "missing file":
+            file.unlink()
+        case "missing sidecar":
+            sidecar.unlink()
+        case "truncated":
+            file.write_bytes(file.read_bytes()[:-1])
+        case "empty sidecar":
+            sidecar.write_text("")
+    assert list_checkpoints(tmp_path) == []
+
+
+@pytest.mark.parametrize("name", ["model.safetensors", "optimiser.safetensors", "state.json"])
+def test_a_flipped_bit_is_named_and_the_older_checkpoint_is_used(tmp_path: Path, name: str) -> None:
+    _save(tmp_path, 1)
+    _save(tmp_path, 2)
+    file = tmp_path / "step-00000002" / name
+    content = bytearray(file.read_bytes())
+    content[len(content) // 2] ^= 1
+    file.write_bytes(content)
+    checkpoint, damaged = newest_good_checkpoint(tmp_path)
+    assert checkpoint is not None
+    assert checkpoint.step == 1
+    (message,) = damaged
+    assert str(file) in message
+    with pytest.raises(CheckpointError, match="checksum"):
+        choose_checkpoint(tmp_path, "last")
+
+
+def test_saving_a_step_again_is_incomplete_until_it_is_whole(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _save(tmp_path, 1)
+    monkeypatch.setattr(
+        "echelon.train.checkpoint._write_tensors", lambda *_: (_ for _ in ()).throw(OSError(28))
+    )
+    with pytest.raises(OSError, match="28"):
+        _save(tmp_path, 1, {"weight": torch.zeros(1)})
+    assert list_checkpoints(tmp_path) == [], "the mixture of two saves must never be taken for a checkpoint"
+
+
+def test_pruning_keeps_the_newest_and_the_best(tmp_path: Path) -> None:
+    for step in (10, 20, 30, 40, 50):
+        _save(tmp_path, step)
+    prune_checkpoints(tmp_path, keep=2, best=Best(20, "bleu", 1.0))
+    assert [checkpoint.step for checkpoint in list_checkpoints(tmp_path)] == [20, 40, 50]
+    assert sorted(path.name for path in tmp_path.iterdir()) == [
+        "step-00000020",
+        "step-00000040",
+        "step-00000050",
+    ]
+
+
+def test_best_last_and_a_path_are_found(tmp_path: Path) -> None:
+    _save(tmp_path, 10)
+    _save(tmp_path, 20, best=Best(10, "bleu", 3.0))
+    assert choose_checkpoint(tmp_path, "last").step == 20
+    assert choose_checkpoint(tmp_path, "best").step == 10
+    assert choose_checkpoint(tmp_path, tmp_path / "step-00000010").step == 10
+
+
+def test_asking_for_what_is_not_there_says_so(tmp_path: Path) -> None:
+    with pytest.raises(CheckpointError, match="no complete checkpoint yet"):
+        choose_checkpoint(tmp_path, "last")
+    _save(tmp_path, 10)
+    with pytest.raises(CheckpointError, match="nothing was scored yet"):
+        choose_checkpoint(tmp_path, "best")
+    with pytest.raises(CheckpointError, match="not a complete checkpoint"):
+        choose_checkpoint(tmp_path, tmp_path / "elsewhere")
+
+
+def test_the_average_is_the_mean_of_the_weights(tmp_path: Path) -> None:
+    torch.manual_seed(0)
+    weights = [torch.randn(3, 4) for _ in range(3)]
+    for step, weight in enumerate(weights, start=1):
+        _save(tmp_path, step, {"weight": weight})
+    average = average_weights(list_checkpoints(tmp_path))
+    torch.testing.assert_close(average["weight"], torch.stack(weights).mean(0))
+    assert average["weight"].dtype == torch.float32
+
+
+def test_a_state_of_another_format_is_refused(tmp_path: Path) -> None:
+    _save(tmp_path, 1)
+    (checkpoint,) = list_checkpoints(tmp_path)
+    state = json.loads((checkpoint.folder / "state.json").read_text())
+    (checkpoint.folder / "state.json").write_text(json.dumps({**state, "format": 99}))
+    with pytest.raises(CheckpointError, match="another version"):
+        checkpoint.load_state()
+
+
+def test_other_folders_are_left_alone(tmp_path: Path) -> None:
+    _save(tmp_path, 1)
+    shutil.copytree(tmp_path / "step-00000001", tmp_path / "step-1-my-copy")
+    prune_checkpoints(tmp_path, keep=1, best=None)
+    assert (tmp_path / "step-1-my-copy").exists()
