@@ -234,11 +234,13 @@ def test_a_process_ends_with_the_status_of_its_verb(tmp_path: Path) -> None:
 def test_a_reader_that_goes_away_is_not_an_error_to_talk_about(tmp_path: Path) -> None:
     read_end, write_end = os.pipe()
     os.close(read_end)
+    buffered = {name: value for name, value in os.environ.items() if name != "PYTHONUNBUFFERED"}
     result = subprocess.run(
         [sys.executable, "-c", MAIN, "runs"],
         stdout=write_end,
         stderr=subprocess.PIPE,
         cwd=tmp_path,
+        env=buffered,
         check=False,
     )
     os.close(write_end)

@@ -22,6 +22,7 @@ LAYERS: list[tuple[str, ...]] = [
     ("launch", "explain"),
     ("commands",),
     ("cli",),
+    ("__main__",),
 ]
 """From the lowest to the highest: a part may import, anywhere in its files, itself and parts of lower rows."""
 
@@ -61,7 +62,8 @@ def imports_of(module: str, *, at_load: bool) -> frozenset[str]:
         elif isinstance(node, ast.ImportFrom):
             assert node.level == 0, f"{module} has a relative import"
             assert node.module is not None
-            names |= {node.module, *(f"{node.module}.{alias.name}" for alias in node.names)}
+            below = {f"{node.module}.{alias.name}" for alias in node.names}
+            names |= {name if name in MODULES else node.module for name in below}
     return frozenset(name for name in names if name in MODULES or not name.startswith("echelon"))
 
 

@@ -22,7 +22,7 @@ from echelon.launch.local import LocalJob, follow, render_worker
 from echelon.monitor.records import RecordWriter
 from echelon.runfolder import RunFolder
 
-PREAMBLE = """
+PREAMBLE = '''
 import os, signal, subprocess, sys, time
 from pathlib import Path
 run, rank = Path(sys.argv[1]), int(os.environ["RANK"])
@@ -33,7 +33,15 @@ def started():
     (run / f"pid-{rank}").write_text(str(os.getpid()))
     while not all((run / f"pid-{other}").exists() for other in range(int(os.environ["WORLD_SIZE"]))):
         time.sleep(0.01)
-"""
+def fail_after(first):
+    """Fail as real workers do, with a record; all but the first only once that one has."""
+    from echelon.monitor.records import RecordWriter, read_records
+    from echelon.runfolder import RunFolder
+    while rank != first and not read_records(RunFolder(run).worker_records(first)): time.sleep(0.01)
+    time.sleep(0.0 if rank == first else 0.05)
+    RecordWriter(RunFolder(run).worker_records(rank)).write("failure", message="failed")
+    sys.exit(1)
+'''
 
 
 @pytest.fixture
@@ -62,6 +70,8 @@ def program(tmp_path: Path) -> Program:
 def no_process_is_left() -> Iterator[None]:
     yield
     left = [child for child in psutil.Process().children(recursive=True) if child.status() != "zombie"]
+    for process in left:
+        process.kill()
     assert left == []
 
 
@@ -81,6 +91,7 @@ def pids(run: RunFolder) -> list[int]:
 
 def test_a_worker_is_started_with_exactly_this(run: RunFolder, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(9)))
+    monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
     spec = render_worker(run, 1, 4, 23456, ["--benchmark", "30"])
     assert spec.command == [
         sys.executable,
@@ -105,7 +116,12 @@ def test_a_worker_is_started_with_exactly_this(run: RunFolder, monkeypatch: pyte
     }
 
 
-def test_every_worker_has_a_thread_even_where_there_are_more_workers_than_processors(run: RunFolder) -> None:
+def test_threads_are_the_users_choice_or_else_at_least_one(
+    run: RunFolder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("OMP_NUM_THREADS", "3")
+    assert render_worker(run, 0, 2, 1).environment["OMP_NUM_THREADS"] == "3"
+    monkeypatch.delenv("OMP_NUM_THREADS")
     assert render_worker(run, 0, 10_000, 1).environment["OMP_NUM_THREADS"] == "1"
 
 
@@ -162,11 +178,7 @@ def test_a_worker_that_is_killed_from_outside_is_the_one_to_blame(run: RunFolder
     started()
     if rank == 1:
         os.kill(os.getpid(), signal.SIGKILL)
-    from echelon.monitor.records import RecordWriter
-    from echelon.runfolder import RunFolder
-    while Path(f"/proc/{(run / 'pid-1').read_text()}").exists() and rank == 0: time.sleep(0.01)
-    RecordWriter(RunFolder(run).worker_records(rank)).write("failure", message="connection closed by peer")
-    sys.exit(1)
+    fail_after(0)
     """
     with pytest.raises(WorkerError, match=r"worker 1 on .* failed \(signal 9\)"):
         wait_for(run, 2, program(body))
@@ -175,20 +187,13 @@ def test_a_worker_that_is_killed_from_outside_is_the_one_to_blame(run: RunFolder
 def test_the_first_worker_to_fail_is_the_one_to_blame(run: RunFolder, program: Program) -> None:
     body = """
     started()
-    from echelon.monitor.records import RecordWriter
-    from echelon.runfolder import RunFolder
-    records = RecordWriter(RunFolder(run).worker_records(rank))
-    time.sleep(0.0 if rank == 2 else 0.3)
-    records.write("failure", message="failed")
-    time.sleep(0.5)
-    sys.exit(1)
+    fail_after(2)
     """
     with pytest.raises(WorkerError) as caught:
         wait_for(run, 3, program(body))
     assert caught.value.rank == 2
 
 
-@pytest.mark.usefixtures("short_grace")
 def test_failures_and_log_lines_of_earlier_starts_do_not_count(run: RunFolder, program: Program) -> None:
     writer = RecordWriter(run.worker_records(0))
     writer.write("failure", message="long ago")
@@ -196,8 +201,7 @@ def test_failures_and_log_lines_of_earlier_starts_do_not_count(run: RunFolder, p
     run.worker_log(1).write_text("old line\n")
     body = """
     started()
-    time.sleep(600 if rank == 0 else 0)
-    sys.exit(4)
+    fail_after(1)
     """
     with pytest.raises(WorkerError) as caught:
         wait_for(run, 2, program(body))
@@ -310,6 +314,10 @@ def launcher(run: RunFolder, program: list[str]) -> Iterator[subprocess.Popen[st
             yield process
         finally:
             process.kill()
+            left = [pid for pid in pids(run) if psutil.pid_exists(pid)]
+            for pid in left:
+                os.kill(pid, signal.SIGKILL)
+    assert left == []
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
@@ -326,7 +334,27 @@ def test_a_signal_makes_the_workers_save_and_leave(
         process.send_signal(number)
         assert process.communicate(timeout=60)[0] == "finished False\n"
     assert [run.worker_log(rank).read_text() for rank in (0, 1)] == ["saved\n", "saved\n"]
-    assert not any(psutil.pid_exists(pid) for pid in pids(run))
+
+
+def test_a_signal_that_comes_twice_at_once_is_one(run: RunFolder, program: Program) -> None:
+    """As from `timeout`, which tells its child and then its child's group."""
+    body = """
+    def save_slowly(number, frame):
+        (run / f"asked-{rank}").write_text("")
+        time.sleep(0.5)
+        save_and_leave(number, frame)
+    signal.signal(signal.SIGTERM, save_slowly)
+    started()
+    (run / f"ready-{rank}").write_text("")
+    time.sleep(600)
+    """
+    with launcher(run, program(body)) as process:
+        process.send_signal(signal.SIGTERM)
+        while len(list(run.path.glob("asked-*"))) < 2:
+            time.sleep(0.01)
+        process.send_signal(signal.SIGTERM)
+        assert process.communicate(timeout=60)[0] == "finished False\n"
+    assert [run.worker_log(rank).read_text() for rank in (0, 1)] == ["saved\n", "saved\n"]
 
 
 def test_a_second_signal_kills_workers_that_do_not_leave(run: RunFolder, program: Program) -> None:
@@ -342,13 +370,13 @@ def test_a_second_signal_kills_workers_that_do_not_leave(run: RunFolder, program
         process.send_signal(signal.SIGTERM)
         while len(list(run.path.glob("asked-*"))) < 2:
             time.sleep(0.01)
+        time.sleep(local._SAME_STOP_S + 0.1)
         assert process.poll() is None
         process.send_signal(signal.SIGINT)
         assert process.communicate(timeout=60)[0] == (
             f"TrainingError {run.path}: the workers were killed before they had saved; "
             "the same command goes on from the last checkpoint\n"
         )
-    assert not any(psutil.pid_exists(pid) for pid in pids(run))
 
 
 def test_workers_that_have_not_begun_may_be_ended_by_the_signal_itself(

@@ -30,6 +30,8 @@ _EXPECTED_STATUSES = {None, 0, INTERRUPTED_STATUS}
 _POLL_S = 0.1
 _PATIENCE_S = 60.0
 """How long workers may take to save and leave before they are killed."""
+_SAME_STOP_S = 1.0
+"""Two signals within this time are one: `timeout` and others send theirs to the process and to its group."""
 _FAILURE_GRACE_S = 2.0
 """How long the other workers have to notice that one failed, and to say so."""
 
@@ -99,8 +101,9 @@ class LocalJob:
         self._log_starts: list[int] = []
         self._processes: list[subprocess.Popen[bytes]] = []
         self._killed: set[int] = set()
-        self._num_stops = 0
-        self._asked_at: float | None = None
+        self._stopping_since: float | None = None
+        self._has_asked = False
+        self._must_kill = False
         try:
             with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as listener:
                 listener.bind(("127.0.0.1", 0))
@@ -156,16 +159,20 @@ class LocalJob:
         return all(process.returncode == 0 for process in self._processes)
 
     def stop(self) -> None:
-        """Have the workers save and leave; asked twice, kill them. `wait` does it, so signal handlers may call this."""
-        self._num_stops += 1
+        """Have the workers save and leave; asked again, kill them. `wait` does it, so signal handlers may call this."""
+        now = time.monotonic()
+        if self._stopping_since is None:
+            self._stopping_since = now
+        elif now - self._stopping_since > _SAME_STOP_S:
+            self._must_kill = True
 
     def _pass_on_stops(self) -> None:
-        if self._num_stops and self._asked_at is None:
-            self._asked_at = time.monotonic()
+        if self._stopping_since is None:
+            return
+        if not self._has_asked:
+            self._has_asked = True
             self._ask_to_leave()
-        if self._asked_at is not None and time.monotonic() - self._asked_at > _PATIENCE_S:
-            self._end_all(grace_s=0.0)
-        if self._num_stops > 1:
+        if self._must_kill or time.monotonic() - self._stopping_since > _PATIENCE_S:
             self._end_all(grace_s=0.0)
 
     def _statuses(self) -> list[int | None]:
@@ -178,7 +185,7 @@ class LocalJob:
 
     def _end_all(self, grace_s: float) -> None:
         deadline = time.monotonic() + grace_s
-        while time.monotonic() < deadline and self._num_stops < 2 and None in self._statuses():
+        while time.monotonic() < deadline and not self._must_kill and None in self._statuses():
             time.sleep(0.05)
         for rank, process in enumerate(self._processes):
             if _status(process) is None:
@@ -189,10 +196,11 @@ class LocalJob:
     def _raise_first_failure(self) -> None:
         codes = [process.returncode for process in self._processes]
         failed = [rank for rank, code in enumerate(codes) if code not in _EXPECTED_STATUSES]
-        unbegun = [rank for rank in failed if self._num_stops and codes[rank] == -signal.SIGTERM]
+        is_stopping = self._stopping_since is not None
+        unbegun = [rank for rank in failed if is_stopping and codes[rank] == -signal.SIGTERM]
         if not failed or (unbegun and self._killed.issuperset(set(failed) - set(unbegun))):
             return  # SIGTERM ends only workers that do not catch it yet, so that no step was under way
-        if self._num_stops and self._killed.issuperset(failed):
+        if is_stopping and self._killed.issuperset(failed):
             raise TrainingError(
                 f"{self._run.path}: the workers were killed before they had saved; "
                 "the same command goes on from the last checkpoint"
