@@ -60,8 +60,13 @@ def test_a_good_recipe_has_no_problem() -> None:
             "data.clean.min_words: 9 is more than max_words; nothing would be left",
         ),
         (
-            ["evaluate.final=average", "checkpoint.average=6"],
+            ["evaluate.final=average", "checkpoint.average=6", "checkpoint.every=10"],
             "checkpoint.average: 6 checkpoints cannot be averaged where only 5 are kept; raise checkpoint.keep to 6",
+        ),
+        (
+            ["evaluate.final=average", "checkpoint.average=5"],
+            'checkpoint.every: "auto" depends on the machine, and so would the average that evaluate.final asks for; '
+            "give a number",
         ),
         (
             ["early_stop=[{metric='bleu'}, {metric='loss'}, {metric='bleu', patience=3}]"],
@@ -107,7 +112,7 @@ def test_a_schedule_that_cannot_work_is_named_and_explained(schedule: dict[str, 
     [
         ["data.max_tokens=256"],
         ["train.steps=", "train.epochs=0.5"],
-        ["evaluate.final=average", "checkpoint.average=5"],
+        ["evaluate.final=average", "checkpoint.average=5", "checkpoint.every=10"],
         ["checkpoint.average=50"],
         ["early_stop=[{metric='bleu'}, {metric='loss'}]"],
         ["data.clean.min_words=8", "data.clean.max_words=8"],

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 import safetensors.torch
 import torch
+from tests.checkpoints import write_checkpoint
 from torch import Tensor
 
 from echelon.errors import CheckpointError
@@ -15,19 +16,21 @@ from echelon.train.checkpoint import (
     TrainingState,
     average_weights,
     choose_checkpoint,
+    clear_for_saving,
     list_checkpoints,
     newest_good_checkpoint,
     prune_checkpoints,
-    save_checkpoint,
 )
 
 MODEL = {"weight": torch.arange(6.0).view(2, 3), "bias": torch.ones(2)}
 OPTIMISER = {"step": torch.tensor(3.0), "exp_avg/weight": torch.zeros(2, 3)}
 
 
-def _save(folder: Path, step: int, model: dict[str, Tensor] = MODEL, best: Best | None = None) -> None:
+def _save(
+    checkpoints: Path, step: int, model: dict[str, Tensor] = MODEL, best: Best | None = None, workers: int = 1
+) -> None:
     state = TrainingState(step=step, best=best, waits={"bleu": {"best": 1.5, "scorings": 2}}, skipped_steps=4)
-    save_checkpoint(folder, state, model, OPTIMISER)
+    write_checkpoint(checkpoints, state, model, OPTIMISER, workers)
 
 
 def test_what_is_saved_is_loaded(tmp_path: Path) -> None:
@@ -48,7 +51,7 @@ def test_weights_are_plain_safetensors_that_any_tool_reads(tmp_path: Path) -> No
     assert torch.equal(loaded["weight"], MODEL["weight"])
 
 
-@pytest.mark.parametrize("name", ["model.safetensors", "optimiser.safetensors", "state.json"])
+@pytest.mark.parametrize("name", ["model.safetensors", "optimiser-0-of-1.safetensors", "state.json"])
 @pytest.mark.parametrize("damage", ["missing file", "missing sidecar", "truncated", "empty sidecar"])
 def test_a_checkpoint_that_lacks_anything_is_not_listed(tmp_path: Path, name: str, damage: str) -> None:
     _save(tmp_path, 1)
@@ -66,33 +69,68 @@ def test_a_checkpoint_that_lacks_anything_is_not_listed(tmp_path: Path, name: st
     assert list_checkpoints(tmp_path) == []
 
 
-@pytest.mark.parametrize("name", ["model.safetensors", "optimiser.safetensors", "state.json"])
-def test_a_flipped_bit_is_named_and_the_older_checkpoint_is_used(tmp_path: Path, name: str) -> None:
+@pytest.mark.parametrize("name", ["model.safetensors", "optimiser-0-of-1.safetensors", "state.json"])
+def test_a_flipped_bit_is_named_kept_aside_and_the_older_checkpoint_used(tmp_path: Path, name: str) -> None:
     _save(tmp_path, 1)
     _save(tmp_path, 2)
     file = tmp_path / "step-00000002" / name
     content = bytearray(file.read_bytes())
     content[len(content) // 2] ^= 1
     file.write_bytes(content)
-    checkpoint, damaged = newest_good_checkpoint(tmp_path)
-    assert checkpoint is not None
-    assert checkpoint.step == 1
-    (message,) = damaged
-    assert str(file) in message
-    with pytest.raises(CheckpointError, match="checksum"):
-        choose_checkpoint(tmp_path, "last")
+    with pytest.raises(CheckpointError, match=str(file.parent)):
+        choose_checkpoint(tmp_path, file.parent)
+    found, messages = newest_good_checkpoint(tmp_path)
+    assert found is not None
+    assert found.step == 1
+    (message,) = messages
+    assert str(file.parent) in message
+    assert "kept aside as damaged-step-00000002-1" in message
+    assert (tmp_path / "damaged-step-00000002-1" / name).read_bytes() == content
+    assert [c.step for c in list_checkpoints(tmp_path)] == [1]
 
 
-def test_saving_a_step_again_is_incomplete_until_it_is_whole(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.mark.parametrize("damage", ["truncated", "deleted"])
+def test_a_truncated_or_deleted_file_is_named_and_kept_aside(tmp_path: Path, damage: str) -> None:
     _save(tmp_path, 1)
-    monkeypatch.setattr(
-        "echelon.train.checkpoint._write_tensors", lambda *_: (_ for _ in ()).throw(OSError(28))
-    )
-    with pytest.raises(OSError, match="28"):
-        _save(tmp_path, 1, {"weight": torch.zeros(1)})
+    _save(tmp_path, 2)
+    file = tmp_path / "step-00000002" / "model.safetensors"
+    file.write_bytes(file.read_bytes()[:-8]) if damage == "truncated" else file.unlink()
+    found, messages = newest_good_checkpoint(tmp_path)
+    assert found is not None
+    assert found.step == 1
+    assert len(messages) == 1
+    assert (tmp_path / "damaged-step-00000002-1").exists()
+
+
+def test_the_optimisers_state_is_put_together_from_all_workers_files(tmp_path: Path) -> None:
+    _save(tmp_path, 1, workers=3)
+    (checkpoint,) = list_checkpoints(tmp_path)
+    assert len(list(checkpoint.folder.glob("optimiser-*-of-3.safetensors"))) == 3
+    loaded = checkpoint.load_optimiser()
+    assert loaded.keys() == OPTIMISER.keys()
+    assert all(torch.equal(loaded[name], OPTIMISER[name]) for name in OPTIMISER)
+
+
+def test_a_checkpoint_lacking_one_workers_file_is_not_whole(tmp_path: Path) -> None:
+    _save(tmp_path, 1, workers=2)
+    (tmp_path / "step-00000001" / "optimiser-1-of-2.safetensors.sha256.json").unlink()
+    assert list_checkpoints(tmp_path) == []
+    assert newest_good_checkpoint(tmp_path) == (None, []), "cut short, not damaged"
+
+
+def test_saving_a_step_again_counts_for_nothing_until_it_is_whole(tmp_path: Path) -> None:
+    _save(tmp_path, 1)
+    clear_for_saving(tmp_path / "step-00000001")
     assert list_checkpoints(tmp_path) == [], "the mixture of two saves must never be taken for a checkpoint"
+
+
+def test_file_names_that_lead_elsewhere_are_refused(tmp_path: Path) -> None:
+    _save(tmp_path, 1)
+    state = tmp_path / "step-00000001" / "state.json"
+    values = json.loads(state.read_text())
+    for name in ("../model.safetensors", "/etc/passwd", "sub/model.safetensors", 7):
+        state.write_text(json.dumps({**values, "files": ["model.safetensors", name]}))
+        assert list_checkpoints(tmp_path) == []
 
 
 def test_pruning_keeps_the_newest_and_the_best(tmp_path: Path) -> None:
@@ -142,6 +180,17 @@ def test_a_state_of_another_format_is_refused(tmp_path: Path) -> None:
     (checkpoint.folder / "state.json").write_text(json.dumps({**state, "format": 99}))
     with pytest.raises(CheckpointError, match="another version"):
         checkpoint.load_state()
+
+
+def test_pruning_clears_saves_that_were_cut_short(tmp_path: Path) -> None:
+    for step in (10, 20, 30):
+        _save(tmp_path, step)
+    for step in (20, 30):
+        (tmp_path / f"step-000000{step}" / "state.json.sha256.json").unlink()
+    _save(tmp_path, 25)
+    prune_checkpoints(tmp_path, keep=5, best=None)
+    names = sorted(path.name for path in tmp_path.iterdir())
+    assert names == ["step-00000010", "step-00000025", "step-00000030"], "30 may be a save under way"
 
 
 def test_other_folders_are_left_alone(tmp_path: Path) -> None:

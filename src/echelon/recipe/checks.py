@@ -108,6 +108,11 @@ def _schedule_problems(recipe: Recipe) -> Iterator[Problem]:
 
 def _checkpoint_problems(recipe: Recipe) -> Iterator[Problem]:
     checkpoint = recipe.checkpoint
+    if recipe.evaluate.final == "average" and checkpoint.every == "auto":
+        yield Problem(
+            "checkpoint.every",
+            '"auto" depends on the machine, and so would the average that evaluate.final asks for; give a number',
+        )
     if recipe.evaluate.final == "average" and checkpoint.average > checkpoint.keep:
         yield Problem(
             "checkpoint.average",

@@ -326,8 +326,11 @@ class Evaluate(Section):
 class Checkpoint(Section):
     """When the run's state is saved, and what is kept."""
 
-    every: PositiveInt = 1000
-    """Steps between two checkpoints; the last step is always saved."""
+    every: PositiveInt | Literal["auto"] = "auto"
+    """Steps between two checkpoints; the last step is always saved. "auto" measures what a save costs here and takes
+    the interval that loses least for `failure_hours` (Young and Daly's formula)."""
+    failure_hours: PositiveFloat = 24.0
+    """Expected hours between two failures of a host; more hosts fail more often."""
     keep: PositiveInt = 5
     """How many of the newest checkpoints are kept, beside the best."""
     best: Metric = "bleu"

@@ -1,38 +1,41 @@
 """Checkpoints: safetensors and JSON, each file with a sidecar that holds its size and SHA-256.
 
     checkpoints/step-00001000/
-      model.safetensors      model.safetensors.sha256.json
-      optimiser.safetensors  optimiser.safetensors.sha256.json
-      state.json             state.json.sha256.json
+      model.safetensors               the weights, written by worker 0
+      optimiser-0-of-2.safetensors    the optimiser's state, split over the workers
+      optimiser-1-of-2.safetensors
+      state.json                      where training stands, and the names of the other files
+      *.sha256.json                   a sidecar each
 
-A checkpoint is complete when all sidecars are there and right: a rule that needs no rename of folders, so it holds
-on a disk and on an object store alike. Nothing in a checkpoint is ever executed: no pickle.
+A checkpoint is complete when the sidecars of all the files that state.json names are there and right: a rule that
+needs no rename of folders, so it holds on a disk and on an object store alike. Nothing in a checkpoint is ever
+executed: no pickle.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
-import os
 import re
-import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NoReturn
 
 import safetensors.torch
+import torch
 from safetensors import SafetensorError
 from torch import Tensor
 
 from echelon.errors import CheckpointError
-from echelon.runfolder import remove_folder, sync_folder, write_atomically
+from echelon.runfolder import remove_folder, write_atomically
+from echelon.train.tensorfile import Written
 
-FORMAT = 1
-MODEL, OPTIMISER, STATE = "model.safetensors", "optimiser.safetensors", "state.json"
-_FILES = (MODEL, OPTIMISER, STATE)
+FORMAT = 2
+MODEL, STATE = "model.safetensors", "state.json"
 _SIDECAR = ".sha256.json"
 _FOLDER_NAME = re.compile(r"step-(\d{8,})")
+_FILE_NAME = re.compile(r"[a-z0-9][a-z0-9-]*\.safetensors")
 
 
 @dataclass(frozen=True)
@@ -55,16 +58,21 @@ class TrainingState:
     skipped_steps: int = 0
     precision: dict[str, Any] = field(default_factory=dict)
     stopped_early: bool = False
+    checkpoint_every: int | None = None
+    """What `checkpoint.every = "auto"` became."""
 
-    def to_json(self) -> str:
+    def to_json(self, files: Sequence[str]) -> str:
         best = vars(self.best) if self.best else None
-        return json.dumps({"format": FORMAT, **vars(self), "best": best}, indent=2) + "\n"
+        return (
+            json.dumps({"format": FORMAT, "files": list(files), **vars(self), "best": best}, indent=2) + "\n"
+        )
 
     @staticmethod
     def from_json(text: str) -> TrainingState:
         values = json.loads(text)
         if values.pop("format") != FORMAT:
             raise ValueError("written by another version of Echelon")
+        values.pop("files")
         best = values.pop("best")
         return TrainingState(best=Best(**best) if best else None, **values)
 
@@ -81,17 +89,19 @@ class Checkpoint:
         return self._load_tensors(MODEL)
 
     def load_optimiser(self) -> dict[str, Tensor]:
-        return self._load_tensors(OPTIMISER)
+        """The optimiser's state, from however many workers wrote it."""
+        shards = [name for name in tensor_files(self.folder) or () if name != MODEL]
+        return {name: tensor for shard in shards for name, tensor in self._load_tensors(shard).items()}
 
     def load_state(self) -> TrainingState:
         try:
             return TrainingState.from_json((self.folder / STATE).read_text())
-        except (OSError, ValueError, KeyError, TypeError) as error:
+        except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
             self._refuse(STATE, error)
 
     def verify(self) -> None:
         """Compare every file with its SHA-256; raises CheckpointError that names the damaged file."""
-        for name in _FILES:
+        for name in (STATE, *(tensor_files(self.folder) or ())):
             sidecar = _read_sidecar(self.folder, name)
             if sidecar is None or _sha256(self.folder / name) != sidecar["sha256"]:
                 self._refuse(name, ValueError("its checksum is not the recorded one"))
@@ -106,45 +116,42 @@ class Checkpoint:
         raise CheckpointError(f"{self.folder / name} cannot be used: {error}") from error
 
 
-def save_checkpoint(
-    checkpoints: Path, state: TrainingState, model: dict[str, Tensor], optimiser: dict[str, Tensor]
-) -> Checkpoint:
-    """Write a checkpoint; when this returns, it is complete and survives a power cut."""
-    folder = checkpoints / f"step-{state.step:08d}"
-    folder.mkdir(parents=True, exist_ok=True)
-    for sidecar in folder.glob(f"*{_SIDECAR}"):
-        sidecar.unlink()  # an earlier save of this step: incomplete from here until its last sidecar is back
-    _write_tensors(folder / MODEL, model)
-    _write_tensors(folder / OPTIMISER, optimiser)
-    write_atomically(folder / STATE, state.to_json())
-    for name in _FILES:
-        _write_sidecar(folder, name)
-    sync_folder(checkpoints)
-    return Checkpoint(folder, state.step)
+def checkpoint_folder(checkpoints: Path, step: int) -> Path:
+    return checkpoints / f"step-{step:08d}"
+
+
+def shard_file(rank: int, size: int) -> str:
+    """The file that holds worker `rank`'s share of the optimiser's state."""
+    return f"optimiser-{rank}-of-{size}.safetensors"
 
 
 def list_checkpoints(checkpoints: Path) -> list[Checkpoint]:
     """The complete checkpoints, oldest first. Sizes are checked here, checksums by `verify`."""
-    if not checkpoints.is_dir():
-        return []
-    numbered = [
-        (match, path) for path in checkpoints.iterdir() if (match := _FOLDER_NAME.fullmatch(path.name))
-    ]
-    found = [Checkpoint(path, int(match[1])) for match, path in numbered if _is_complete(path)]
-    return sorted(found, key=lambda checkpoint: checkpoint.step)
+    return [Checkpoint(folder, step) for step, folder in _numbered(checkpoints) if is_complete(folder)]
 
 
 def newest_good_checkpoint(checkpoints: Path) -> tuple[Checkpoint | None, list[str]]:
-    """The newest checkpoint whose checksums are right, and a message for each damaged one passed over."""
-    damaged: list[str] = []
-    for checkpoint in reversed(list_checkpoints(checkpoints)):
+    """The newest checkpoint whose checksums are right; damaged ones are moved aside, a message for each.
+
+    Only for the one worker that resumes the run: it renames folders.
+    """
+    messages: list[str] = []
+    for step, folder in reversed(_numbered(checkpoints)):
         try:
-            checkpoint.verify()
+            if is_complete(folder):
+                checkpoint = Checkpoint(folder, step)
+                checkpoint.verify()
+                checkpoint.load_state()
+                return checkpoint, messages
+            if not _is_finished(folder):
+                continue  # a save that a crash cut short: not damaged, never whole
+            problem = f"{folder}: a file is missing or has another size than recorded"
         except CheckpointError as error:
-            damaged.append(str(error))
-        else:
-            return checkpoint, damaged
-    return None, damaged
+            problem = str(error)
+        messages.append(
+            f"{problem}; it is kept aside as {_move_aside(folder).name}, and an older checkpoint used"
+        )
+    return None, messages
 
 
 def choose_checkpoint(checkpoints: Path, which: str | Path) -> Checkpoint:
@@ -177,48 +184,93 @@ def average_weights(chosen: Sequence[Checkpoint]) -> dict[str, Tensor]:
 
 
 def prune_checkpoints(checkpoints: Path, keep: int, best: Best | None) -> None:
-    """Remove all but the newest `keep` and the best."""
-    for checkpoint in list_checkpoints(checkpoints)[:-keep]:
-        if best is None or checkpoint.step != best.step:
-            remove_folder(checkpoint.folder)
+    """Remove all but the newest `keep` and the best, and saves that were cut short before the newest whole one."""
+    complete = [checkpoint.step for checkpoint in list_checkpoints(checkpoints)]
+    wanted = {*complete[-keep:], *([best.step] if best else [])}
+    newest = max(complete, default=0)
+    for step, folder in _numbered(checkpoints):
+        if step < newest and step not in wanted and (step in complete or not _is_finished(folder)):
+            remove_folder(folder)
 
 
-def _checkpoint_at(folder: Path) -> Checkpoint:
-    match = _FOLDER_NAME.fullmatch(folder.resolve().name)
-    if match is None or not _is_complete(folder):
-        raise CheckpointError(f"{folder}: is not a complete checkpoint folder")
-    checkpoint = Checkpoint(folder, int(match[1]))
-    checkpoint.verify()
-    return checkpoint
+def clear_for_saving(folder: Path) -> None:
+    """Make a folder in which whatever an earlier, unfinished save of this step left counts for nothing."""
+    folder.mkdir(parents=True, exist_ok=True)
+    for sidecar in folder.glob(f"*{_SIDECAR}"):
+        sidecar.unlink()
 
 
-def _is_complete(folder: Path) -> bool:
-    for name in _FILES:
-        sidecar = _read_sidecar(folder, name)
-        file = folder / name
+def write_state(folder: Path, state: TrainingState, files: Sequence[str]) -> Written:
+    """Write state.json, which names the checkpoint's other files."""
+    content = state.to_json(files).encode()
+    write_atomically(folder / STATE, content)
+    return Written(hashlib.sha256(content).hexdigest(), len(content))
+
+
+def write_sidecar(folder: Path, name: str, written: Written) -> None:
+    """Vouch for a file that is on the disk."""
+    write_atomically(folder / (name + _SIDECAR), json.dumps(vars(written)) + "\n")
+
+
+def tensor_files(folder: Path) -> list[str] | None:
+    """The tensor files that belong to a checkpoint; None where state.json does not tell."""
+    try:
+        names = json.loads((folder / STATE).read_text())["files"]
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+    is_right = isinstance(names, list) and MODEL in names
+    if not is_right or not all(isinstance(name, str) and _FILE_NAME.fullmatch(name) for name in names):
+        return None
+    return list(names)
+
+
+def is_complete(folder: Path) -> bool:
+    """Whether all files and sidecars are there, with the recorded sizes."""
+    names = tensor_files(folder)
+    if names is None:
+        return False
+    for name in (STATE, *names):
+        sidecar, file = _read_sidecar(folder, name), folder / name
         if sidecar is None or not file.is_file() or file.stat().st_size != sidecar["bytes"]:
             return False
     return True
 
 
-def _write_tensors(path: Path, tensors: dict[str, Tensor]) -> None:
-    """As `write_atomically`, but the tensors stream to the file rather than through one big string."""
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-    contiguous = {name: tensor.detach().contiguous() for name, tensor in tensors.items()}
-    try:
-        safetensors.torch.save_file(contiguous, temporary)
-        with open(temporary, "rb") as file:
-            os.fsync(file.fileno())
-        os.replace(temporary, path)
-    except BaseException:
-        temporary.unlink(missing_ok=True)
-        raise
+def weights_digest(weights: Tensor) -> int:
+    """The sum of the weights' bits taken as whole numbers: equal weights have equal sums, one other bit another."""
+    return int(weights.detach().view(torch.int32).sum())
 
 
-def _write_sidecar(folder: Path, name: str) -> None:
-    path = folder / name
-    content = {"sha256": _sha256(path), "bytes": path.stat().st_size}
-    write_atomically(folder / (name + _SIDECAR), json.dumps(content) + "\n")
+def _numbered(checkpoints: Path) -> list[tuple[int, Path]]:
+    """The folders that are named like checkpoints, by step."""
+    if not checkpoints.is_dir():
+        return []
+    matches = [(_FOLDER_NAME.fullmatch(path.name), path) for path in checkpoints.iterdir()]
+    return sorted((int(match[1]), path) for match, path in matches if match)
+
+
+def _is_finished(folder: Path) -> bool:
+    """Whether a save once came to its end here: every worker vouched for its files."""
+    names = tensor_files(folder)
+    sidecars = list(folder.glob(f"*{_SIDECAR}"))
+    return len(sidecars) == len(names) + 1 if names is not None else (folder / (STATE + _SIDECAR)).exists()
+
+
+def _move_aside(folder: Path) -> Path:
+    """Keep a damaged checkpoint for whoever wants to look at it, under a name that is never resumed from."""
+    number = 1
+    while (aside := folder.with_name(f"damaged-{folder.name}-{number}")).exists():
+        number += 1
+    return folder.rename(aside)
+
+
+def _checkpoint_at(folder: Path) -> Checkpoint:
+    match = _FOLDER_NAME.fullmatch(folder.resolve().name)
+    if match is None or not is_complete(folder):
+        raise CheckpointError(f"{folder}: is not a complete checkpoint folder")
+    checkpoint = Checkpoint(folder, int(match[1]))
+    checkpoint.verify()
+    return checkpoint
 
 
 def _read_sidecar(folder: Path, name: str) -> dict[str, Any] | None:
@@ -236,8 +288,3 @@ def _sha256(path: Path) -> str:
             return hashlib.file_digest(file, "sha256").hexdigest()
     except OSError as error:
         raise CheckpointError(f"{path} cannot be read: {error}") from error
-
-
-def weights_digest(weights: Tensor) -> int:
-    """A number that tells whether workers hold the same weights, to the bit."""
-    return zlib.crc32(weights.detach().cpu().numpy().data)

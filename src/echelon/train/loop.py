@@ -12,21 +12,23 @@ import torch
 from torch import nn
 
 from echelon.comm.group import Group
-from echelon.errors import TrainingError
 from echelon.monitor.records import RecordWriter
 from echelon.recipe.schema import Recipe
 from echelon.runfolder import RunFolder
 from echelon.tasks.task import Scores, Task
-from echelon.train.checkpoint import TrainingState, prune_checkpoints, save_checkpoint, weights_digest
+from echelon.train.checkpoint import TrainingState
 from echelon.train.evaluate import note_best, score_split, should_stop_early
 from echelon.train.exchange import Exchange
 from echelon.train.flat import FlatParameters
+from echelon.train.keeper import Keeper
 from echelon.train.optimiser import FlatOptimiser
 from echelon.train.precision import Precision
+from echelon.train.resume import roll_back
 from echelon.train.slots import share_of, slot_seed
 from echelon.train.trackers import Tracker
 
 MAX_SKIPPED_IN_A_ROW = 50
+"""More than the halvings from the first loss scale of float16 to the smallest."""
 
 
 class Outcome(enum.Enum):
@@ -61,9 +63,11 @@ class Training:
     steps: int
     rate: Callable[[int], float]
     records: RecordWriter
+    keeper: Keeper
     trackers: list[Tracker]
     stop: StopRequest = field(default_factory=StopRequest)
     skipped_in_a_row: int = 0
+    has_rolled_back: bool = False
 
 
 @dataclass(frozen=True)
@@ -77,32 +81,45 @@ class StepResult:
     targets: int
     seconds: float
     must_stop: bool
+    """Some worker was told to stop: all of them leave after this step."""
+    must_save: bool
+    """Some worker's last save failed, and it wants another."""
 
 
 def train(training: Training) -> Outcome:
     """Train from where `training.state` stands to the end, or until told to stop. Collective."""
-    state, recipe = training.state, training.recipe
-    if state.stopped_early:
-        return Outcome.STOPPED_EARLY
     training.model.train()
-    while state.step < training.steps:
-        result = take_step(training, state.step + 1)
-        state.step += 1
+    while training.state.step < training.steps and not training.state.stopped_early:
+        result = take_step(training, training.state.step + 1)
+        if training.skipped_in_a_row >= MAX_SKIPPED_IN_A_ROW:
+            roll_back(training, f"{MAX_SKIPPED_IN_A_ROW} steps in a row had a gradient that is not finite")
+            continue
+        training.state.step += 1
         log_step(training, result)
-        is_end = state.step == training.steps
-        is_best = False
-        if is_end or state.step % recipe.evaluate.every == 0:
-            scores = validate(training)
-            is_best = note_best(state, recipe.checkpoint.best, scores)
-            state.stopped_early = should_stop_early(state, recipe.early_stop, scores) and not is_end
-        is_leaving = is_end or state.stopped_early or result.must_stop
-        if is_best or is_leaving or state.step % recipe.checkpoint.every == 0:
-            save(training)
-        if state.stopped_early:
-            return Outcome.STOPPED_EARLY
-        if result.must_stop and not is_end:
-            return Outcome.INTERRUPTED
-    return Outcome.FINISHED
+        is_leaving = between_steps(training, result)
+        if is_leaving:
+            training.keeper.finish(training.state)
+            if result.must_stop and training.state.step < training.steps:
+                return Outcome.INTERRUPTED
+    return Outcome.STOPPED_EARLY if training.state.stopped_early else Outcome.FINISHED
+
+
+def between_steps(training: Training, result: StepResult) -> bool:
+    """Score and save where it is time to; whether the loop ends here. Collective."""
+    state, recipe, keeper = training.state, training.recipe, training.keeper
+    is_end, is_best = state.step == training.steps, False
+    keeper.after_step(result.seconds)
+    if is_end or state.step % recipe.evaluate.every == 0:
+        scores = validate(training)
+        is_best = note_best(state, recipe.checkpoint.best, scores)
+        state.stopped_early = should_stop_early(state, recipe.early_stop, scores) and not is_end
+    keeper.resolve_interval(state)
+    is_leaving = is_end or state.stopped_early or result.must_stop
+    if is_best or is_leaving or result.must_save or keeper.is_due(state):
+        training.exchange.settle()
+        state.precision = training.precision.state()
+        keeper.save(state)
+    return is_leaving
 
 
 def take_step(training: Training, step: int) -> StepResult:
@@ -114,6 +131,7 @@ def take_step(training: Training, step: int) -> StepResult:
     mine = share_of(len(slots), group.rank, group.size)
     flat.zero()
     flat.extras[flat.STOP_VOTES] = float(training.stop.is_set)
+    flat.extras[flat.SAVE_VOTES] = float(training.keeper.wants_retry)
     for number in mine:
         with training.exchange.slot(last=number == mine[-1]):
             batch = training.task.load(slots[number])
@@ -127,6 +145,7 @@ def take_step(training: Training, step: int) -> StepResult:
 
     def apply() -> None:
         nonlocal norm
+        training.keeper.before_update()
         norm = update_weights(training, rate)
 
     training.exchange.update(apply)
@@ -137,17 +156,18 @@ def take_step(training: Training, step: int) -> StepResult:
         targets=targets,
         seconds=time.perf_counter() - started,
         must_stop=flat.extras[flat.STOP_VOTES].item() > 0,
+        must_save=flat.extras[flat.SAVE_VOTES].item() > 0,
     )
 
 
 def update_weights(training: Training, rate: float) -> float:
-    """Unscale, clip, update; a gradient that is not finite changes nothing. Returns the norm before clipping.
+    """Unscale, clip, update; a loss or gradient that is not finite changes nothing. Returns the norm before clipping.
 
     Every worker holds the same reduced gradient, so all of them decide alike.
     """
     gradients, scale = training.flat.gradients, training.precision.scale
     norm = float(torch.linalg.vector_norm(gradients)) / scale
-    if not math.isfinite(norm):
+    if not math.isfinite(norm + float(training.flat.extras[training.flat.LOSS])):
         skip_step(training)
         return norm
     clip = training.recipe.train.clip_norm
@@ -162,7 +182,7 @@ def update_weights(training: Training, rate: float) -> float:
 
 
 def skip_step(training: Training) -> None:
-    """Count a step whose gradient is not finite; back the loss scale off, or give up after many in a row."""
+    """Count a step whose loss or gradient is not finite, and back the loss scale off."""
     state, scaling = training.state, training.precision.scaling
     state.skipped_steps += 1
     training.skipped_in_a_row += 1
@@ -171,11 +191,6 @@ def skip_step(training: Training) -> None:
         scaling.overflowed()
         message += f"; the loss scale is now {scaling.scale:g}"
     training.records.write("event", step=state.step + 1, message=message)
-    if training.skipped_in_a_row >= MAX_SKIPPED_IN_A_ROW:
-        raise TrainingError(
-            f"{MAX_SKIPPED_IN_A_ROW} steps in a row had a gradient that is not finite; lower the learning rate, "
-            "set train.clip_norm, or use bf16 or float32 in place of fp16"
-        )
 
 
 def log_step(training: Training, result: StepResult) -> None:
@@ -217,26 +232,3 @@ def validate(training: Training) -> Scores:
             text = "\n\n".join(f"**{name}** {value}" for name, value in sample.items())
             tracker.text(f"samples/{number}", text, step)
     return scores
-
-
-def save(training: Training) -> None:
-    """Write a checkpoint and remove old ones, after making sure that all workers hold the same weights. Collective."""
-    started, state, group = time.perf_counter(), training.state, training.group
-    training.exchange.settle()
-    digests = group.gather_json(weights_digest(training.flat.weights))
-    if len(set(digests)) > 1:
-        raise TrainingError(
-            f"step {state.step}: the workers' weights differ (digests {digests}); this is a bug"
-        )
-    state.precision = training.precision.state()
-    if group.is_first:
-        checkpoint = training.recipe.checkpoint
-        model = {name: tensor.detach() for name, tensor in training.model.state_dict().items()}
-        saved = save_checkpoint(training.run.checkpoints, state, model, training.optimiser.state())
-        prune_checkpoints(training.run.checkpoints, checkpoint.keep, state.best)
-        size = sum(file.stat().st_size for file in saved.folder.iterdir())
-        seconds = round(time.perf_counter() - started, 4)
-        training.records.write(
-            "checkpoint", step=state.step, name=saved.folder.name, bytes=size, seconds=seconds
-        )
-    group.barrier()

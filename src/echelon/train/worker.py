@@ -30,15 +30,17 @@ from echelon.recipe.schedule import rate_by_step
 from echelon.runfolder import RunFolder
 from echelon.tasks import build_task
 from echelon.train.benchmark import measure_steps
-from echelon.train.checkpoint import Checkpoint, TrainingState, choose_checkpoint, newest_good_checkpoint
+from echelon.train.checkpoint import TrainingState
 from echelon.train.evaluate import save_scores, score_split, score_summary
 from echelon.train.exchange import build_exchange
 from echelon.train.flat import FlatParameters
+from echelon.train.keeper import Keeper
 from echelon.train.loop import Outcome, StopRequest, Training, train
 from echelon.train.optimiser import FlatOptimiser
 from echelon.train.precision import Precision
+from echelon.train.resume import resume
 from echelon.train.trackers import build_trackers
-from echelon.train.weights import Weights, choose_weights, load_weights
+from echelon.train.weights import choose_weights, load_weights
 
 INTERRUPTED_STATUS = 75
 """Exit status of a worker that saved and left because it was told to."""
@@ -113,6 +115,7 @@ def set_up(run: RunFolder, group: Group, records: RecordWriter) -> Training:
     model = task.build_model().to(device)
     flat, exchange = FlatParameters(model), build_exchange(group)
     exchange.attach(flat)
+    optimiser = FlatOptimiser(recipe.optimiser, flat)
     steps = length_in_steps(recipe.train, task.steps_per_epoch)
     training = Training(
         recipe=recipe,
@@ -121,54 +124,20 @@ def set_up(run: RunFolder, group: Group, records: RecordWriter) -> Training:
         task=task,
         model=model,
         flat=flat,
-        optimiser=FlatOptimiser(recipe.optimiser, flat),
+        optimiser=optimiser,
         exchange=exchange,
         precision=Precision(recipe.train.precision, device),
         state=TrainingState(),
         steps=steps,
         rate=rate_by_step(recipe, steps),
         records=records,
+        keeper=Keeper(run, group, recipe, records, model, flat, optimiser),
         trackers=[],
     )
     resume(training)
     if group.is_first:
         training.trackers = build_trackers(recipe.track, run, training.state.step + 1)
     return training
-
-
-def resume(training: Training) -> None:
-    """Load the newest good checkpoint, or the weights that the recipe starts from. Collective.
-
-    Worker 0 chooses, so that all start from the same checkpoint even where one is damaged.
-    """
-    run, group = training.run, training.group
-    folder = None
-    if group.is_first:
-        checkpoint, damaged = newest_good_checkpoint(run.checkpoints)
-        for message in damaged:
-            training.records.write("event", message=f"{message}; an older checkpoint is used")
-        folder = str(checkpoint.folder) if checkpoint else None
-    folder = group.broadcast_json(folder)
-    if folder is not None:
-        load_checkpoint(training, choose_checkpoint(run.checkpoints, folder))
-    elif training.recipe.train.init_from is not None:
-        start_from(training, RunFolder(Path(training.recipe.train.init_from)))
-    group.broadcast(training.flat.weights)
-
-
-def load_checkpoint(training: Training, checkpoint: Checkpoint) -> None:
-    """Weights, optimiser and state of a checkpoint, into `training`."""
-    load_weights(training.model, Weights(checkpoint.load_model(), checkpoint.step, checkpoint.folder.name))
-    training.optimiser.load_state(checkpoint.load_optimiser())
-    training.state = checkpoint.load_state()
-    training.precision.load_state(training.state.precision)
-
-
-def start_from(training: Training, other: RunFolder) -> None:
-    """The best weights of another run, for fine-tuning."""
-    weights = choose_weights(other.require(), "best")
-    load_weights(training.model, weights)
-    training.records.write("event", message=f"starting from {weights.label} of {other.path}")
 
 
 def score_test(training: Training) -> None:

@@ -1,0 +1,192 @@
+"""When checkpoints are taken, that they get written, and what is cleared away after them."""
+
+from __future__ import annotations
+
+import copy
+import statistics
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from torch import Tensor, nn
+
+from echelon.comm.group import Group
+from echelon.errors import CheckpointError, TrainingError
+from echelon.monitor.records import RecordWriter
+from echelon.recipe.schema import Recipe
+from echelon.recipe.toml import dump_recipe
+from echelon.runfolder import RunFolder, write_atomically
+from echelon.train.checkpoint import (
+    TrainingState,
+    checkpoint_folder,
+    clear_for_saving,
+    is_complete,
+    prune_checkpoints,
+    weights_digest,
+)
+from echelon.train.flat import FlatParameters
+from echelon.train.interval import steps_between_saves
+from echelon.train.optimiser import FlatOptimiser
+from echelon.train.saver import SaveJob, Saver, plan_files
+
+PROBE_STEP, RESOLVE_STEP = 10, 30
+"""Where the interval is "auto": the step whose save is measured, and the step at which the interval is chosen."""
+_FIRST_RETRY_S, _LONGEST_RETRY_S = 1.0, 60.0
+_FINAL_TRIES = 5
+
+
+@dataclass
+class Pending:
+    """A checkpoint that this worker has begun to save."""
+
+    folder: Path
+    state: TrainingState
+    started: float
+
+
+@dataclass
+class Keeper:
+    """One worker's view of the run's checkpoints. `save`, `finish` and `resolve_interval` are collective."""
+
+    run: RunFolder
+    group: Group
+    recipe: Recipe
+    records: RecordWriter
+    model: nn.Module
+    flat: FlatParameters
+    optimiser: FlatOptimiser
+    num_hosts: int = 1
+    saver: Saver = field(default_factory=Saver)
+    _pending: Pending | None = None
+    _retry_at: float | None = None
+    _retry_s: float = _FIRST_RETRY_S
+    _quiet_steps: list[float] = field(default_factory=list)
+    _saving_steps: list[float] = field(default_factory=list)
+    _blocked_s: float = 0.0
+
+    def is_due(self, state: TrainingState) -> bool:
+        """Whether the interval asks for a checkpoint after this step: the same answer on every worker."""
+        every = self._every(state)
+        return state.step == PROBE_STEP if every is None else state.step % every == 0
+
+    def _every(self, state: TrainingState) -> int | None:
+        every = self.recipe.checkpoint.every
+        return state.checkpoint_every if every == "auto" else every
+
+    @property
+    def wants_retry(self) -> bool:
+        """Whether this worker votes for saving again after a save that failed here."""
+        return self._retry_at is not None and time.monotonic() >= self._retry_at
+
+    def save(self, state: TrainingState) -> None:
+        """Begin a checkpoint of this step, after making sure that all workers hold the same weights. Collective."""
+        started = time.perf_counter()
+        self.saver.wait_written()
+        folder = checkpoint_folder(self.run.checkpoints, state.step)
+        exists = self._make_room(folder) if self.group.is_first else False
+        digest = weights_digest(self.flat.weights) if self.group.size > 1 else 0
+        answers = self.group.gather_json([digest, exists])
+        self.after_step()  # by now every worker has written its part of the checkpoint before
+        if len({digest for digest, _ in answers}) > 1:
+            raise TrainingError(f"step {state.step}: the workers' weights differ ({answers}); this is a bug")
+        if not answers[0][1]:
+            self._pending = Pending(folder, copy.deepcopy(state), time.perf_counter())
+            self._retry_at = None
+            self.saver.start(self._job(self._pending))
+        self._blocked_s += time.perf_counter() - started
+
+    def _make_room(self, folder: Path) -> bool:
+        """Clear what an unfinished save left; whether this very checkpoint is there already, whole."""
+        if is_complete(folder):
+            return True
+        try:
+            clear_for_saving(folder)
+        except OSError as error:
+            self._note_failure(error)  # the saver will fail as well, and say so; training goes on
+        return False
+
+    def _job(self, pending: Pending) -> SaveJob:
+        weights: dict[str, Tensor] = dict(self.model.state_dict())
+        rank, size = self.group.rank, self.group.size
+        files, names = plan_files(weights, self.optimiser.state(), rank, size)
+        state = pending.state if self.group.is_first else None
+        return SaveJob(pending.folder, files, state, names)
+
+    def before_update(self) -> None:
+        """Wait until the weights may change."""
+        self.saver.wait_copied()
+
+    def after_step(self, seconds: float | None = None) -> None:
+        """See how the save under way is getting on; `seconds` is how long the step took."""
+        if seconds is not None:
+            (self._saving_steps if self.saver.is_writing else self._quiet_steps).append(seconds)
+        if self._pending is None or self.saver.is_writing:
+            return
+        error = self.saver.take_error()
+        if error is not None:
+            self._note_failure(error)
+            self._pending = None
+        elif not self.group.is_first:
+            self._pending = None
+        elif is_complete(self._pending.folder):  # the other workers' files are there as well
+            self._note_success(self._pending)
+            self._pending = None
+
+    def _note_failure(self, error: OSError) -> None:
+        self._retry_at = time.monotonic() + self._retry_s
+        message = (
+            f"saving failed: {error}; training goes on, and saving is tried again in {self._retry_s:g} s"
+        )
+        self._retry_s = min(2 * self._retry_s, _LONGEST_RETRY_S)
+        self.records.write("event", message=message)
+
+    def _note_success(self, pending: Pending) -> None:
+        self._retry_s = _FIRST_RETRY_S
+        size = sum(file.stat().st_size for file in pending.folder.iterdir())
+        seconds = round(time.perf_counter() - pending.started, 4)
+        step, name = pending.state.step, pending.folder.name
+        self.records.write("checkpoint", step=step, name=name, bytes=size, seconds=seconds)
+        prune_checkpoints(self.run.checkpoints, self.recipe.checkpoint.keep, pending.state.best)
+
+    def finish(self, state: TrainingState) -> None:
+        """Return when this step's checkpoint is on the disk, whole; CheckpointError where it cannot be. Collective."""
+        for attempt in range(_FINAL_TRIES):
+            self.saver.wait_written()
+            error = self.saver.take_error()
+            problems = [text for text in self.group.gather_json(str(error) if error else "") if text]
+            if not problems:
+                self.after_step()
+                return
+            self.records.write("event", message=f"saving failed: {problems[0]}; trying again")
+            time.sleep(min(2.0**attempt, 10.0))
+            self.save(state)
+        raise CheckpointError(
+            f"{checkpoint_folder(self.run.checkpoints, state.step)} could not be saved: {problems[0]}; "
+            "put that right and run the same command: it goes on from the newest checkpoint"
+        )
+
+    def resolve_interval(self, state: TrainingState) -> None:
+        """Choose what "auto" means, once, from what saving has cost here. Collective."""
+        if self.recipe.checkpoint.every != "auto" or state.checkpoint_every or state.step != RESOLVE_STEP:
+            return
+        self.saver.wait_written()
+        step_s = statistics.median(self._quiet_steps or self._saving_steps)
+        slowed_s = sum(self._saving_steps) - step_s * len(self._saving_steps)
+        cost_s = max(self.group.gather_json(self._blocked_s + self.saver.waited_s + max(slowed_s, 0.0)))
+        failure_s = self.recipe.checkpoint.failure_hours * 3600 / self.num_hosts
+        every = self.group.broadcast_json(steps_between_saves(cost_s, step_s, failure_s))
+        state.checkpoint_every = every
+        if self.group.is_first:
+            self.records.write(
+                "event",
+                step=state.step,
+                message=f'checkpoint.every = "auto" is {every} steps ({every * step_s:.0f} s) here: a save costs '
+                f"{cost_s:.3f} s, and a failure is expected every {failure_s / 3600:g} hours",
+            )
+            self._write_resolved(every)
+
+    def _write_resolved(self, every: int) -> None:
+        checkpoint = self.recipe.checkpoint.model_copy(update={"every": every})
+        write_atomically(
+            self.run.recipe, dump_recipe(self.recipe.model_copy(update={"checkpoint": checkpoint}))
+        )

@@ -1,0 +1,26 @@
+"""Whole checkpoints for tests, without a training."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from torch import Tensor
+
+from echelon.train.checkpoint import TrainingState, checkpoint_folder, clear_for_saving
+from echelon.train.saver import SaveJob, plan_files, write_job
+
+
+def write_checkpoint(
+    checkpoints: Path,
+    state: TrainingState,
+    model: dict[str, Tensor],
+    optimiser: dict[str, Tensor],
+    workers: int = 1,
+) -> None:
+    """Write the part of every worker, one after the other."""
+    folder = checkpoint_folder(checkpoints, state.step)
+    clear_for_saving(folder)
+    for rank in range(workers):
+        files, names = plan_files(model, optimiser, rank, workers)
+        job = SaveJob(folder, files, state if rank == 0 else None, names)
+        write_job(job, {name: {key: t.numpy() for key, t in part.items()} for name, part in files.items()})

@@ -1,0 +1,135 @@
+from __future__ import annotations
+
+import builtins
+import os
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from echelon.train.checkpoint import (
+    TrainingState,
+    checkpoint_folder,
+    clear_for_saving,
+    list_checkpoints,
+    newest_good_checkpoint,
+)
+from echelon.train.saver import SaveJob, Saver, plan_files, write_job
+
+
+def _job(checkpoints: Path, step: int, weights: Tensor) -> SaveJob:
+    folder = checkpoint_folder(checkpoints, step)
+    clear_for_saving(folder)
+    files, names = plan_files({"weights": weights}, {"exp_avg/weights": weights}, 0, 1)
+    return SaveJob(folder, files, TrainingState(step=step), names)
+
+
+def test_the_snapshot_is_that_of_the_step_although_weights_move_on(tmp_path: Path) -> None:
+    saver, weights = Saver(), torch.zeros(2_000_000)
+    for step in range(1, 6):
+        weights.fill_(step)
+        saver.start(_job(tmp_path, step, weights))
+        saver.wait_copied()
+        weights.fill_(-1)
+    saver.wait_written()
+    for checkpoint in list_checkpoints(tmp_path):
+        checkpoint.verify()
+        assert checkpoint.load_model()["weights"].eq(checkpoint.step).all()
+        assert checkpoint.load_optimiser()["exp_avg/weights"].eq(checkpoint.step).all()
+    assert len(list_checkpoints(tmp_path)) == 5
+
+
+def test_weights_may_change_while_the_disk_is_still_busy(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    may_write = threading.Event()
+    monkeypatch.setattr("echelon.train.tensorfile.os.fsync", lambda _: may_write.wait(60))
+    saver, weights = Saver(), torch.ones(1000)
+    saver.start(_job(tmp_path, 1, weights))
+    saver.wait_copied()
+    weights.zero_()
+    assert saver.is_writing, "training goes on while the file is being written"
+    may_write.set()
+    saver.wait_written()
+    assert list_checkpoints(tmp_path)[0].load_model()["weights"].eq(1).all()
+
+
+def test_a_save_that_fails_is_reported_once_and_the_next_one_works(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    saver, weights = Saver(), torch.ones(10)
+    with monkeypatch.context() as patch:
+        patch.setattr(
+            "echelon.train.tensorfile.os.replace", lambda *_: (_ for _ in ()).throw(OSError(28, "full"))
+        )
+        saver.start(_job(tmp_path, 1, weights))
+        saver.wait_written()
+    error = saver.take_error()
+    assert error is not None
+    assert error.errno == 28
+    assert saver.take_error() is None
+    assert list_checkpoints(tmp_path) == []
+    saver.start(_job(tmp_path, 2, weights))
+    saver.wait_written()
+    assert saver.take_error() is None
+    assert [checkpoint.step for checkpoint in list_checkpoints(tmp_path)] == [2]
+
+
+def test_the_workers_write_about_the_same_and_every_tensor_once() -> None:
+    optimiser = {f"{kind}/{i}": torch.zeros(100 + 37 * i) for kind in ("a", "b") for i in range(20)}
+    model = {f"{i}": torch.zeros(100 + 37 * i) for i in range(20)}
+    for size in (1, 2, 3, 4):
+        parts = [plan_files(model, optimiser, rank, size)[0] for rank in range(size)]
+        written = [name for part in parts for tensors in part.values() for name in tensors]
+        assert sorted(written) == sorted([*model, *optimiser])
+        loads = [sum(t.nbytes for tensors in part.values() for t in tensors.values()) for part in parts]
+        assert max(loads) - min(loads) <= max(t.nbytes for t in optimiser.values()) or size > 3
+
+
+def _write_until(job: SaveJob, limit: int) -> int:
+    """Write in a child process that dies just before its `limit`-th call of the system; its exit status."""
+    child = os.fork()
+    if child == 0:
+        calls = 0
+
+        def counted(function: Callable[..., Any]) -> Callable[..., Any]:
+            def call(*arguments: Any, **keywords: Any) -> Any:
+                nonlocal calls
+                calls += 1
+                if calls == limit:
+                    os._exit(9)
+                return function(*arguments, **keywords)
+
+            return call
+
+        for name in ("fsync", "replace", "open"):
+            setattr(os, name, counted(getattr(os, name)))
+        builtins.open = counted(builtins.open)
+        write_job(job, {name: {k: t.numpy() for k, t in part.items()} for name, part in job.files.items()})
+        os._exit(0)
+    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+
+
+def test_a_crash_between_any_two_system_calls_leaves_a_whole_checkpoint(tmp_path: Path) -> None:
+    saver = Saver()
+    saver.start(_job(tmp_path, 1, torch.ones(3000)))
+    saver.wait_written()
+    outcomes = []
+    for limit in range(1, 60):
+        status = _write_until(_job(tmp_path, 2, torch.full((3000,), 2.0)), limit)
+        found, messages = newest_good_checkpoint(tmp_path)
+        assert found is not None
+        assert messages == [], "a save cut short is not damage"
+        assert found.load_model()["weights"].eq(found.step).all()
+        outcomes.append((status, found.step))
+        if status == 0:
+            break
+    assert outcomes[-1] == (0, 2)
+    assert len(outcomes) > 12, "the crashes must have covered the whole save"
+    steps = [step for _, step in outcomes]
+    assert steps == sorted(steps), "once the new checkpoint is whole it stays so"
+    assert steps.count(1) > 10
