@@ -92,7 +92,9 @@ def train(training: Training) -> Outcome:
     while training.state.step < training.steps and not training.state.stopped_early:
         result = take_step(training, training.state.step + 1)
         if training.skipped_in_a_row >= MAX_SKIPPED_IN_A_ROW:
-            roll_back(training, f"{MAX_SKIPPED_IN_A_ROW} steps in a row had a gradient that is not finite")
+            roll_back(
+                training, f"{MAX_SKIPPED_IN_A_ROW} steps in a row had a loss or gradient that is not finite"
+            )
             continue
         training.state.step += 1
         log_step(training, result)
@@ -186,7 +188,7 @@ def skip_step(training: Training) -> None:
     state, scaling = training.state, training.precision.scaling
     state.skipped_steps += 1
     training.skipped_in_a_row += 1
-    message = f"step {state.step + 1} skipped: its gradient is not finite"
+    message = f"step {state.step + 1} skipped: its loss or gradient is not finite"
     if scaling:
         scaling.overflowed()
         message += f"; the loss scale is now {scaling.scale:g}"

@@ -1,0 +1,171 @@
+"""The loop in this process: what happens to numbers and disks that fail."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+import torch
+from rich.console import Console
+
+from echelon.comm.group import Group
+from echelon.commands.preparing import prepare_data
+from echelon.commands.training import write_run
+from echelon.errors import CheckpointError, TrainingError
+from echelon.models.loss import SummedLoss
+from echelon.monitor.records import RecordWriter, read_records
+from echelon.recipe.loading import load_recipe
+from echelon.runfolder import RunFolder
+from echelon.train import loop
+from echelon.train.checkpoint import choose_checkpoint, list_checkpoints
+from echelon.train.keeper import RESOLVE_STEP
+from echelon.train.loop import Outcome, Training, train
+from echelon.train.worker import set_up
+
+SetUp = Callable[..., Training]
+
+
+@pytest.fixture
+def set_up_toy(toy_recipe: Path, tmp_path: Path) -> Iterator[SetUp]:
+    """A training of the toy recipe, ready to go, in a run folder of the given name."""
+    torch.set_num_threads(1)
+    writers: list[RecordWriter] = []
+
+    def build(name: str, *settings: str) -> Training:
+        recipe = load_recipe(toy_recipe, ["checkpoint.every=10", *settings])
+        run = RunFolder(tmp_path / name)
+        run.create()
+        write_run(run, recipe, prepare_data(recipe, toy_recipe.parent, Console(quiet=True)))
+        writers.append(RecordWriter(run.worker_records(0)))
+        return set_up(run, Group(0, 1), writers[-1])
+
+    yield build
+    for writer in writers:
+        writer.close()
+
+
+def events(training: Training) -> list[str]:
+    training.records.flush()
+    found = read_records(training.run.worker_records(0))
+    return [record["message"] for record in found if record["kind"] == "event"]
+
+
+def spoil(training: Training, monkeypatch: pytest.MonkeyPatch, calls: range) -> None:
+    """Make the loss not finite at some of its calls; the toy recipe has five slots a step."""
+    loss, count = training.task.loss, 0
+
+    def spoilt(model: torch.nn.Module, batch: object) -> SummedLoss:
+        nonlocal count
+        count += 1
+        result = loss(model, batch)
+        return SummedLoss(result.smoothed * torch.nan, result.nll) if count - 1 in calls else result
+
+    monkeypatch.setattr(training.task, "loss", spoilt)
+
+
+def test_a_step_that_is_not_finite_is_skipped_and_counted(
+    set_up_toy: SetUp, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    training = set_up_toy("run", "train.steps=8")
+    spoil(training, monkeypatch, range(12, 14))  # two slots of step 3
+    assert train(training) is Outcome.FINISHED
+    assert training.state.skipped_steps == 1
+    assert events(training) == ["step 3 skipped: its loss or gradient is not finite"]
+    assert torch.isfinite(training.flat.weights).all()
+
+
+def test_many_in_a_row_go_back_to_the_last_checkpoint_and_end_as_if_nothing_had_been(
+    set_up_toy: SetUp, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(loop, "MAX_SKIPPED_IN_A_ROW", 4)
+    whole, spoilt = set_up_toy("whole", "train.steps=20"), set_up_toy("spoilt", "train.steps=20")
+    train(whole)
+    spoil(spoilt, monkeypatch, range(5 * 12, 5 * 16))  # steps 13 to 16
+    assert train(spoilt) is Outcome.FINISHED
+    assert "4 steps in a row" in events(spoilt)[-1]
+    assert "going back to step 10" in events(spoilt)[-1]
+    assert torch.equal(whole.flat.weights, spoilt.flat.weights)
+    assert spoilt.state == whole.state
+
+
+def test_going_back_a_second_time_stops_with_advice(
+    set_up_toy: SetUp, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(loop, "MAX_SKIPPED_IN_A_ROW", 4)
+    training = set_up_toy("run", "train.steps=40")
+    spoil(training, monkeypatch, range(5 * 12, 10**6))
+    with pytest.raises(TrainingError, match=r"not finite again; lower the learning rate"):
+        train(training)
+    assert [checkpoint.step for checkpoint in list_checkpoints(training.run.checkpoints)] == [10]
+
+
+def test_a_failed_save_is_reported_and_tried_again_and_training_goes_on(
+    set_up_toy: SetUp, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("echelon.train.keeper._FIRST_RETRY_S", 0.0)
+    training = set_up_toy("run", "train.steps=30")
+    training.keeper._retry_s = 0.0
+    fsync, failures = os.fsync, 0
+
+    def full_for_a_while(descriptor: int) -> None:
+        nonlocal failures
+        if failures < 2:
+            failures += 1
+            raise OSError(28, "No space left on device")
+        fsync(descriptor)
+
+    monkeypatch.setattr("echelon.train.tensorfile.os.fsync", full_for_a_while)
+    assert train(training) is Outcome.FINISHED
+    told = events(training)
+    assert len(told) == 2
+    assert all("No space left on device" in message and "training goes on" in message for message in told)
+    steps = [checkpoint.step for checkpoint in list_checkpoints(training.run.checkpoints)]
+    assert steps[-2:] == [20, 30]
+    assert 10 < steps[0] < 20, "saved again before the next one was due"
+
+
+def test_a_disk_that_stays_full_ends_the_run_with_a_clear_error_and_the_old_checkpoint(
+    set_up_toy: SetUp, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(time, "sleep", lambda _: None)
+    training = set_up_toy("run", "train.steps=10")
+    train(training)
+    longer = set_up_toy("run", "train.steps=15")
+
+    def full(_: int) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("echelon.train.tensorfile.os.fsync", full)
+    with pytest.raises(
+        CheckpointError, match=r"could not be saved: .*No space left.*goes on from the newest"
+    ):
+        train(longer)
+    assert choose_checkpoint(longer.run.checkpoints, "last").step == 10
+
+
+def test_the_automatic_interval_is_chosen_once_written_down_and_kept(set_up_toy: SetUp) -> None:
+    training = set_up_toy("run", "checkpoint.every=auto", "checkpoint.failure_hours=0.001", "train.steps=60")
+    train(training)
+    every = training.state.checkpoint_every
+    assert every is not None
+    assert load_recipe(training.run.recipe).checkpoint.every == every
+    (message,) = events(training)
+    assert message.startswith(f'checkpoint.every = "auto" is {every} steps')
+    again = set_up_toy("run", "checkpoint.every=auto", "checkpoint.failure_hours=0.001", "train.steps=61")
+    assert again.state.checkpoint_every == every
+    assert again.state.step > RESOLVE_STEP
+    train(again)
+    assert again.state.checkpoint_every == every
+
+
+def test_stopping_at_a_step_that_is_saved_already_saves_nothing_twice(set_up_toy: SetUp) -> None:
+    training = set_up_toy("run", "train.steps=10")
+    train(training)
+    folder = choose_checkpoint(training.run.checkpoints, "last").folder
+    before = {file.name: file.stat().st_mtime_ns for file in folder.iterdir()}
+    training.keeper.save(training.state)
+    training.keeper.finish(training.state)
+    assert {file.name: file.stat().st_mtime_ns for file in folder.iterdir()} == before
