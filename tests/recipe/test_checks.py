@@ -94,10 +94,6 @@ def test_keys_that_do_not_fit_together_are_named_and_explained(overrides: list[s
             "schedule.warmup_steps: 10 leaves no step for the first rate, which ends before step 10; lower it",
         ),
         (
-            {"kind": "cosine", "learning_rate": 0.1, "warmup_steps": 100},
-            "schedule.warmup_steps: 100 leaves no step of the 100 for the decay; lower it",
-        ),
-        (
             {"kind": "polynomial", "learning_rate": 0.1, "final_learning_rate": 0.2},
             "schedule.final_learning_rate: is above the peak learning_rate; lower it",
         ),
