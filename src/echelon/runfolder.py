@@ -183,4 +183,5 @@ def list_runs(folder: Path) -> list[RunFolder]:
     if not folder.is_dir():
         return []
     visible = sorted(path for path in folder.iterdir() if not path.name.startswith("."))
-    return [run for run in map(RunFolder, visible) if run.recipe.is_file()]
+    # A folder with nothing but a recipe.toml is somebody's recipe, not a run.
+    return [run for run in map(RunFolder, visible) if run.recipe.is_file() and run.checkpoints.is_dir()]
