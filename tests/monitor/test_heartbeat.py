@@ -13,8 +13,8 @@ from echelon.monitor.heartbeat import HEARTBEAT_VARIABLE, Heart, Heartbeats, Pul
 START_S = 100.0
 
 
-def pulse(silent_s: float, turns: int = 0, beats: int = 5) -> Pulse:
-    return Pulse(beats=beats, turns=turns, step=3, silent_s=silent_s)
+def pulse(silent_s: float, turns: int = 0, step: int = 3) -> Pulse:
+    return Pulse(beats=5, turns=turns, step=step, silent_s=silent_s)
 
 
 @pytest.mark.parametrize(
@@ -27,8 +27,8 @@ def pulse(silent_s: float, turns: int = 0, beats: int = 5) -> Pulse:
         ([pulse(11, turns=8), pulse(12, turns=8), pulse(13, turns=6)], 2),
         ([pulse(11, turns=8), pulse(12, turns=8)], 1),
         ([pulse(11, turns=7), pulse(12, turns=5)], 1),
-        ([pulse(99, turns=1), pulse(99, beats=0)], None),
-        ([pulse(101, turns=1), pulse(101, beats=0)], 1),
+        ([pulse(99, turns=1), pulse(99, step=0)], None),
+        ([pulse(101, turns=1), pulse(101, step=0)], 1),
         ([], None),
     ],
     ids=[

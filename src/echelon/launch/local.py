@@ -38,11 +38,11 @@ _SAME_STOP_S = 1.0
 _FAILURE_GRACE_S = 2.0
 """How long the other workers have to notice that one failed, and to say so."""
 _START_S = 120.0
-"""The least time that a worker has to import its libraries, during which it cannot beat."""
+"""The least time that a worker may be silent before its first step: importing libraries cannot beat."""
 _STACKS_S = 2.0
 """How long workers that are asked where they are may take to write it down."""
 _LAST_LINES = 12
-_LAST_LINES_OF_STACK = 24
+_STACK_LINES = 24
 
 # glibc gives freed memory back to the system and asks for it anew at every step; these settings let it keep
 # the memory, which makes training on a CPU 1.1 to 1.5 times faster.
@@ -276,7 +276,7 @@ class LocalJob:
     def _raise_first_failure(self) -> None:
         codes = [process.returncode for process in self._processes]
         if self._hang:
-            raise self._error(self._hang.rank, _LAST_LINES_OF_STACK, self._hang.cause)
+            raise self._error(self._hang.rank, self._hang.cause)
         failed = [rank for rank, code in enumerate(codes) if code not in _EXPECTED_STATUSES]
         is_stopping = self._stops.is_set
         unbegun = [rank for rank in failed if is_stopping and codes[rank] == -signal.SIGTERM]
@@ -287,16 +287,17 @@ class LocalJob:
                 f"{self._run.path}: the workers were killed before they had saved; "
                 "the same command goes on from the last checkpoint"
             )
-        raise self._error(min(failed, key=self._failure_time), _LAST_LINES)
+        raise self._error(min(failed, key=self._failure_time))
 
-    def _error(self, rank: int, lines: int, cause: str | None = None) -> WorkerError:
+    def _error(self, rank: int, cause: str | None = None) -> WorkerError:
         log = self._run.worker_log(rank)
+        lines = _lines_since(log, self._log_starts[rank])
         return WorkerError(
             host=socket.gethostname(),
             rank=rank,
             exit_code=self._processes[rank].returncode,
             log=log,
-            last_lines=_last_lines(log, self._log_starts[rank], lines),
+            last_lines=main_stack(lines) if self._hang else lines[-_LAST_LINES:],
             cause=cause,
         )
 
@@ -349,11 +350,17 @@ def signals_call(action: Callable[[], None]) -> Iterator[None]:
             signal.signal(number, old)
 
 
-def _last_lines(log: Path, start: int, count: int) -> list[str]:
-    """The last lines after `start`, which leaves out what an earlier start of the run has printed."""
+def main_stack(lines: list[str]) -> list[str]:
+    """Where a worker's main thread was: the innermost frames of the last stack that faulthandler has written."""
+    heads = [number for number, line in enumerate(lines) if line.endswith("(most recent call first):")]
+    return lines[heads[-1] :][:_STACK_LINES] if heads else lines[-_LAST_LINES:]
+
+
+def _lines_since(log: Path, start: int) -> list[str]:
+    """The log's last lines after `start`, which leaves out what an earlier start of the run has printed."""
     try:
         with open(log, "rb") as file:
-            file.seek(max(start, os.fstat(file.fileno()).st_size - 16384))
-            return file.read().decode(errors="replace").splitlines()[-count:]
+            file.seek(max(start, os.fstat(file.fileno()).st_size - 65536))
+            return file.read().decode(errors="replace").splitlines()
     except OSError:
         return []

@@ -103,13 +103,14 @@ class Heartbeats:
 def find_hung(pulses: Mapping[int, Pulse], hang_s: float, start_s: float) -> int | None:
     """The rank of the worker that hangs, or None; `pulses` are those of running workers, by rank.
 
-    A worker hangs when it was silent for `hang_s` without waiting for others; before its first beat it imports
-    libraries, and has at least `start_s`. Where all are silent and all wait, the one farthest behind hangs.
+    A worker hangs when it was silent for `hang_s` without waiting for others; before its first step it imports
+    libraries and opens data, and has at least `start_s`. Where all are silent and all wait, the one farthest behind
+    hangs.
     """
     silent = [
         rank
         for rank, pulse in pulses.items()
-        if pulse.silent_s > (hang_s if pulse.beats else max(hang_s, start_s))
+        if pulse.silent_s > (hang_s if pulse.step else max(hang_s, start_s))
     ]
     at_work = [rank for rank in silent if not pulses[rank].is_waiting]
     if not at_work and len(silent) < len(pulses):

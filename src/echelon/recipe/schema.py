@@ -32,7 +32,7 @@ def _check_workers(value: object) -> object:
     try:
         parse_workers(value)
     except ValueError as error:
-        raise PydanticCustomError("workers", str(error)) from None  # type: ignore[arg-type]
+        raise PydanticCustomError("workers", str(error)) from None
     return value
 
 
