@@ -19,10 +19,19 @@ from rich.console import Console
 from rich.markup import escape
 
 from echelon.errors import EchelonError, UserError
+from echelon.recipe.workers import WorkerRange, parse_workers
 from echelon.runfolder import to_json
 
 _KEYBOARD_INTERRUPT = 130
 """Typer's exit status for Ctrl-C, and the shell's."""
+
+
+def _parse_workers(text: str) -> WorkerRange:
+    try:
+        return parse_workers(text)
+    except ValueError as error:
+        raise typer.BadParameter(f"{text!r} is not allowed: {error}") from None
+
 
 RecipeFile = Annotated[Path, typer.Argument(metavar="RECIPE", help="The recipe, a TOML file.")]
 Run = Annotated[Path, typer.Argument(metavar="RUN", help="The run's folder, e.g. runs/demo.")]
@@ -32,7 +41,14 @@ Set = Annotated[
 Json = Annotated[
     bool, typer.Option("--json", help="Print one JSON document on stdout; messages go to stderr.")
 ]
-Workers = Annotated[int | None, typer.Option(min=1, help="Worker processes, in place of the recipe's.")]
+Workers = Annotated[
+    WorkerRange | None,
+    typer.Option(
+        metavar="N|FEWEST:MOST",
+        parser=_parse_workers,
+        help="Worker processes, in place of the recipe's; a range may lose workers and go on.",
+    ),
+]
 Which = Annotated[
     str | None, typer.Option("--checkpoint", metavar="best|last|average|PATH", help="Which weights to use.")
 ]

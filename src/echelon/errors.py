@@ -71,11 +71,35 @@ class RecipeError(UserError):
 class WorkerError(EchelonError):
     """A worker process failed."""
 
-    def __init__(self, *, host: str, rank: int, exit_code: int, log: Path, last_lines: Sequence[str]) -> None:
+    def __init__(
+        self,
+        *,
+        host: str,
+        rank: int,
+        exit_code: int,
+        log: Path,
+        last_lines: Sequence[str],
+        cause: str | None = None,
+        history: str = "",
+    ) -> None:
         self.host = host
         self.rank = rank
         self.exit_code = exit_code
         self.log = log
-        cause = f"signal {-exit_code}" if exit_code < 0 else f"exit code {exit_code}"
+        self.last_lines = list(last_lines)
+        self.cause = cause or (f"signal {-exit_code}" if exit_code < 0 else f"exit code {exit_code}")
+        before = f" {history}" if history else ""
         tail = "".join(f"\n  {line}" for line in last_lines)
-        super().__init__(f"worker {rank} on {host} failed ({cause}); its log is {log}{tail}")
+        super().__init__(f"worker {rank} on {host} failed ({self.cause}){before}; its log is {log}{tail}")
+
+    def after(self, history: str) -> WorkerError:
+        """The same error, saying what was tried before."""
+        return WorkerError(
+            host=self.host,
+            rank=self.rank,
+            exit_code=self.exit_code,
+            log=self.log,
+            last_lines=self.last_lines,
+            cause=self.cause,
+            history=history,
+        )

@@ -7,6 +7,7 @@ runs/NAME/
   tokeniser.model              a copy, so that the folder translates on its own
   lock                         held while the run is being trained
   records/worker-RANK.jsonl    what each worker says, one JSON object a line
+  records/launcher.jsonl       what their launcher says: failures and restarts
   logs/worker-RANK.log         what each worker prints
   checkpoints/step-00001000/   see train/checkpoint.py
   scores/test.json, .txt       scores and outputs of a split
@@ -49,6 +50,10 @@ class RunFolder:
     @property
     def name(self) -> str:
         return self.path.name
+
+    @property
+    def launcher_records(self) -> Path:
+        return self.records / "launcher.jsonl"
 
     def worker_records(self, rank: int) -> Path:
         return self.records / f"worker-{rank}.jsonl"

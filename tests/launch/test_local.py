@@ -8,9 +8,8 @@ import signal
 import socket
 import subprocess
 import sys
-import textwrap
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import psutil
@@ -21,63 +20,7 @@ from echelon.launch import local
 from echelon.launch.local import LocalJob, follow, render_worker
 from echelon.monitor.records import RecordWriter
 from echelon.runfolder import RunFolder
-
-PREAMBLE = '''
-import os, signal, subprocess, sys, time
-from pathlib import Path
-run, rank = Path(sys.argv[1]), int(os.environ["RANK"])
-def save_and_leave(number, frame):
-    print("saved", flush=True)
-    sys.exit(75)
-def started():
-    (run / f"pid-{rank}").write_text(str(os.getpid()))
-    while not all((run / f"pid-{other}").exists() for other in range(int(os.environ["WORLD_SIZE"]))):
-        time.sleep(0.01)
-def fail_after(first):
-    """Fail as real workers do, with a record; all but the first only once that one has."""
-    from echelon.monitor.records import RecordWriter, read_records
-    from echelon.runfolder import RunFolder
-    while rank != first and not read_records(RunFolder(run).worker_records(first)): time.sleep(0.01)
-    time.sleep(0.0 if rank == first else 0.05)
-    RecordWriter(RunFolder(run).worker_records(rank)).write("failure", message="failed")
-    sys.exit(1)
-'''
-
-
-@pytest.fixture
-def run(tmp_path: Path) -> RunFolder:
-    folder = RunFolder(tmp_path / "run")
-    folder.create()
-    return folder
-
-
-Program = Callable[[str], list[str]]
-
-
-@pytest.fixture
-def program(tmp_path: Path) -> Program:
-    """Makes a program for workers out of a few lines of Python."""
-
-    def write(body: str) -> list[str]:
-        script = tmp_path / "worker.py"
-        script.write_text(PREAMBLE + textwrap.dedent(body))
-        return [sys.executable, str(script)]
-
-    return write
-
-
-@pytest.fixture(autouse=True)
-def no_process_is_left() -> Iterator[None]:
-    yield
-    left = [child for child in psutil.Process().children(recursive=True) if child.status() != "zombie"]
-    for process in left:
-        process.kill()
-    assert left == []
-
-
-@pytest.fixture
-def short_grace(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(local, "_FAILURE_GRACE_S", 0.2)
+from tests.launch.conftest import Program
 
 
 def wait_for(run: RunFolder, workers: int, program: list[str]) -> bool:
@@ -125,10 +68,11 @@ def test_threads_are_the_users_choice_or_else_at_least_one(
     assert render_worker(run, 0, 10_000, 1).environment["OMP_NUM_THREADS"] == "1"
 
 
-def test_the_launcher_knows_the_status_of_an_interrupted_worker() -> None:
-    """The number stands in both halves, as the launcher may not import torch."""
+def test_the_launcher_knows_what_the_statuses_of_workers_mean() -> None:
+    """The numbers stand in both halves, as the launcher may not import torch."""
     source = (Path(local.__file__).parents[1] / "train" / "worker.py").read_text()
     assert f"INTERRUPTED_STATUS = {local.INTERRUPTED_STATUS}\n" in source
+    assert f"FINAL_STATUS = {local.FINAL_STATUS}\n" in source
 
 
 def test_workers_that_finish_are_a_finished_job(run: RunFolder, program: Program) -> None:

@@ -14,6 +14,8 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
+from echelon.monitor.heartbeat import Heart
+
 
 class Pending(Protocol):
     """A collective under way."""
@@ -22,11 +24,15 @@ class Pending(Protocol):
 
 
 class Group:
-    """`size` workers, of which this process is number `rank`. All methods but the properties are collective."""
+    """`size` workers, of which this process is number `rank`. All methods but the properties are collective.
 
-    def __init__(self, rank: int, size: int) -> None:
+    The heart tells the launcher when this worker waits for others; what works on its own beats it as it goes.
+    """
+
+    def __init__(self, rank: int, size: int, heart: Heart | None = None) -> None:
         self.rank = rank
         self.size = size
+        self.heart = heart or Heart()
 
     @property
     def is_first(self) -> bool:
@@ -35,19 +41,21 @@ class Group:
     def all_reduce(self, tensor: Tensor) -> None:
         """Sum `tensor` over the workers, in place."""
         if self.size > 1:
-            dist.all_reduce(tensor)
+            with self.heart.waiting():
+                dist.all_reduce(tensor)
 
     def start_all_reduce(self, tensor: Tensor) -> Pending:
         """Begin to sum `tensor` in place; it must not be touched before `wait()` has returned."""
         assert self.size > 1, "a group of one has nothing to reduce"
         work: Pending | None = dist.all_reduce(tensor, async_op=True)
         assert work is not None
-        return work
+        return _WatchedWork(work, self.heart)
 
     def broadcast(self, tensor: Tensor) -> None:
         """Worker 0's `tensor` everywhere, in place."""
         if self.size > 1:
-            dist.broadcast(tensor, src=0)
+            with self.heart.waiting():
+                dist.broadcast(tensor, src=0)
 
     def barrier(self) -> None:
         """Return when every worker has come this far."""
@@ -70,7 +78,8 @@ class Group:
         padded = torch.zeros(int(lengths.max()), dtype=torch.uint8)
         padded[: len(data)] = data
         parts = [torch.empty_like(padded) for _ in range(self.size)]
-        dist.all_gather(parts, padded)
+        with self.heart.waiting():
+            dist.all_gather(parts, padded)
         sizes = lengths.tolist()
         return [json.loads(part[:size].numpy().tobytes()) for part, size in zip(parts, sizes, strict=True)]
 
@@ -79,7 +88,19 @@ class Group:
         return self.gather_json(value if self.is_first else None)[0]
 
 
-def join_group(timeout_s: float) -> Group:
+class _WatchedWork:
+    """A collective under way, which the launcher sees when it is waited for."""
+
+    def __init__(self, work: Pending, heart: Heart) -> None:
+        self._work = work
+        self._heart = heart
+
+    def wait(self) -> object:
+        with self._heart.waiting():
+            return self._work.wait()
+
+
+def join_group(timeout_s: float, heart: Heart | None = None) -> Group:
     """The group this process was started into, from the environment that torchrun also sets.
 
     RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT say who and where. ECHELON_STORE_FD, for rank 0, is a
@@ -88,17 +109,19 @@ def join_group(timeout_s: float) -> Group:
     """
     size = int(os.environ.get("WORLD_SIZE", "1"))
     if size == 1:
-        return Group(0, 1)
+        return Group(0, 1, heart)
+    heart = heart or Heart()
     rank, timeout = int(os.environ["RANK"]), timedelta(seconds=timeout_s)
     listen = os.environ.get("ECHELON_STORE_FD")
-    store = dist.TCPStore(  # type: ignore[attr-defined]
-        os.environ["MASTER_ADDR"],
-        int(os.environ["MASTER_PORT"]),
-        size,
-        is_master=rank == 0,
-        timeout=timeout,
-        master_listen_fd=int(listen) if listen and rank == 0 else None,
-        use_libuv=True,
-    )
-    dist.init_process_group("gloo", store=store, rank=rank, world_size=size, timeout=timeout)
-    return Group(rank, size)
+    with heart.waiting():
+        store = dist.TCPStore(  # type: ignore[attr-defined]
+            os.environ["MASTER_ADDR"],
+            int(os.environ["MASTER_PORT"]),
+            size,
+            is_master=rank == 0,
+            timeout=timeout,
+            master_listen_fd=int(listen) if listen and rank == 0 else None,
+            use_libuv=True,
+        )
+        dist.init_process_group("gloo", store=store, rank=rank, world_size=size, timeout=timeout)
+    return Group(rank, size, heart)

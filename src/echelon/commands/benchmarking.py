@@ -10,9 +10,10 @@ from rich.console import Console
 
 from echelon.commands.preparing import prepare_data
 from echelon.commands.training import TrainOptions, write_run
-from echelon.launch.local import LocalJob
+from echelon.launch.local import LocalJob, available_cores
 from echelon.monitor.records import read_records
 from echelon.recipe.loading import load_recipe
+from echelon.recipe.workers import parse_workers
 from echelon.runfolder import RunFolder
 
 
@@ -25,7 +26,8 @@ def benchmark(options: TrainOptions, steps: int, console: Console) -> dict[str, 
         run.create()
         write_run(run, recipe, prepared)
         with run.lock() as lock:
-            job = LocalJob(run, options.workers or recipe.train.workers, lock, ["--benchmark", str(steps)])
+            workers = (options.workers or parse_workers(recipe.train.workers)).at_start(available_cores())
+            job = LocalJob(run, workers, lock, ["--benchmark", str(steps)])
             job.wait(lambda: None)
         measured = [record for record in read_records(run.worker_records(0)) if record["kind"] == "benchmark"]
     return {name: value for name, value in measured[-1].items() if name not in ("kind", "time")}

@@ -11,14 +11,16 @@ from rich.console import Console
 
 from echelon.commands.preparing import prepare_data
 from echelon.data.prepared import Prepared
-from echelon.errors import RunError
-from echelon.launch.local import LocalJob, follow
+from echelon.errors import EchelonError, RunError
+from echelon.launch.local import LocalJob, StopRequests, available_cores, follow
+from echelon.launch.supervise import Supervised, policy_of, supervise
 from echelon.monitor.provenance import collect_provenance
-from echelon.monitor.records import read_records
+from echelon.monitor.records import RecordWriter, read_records
 from echelon.monitor.screen import open_screen
 from echelon.recipe.loading import load_recipe
 from echelon.recipe.schema import Recipe
 from echelon.recipe.toml import dump_recipe
+from echelon.recipe.workers import WorkerRange, parse_workers
 from echelon.runfolder import RunFolder, remove_folder, write_atomically, write_json
 
 _MAY_CHANGE = (
@@ -30,6 +32,7 @@ _MAY_CHANGE = (
     "evaluate",
     "checkpoint",
     "early_stop",
+    "restart",
     "track",
 )
 """What may differ when a run goes on: how long, how often, on how many workers; not what is learnt from what."""
@@ -41,7 +44,7 @@ class TrainOptions:
 
     recipe: Path
     run: Path | None = None
-    workers: int | None = None
+    workers: WorkerRange | None = None
     overrides: list[str] = field(default_factory=list)
 
 
@@ -49,7 +52,7 @@ def train(options: TrainOptions, console: Console) -> dict[str, Any]:
     """Prepare if needed, train or go on training, score; returns what `train --json` prints."""
     recipe = _with_absolute_init(load_recipe(options.recipe, options.overrides))
     run = RunFolder(options.run or Path("runs") / recipe.name)
-    workers = options.workers or recipe.train.workers
+    workers = options.workers or parse_workers(recipe.train.workers)
     _refuse_other_recipe(run, recipe)
     run.create()
     with run.lock() as lock:
@@ -57,26 +60,47 @@ def train(options: TrainOptions, console: Console) -> dict[str, Any]:
         _refuse_other_data(run, prepared)
         write_run(run, recipe, prepared)
         console.print(f"run folder: {run.path}", markup=False, highlight=False, soft_wrap=True)
-        is_finished = _run_workers(run, recipe, workers, lock, console)
-    if not is_finished:
+        ended = _run_workers(run, recipe, workers, lock, console)
+    if not ended.is_finished:
         step = last_step(run)
         console.print(
             f"interrupted and saved at step {step}; the same command goes on from there", highlight=False
         )
-    return {"run": str(run.path), "finished": is_finished, "step": last_step(run), **test_scores(run)}
+    return {
+        "run": str(run.path),
+        "finished": ended.is_finished,
+        "step": last_step(run),
+        "restarts": ended.restarts,
+        **test_scores(run),
+    }
 
 
-def _run_workers(run: RunFolder, recipe: Recipe, workers: int, lock: int, console: Console) -> bool:
+def _run_workers(
+    run: RunFolder, recipe: Recipe, workers: WorkerRange, lock: int, console: Console
+) -> Supervised:
     reader, screen = follow(run), open_screen(console, recipe.train.log_every)
+    records = RecordWriter(run.launcher_records)
 
     def show_new_records() -> None:
         for record in reader.read():
             screen.show(record)
 
+    def start(count: int, stops: StopRequests) -> LocalJob:
+        return LocalJob(run, count, lock, stops=stops, hang_s=recipe.restart.hang_seconds)
+
+    def tell(message: str, **values: object) -> None:
+        records.write("event", message=message, **values)
+        screen.show({"kind": "event", "message": message})
+
     try:
-        return LocalJob(run, workers, lock).wait(show_new_records)
+        first = workers.at_start(available_cores())
+        return supervise(start, first, policy_of(recipe.restart, workers), tell, show_new_records)
+    except EchelonError as error:
+        records.write("failure", message=str(error))
+        raise
     finally:
         screen.close()
+        records.close()
 
 
 def _with_absolute_init(recipe: Recipe) -> Recipe:

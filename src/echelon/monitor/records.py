@@ -1,7 +1,7 @@
 """Append-only records: one JSON object a line, each with its `kind` and the `time` it was written.
 
-Kinds: `start`, `step`, `valid`, `sample`, `checkpoint`, `event`, `score`, `end`. Every process has a file of its
-own, so nothing is locked; a reader may follow a file while it grows.
+Kinds: `start`, `step`, `valid`, `sample`, `checkpoint`, `event`, `score`, `failure`, `end`. Every
+process has a file of its own, so nothing is locked; a reader may follow a file while it grows.
 """
 
 from __future__ import annotations

@@ -74,6 +74,7 @@ class LineScreen:
     def show(self, record: dict[str, Any]) -> None:
         if record["kind"] == "start":
             self._steps = record["steps"]
+            self._started = None  # a group that was started again goes back to its checkpoint
         if record["kind"] != "step":
             for line in describe_record(record):
                 self._say(line)

@@ -33,6 +33,7 @@ _TABLES: list[tuple[str, type[Section]]] = [
     ("evaluate", schema.Evaluate),
     ("checkpoint", schema.Checkpoint),
     ("early_stop[]", schema.EarlyStop),
+    ("restart", schema.Restart),
     ("track", schema.Track),
 ]
 

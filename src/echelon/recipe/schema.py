@@ -14,14 +14,26 @@ from pydantic import (
     Field,
     NonNegativeFloat,
     NonNegativeInt,
+    PlainValidator,
     PositiveFloat,
     PositiveInt,
 )
+from pydantic_core import PydanticCustomError
+
+from echelon.recipe.workers import parse_workers
 
 SCHEMA_VERSION = 1
 
 Fraction = Annotated[float, Field(ge=0.0, lt=1.0)]
 Metric = Literal["bleu", "chrf", "loss", "perplexity"]
+
+
+def _check_workers(value: object) -> object:
+    try:
+        parse_workers(value)
+    except ValueError as error:
+        raise PydanticCustomError("workers", str(error)) from None
+    return value
 
 
 class Section(BaseModel):
@@ -138,8 +150,9 @@ class Train(Section):
     """Most tokens in a step, counting each pair by its longer side. Must divide evenly into `slots`."""
     slots: PositiveInt = 4
     """Micro-batches in a step. Workers share them out; the result does not depend on how many workers there are."""
-    workers: PositiveInt = 1
-    """Worker processes, where `--workers` does not say otherwise."""
+    workers: Annotated[int | str, PlainValidator(_check_workers)] = 1
+    """Worker processes, where `--workers` does not say otherwise; or a range such as "1:4": begin with 4, or with as
+    many as there are cores, and go on with one fewer after a failure, down to 1."""
     precision: Literal["float32", "bf16", "fp16"] = "float32"
     """Number format of the matrix products. Weights and optimiser state are always kept in float32."""
     label_smoothing: Fraction = 0.1
@@ -350,6 +363,19 @@ class EarlyStop(Section):
     """Smallest change that counts as an improvement."""
 
 
+class Restart(Section):
+    """What happens when a worker fails: all are started again, from the newest checkpoint."""
+
+    max_restarts: NonNegativeInt = 3
+    """Most restarts within the window before the run fails; 0 is none. A user's mistake, or training that cannot go
+    on, is never tried again."""
+    window_minutes: PositiveFloat = 60.0
+    """Restarts longer ago than this no longer count."""
+    hang_seconds: NonNegativeFloat = 300.0
+    """A worker that gets nothing done for so long counts as failed; 0 waits for ever. Loading data, a slot of a step,
+    a batch of scoring and writing a checkpoint must each take less."""
+
+
 class Track(Section):
     """Where curves go, beside the run's own records."""
 
@@ -384,5 +410,7 @@ class Recipe(Section):
     """When the run's state is saved, and what is kept."""
     early_stop: list[EarlyStop] = []
     """When to stop before the end."""
+    restart: Restart = Restart()
+    """What happens when a worker fails."""
     track: Track = Track()
     """Where curves go, beside the run's own records."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol
 
@@ -56,8 +56,20 @@ class Task(Protocol):
 
     def loss(self, model: nn.Module, batch: Any) -> SummedLoss: ...
 
-    def score_share(self, model: nn.Module, split: Split, *, rank: int, size: int, final: bool) -> Any:
-        """This worker's share of scoring a split, as JSON; `final` asks for the best search, not the quickest."""
+    def score_share(
+        self,
+        model: nn.Module,
+        split: Split,
+        *,
+        rank: int,
+        size: int,
+        final: bool,
+        on_batch: Callable[[], None],
+    ) -> Any:
+        """This worker's share of scoring a split, as JSON; `final` asks for the best search, not the quickest.
+
+        `on_batch` is called before every batch, so that a long scoring is seen to get on.
+        """
         ...
 
     def combine_scores(self, shares: Sequence[Any], split: Split, *, final: bool) -> Scores:

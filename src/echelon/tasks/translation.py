@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -88,7 +88,14 @@ class TranslationTask:
         return summed_loss(hidden_MD, model.embeddings.output_VD, batch.target.tokens, smoothing)
 
     def score_share(
-        self, model: nn.Module, split: Split, *, rank: int, size: int, final: bool
+        self,
+        model: nn.Module,
+        split: Split,
+        *,
+        rank: int,
+        size: int,
+        final: bool,
+        on_batch: Callable[[], None],
     ) -> dict[str, Any]:
         """Every size-th batch of sentences, sorted by length: loss per batch, translation per sentence."""
         assert isinstance(model, Transformer)
@@ -97,12 +104,13 @@ class TranslationTask:
         losses = []
         for number, indices in enumerate(length_sorted_batches(pair_lengths, _SCORING_TOKENS)):
             if number % size == rank:
+                on_batch()
                 batch = self._as_batch(packed(store, indices))
                 losses.append([number, self.loss(model, batch).nll.item(), len(batch.target.tokens)])
         lines = store.source_lines()[:count]
         mine = _every_nth_by_length(store.source_lengths[:count], rank, size)
         translator = Translator(model, self._tokeniser, recipe_search(self._recipe, final), self._device)
-        translations = translator.translate([lines[index] for index in mine])
+        translations = translator.translate([lines[index] for index in mine], on_batch)
         outputs = [[index, translation.text] for index, translation in zip(mine, translations, strict=True)]
         return {"losses": losses, "outputs": outputs}
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -43,8 +43,10 @@ class Translator:
     search: Search
     device: torch.device
 
-    def translate(self, lines: Sequence[str]) -> list[Translation]:
-        """Translate normalised lines; an empty line stays empty."""
+    def translate(
+        self, lines: Sequence[str], on_batch: Callable[[], None] = lambda: None
+    ) -> list[Translation]:
+        """Translate normalised lines; an empty line stays empty. `on_batch` is called before every batch."""
         results = [Translation("", 0.0)] * len(lines)
         wanted = [number for number, line in enumerate(lines) if line]
         if not wanted:
@@ -52,6 +54,7 @@ class Translator:
         tokens = [[*ids, EOS] for ids in self.tokeniser.encode([lines[number] for number in wanted])]
         lengths = np.array([len(ids) for ids in tokens])
         for indices in length_sorted_batches(lengths, _BATCH_TOKENS):
+            on_batch()
             batch = [tokens[index] for index in indices.tolist()]
             for index, translation in zip(indices.tolist(), self._translate_batch(batch), strict=True):
                 results[wanted[index]] = translation

@@ -26,7 +26,9 @@ def score_split(
     was_training = model.training
     model.eval()
     with torch.inference_mode(), precision.autocast():
-        share = task.score_share(model, split, rank=group.rank, size=group.size, final=final)
+        share = task.score_share(
+            model, split, rank=group.rank, size=group.size, final=final, on_batch=group.heart.beat
+        )
     model.train(was_training)
     shares = group.gather_json(share)
     combined = asdict(task.combine_scores(shares, split, final=final)) if group.is_first else None

@@ -134,7 +134,9 @@ def take_step(training: Training, step: int) -> StepResult:
     flat.zero()
     flat.extras[flat.STOP_VOTES] = float(training.stop.is_set)
     flat.extras[flat.SAVE_VOTES] = float(training.keeper.wants_retry)
+    group.heart.beat(step)
     for number in mine:
+        group.heart.beat()
         with training.exchange.slot(last=number == mine[-1]):
             batch = training.task.load(slots[number])
             torch.manual_seed(slot_seed(training.recipe.seed, step, number))

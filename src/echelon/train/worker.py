@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import ctypes
+import faulthandler
 import gc
 import os
 import signal
@@ -22,7 +23,8 @@ from typing import NoReturn
 import torch
 
 from echelon.comm.group import Group, join_group
-from echelon.errors import EchelonError
+from echelon.errors import EchelonError, TrainingError, UserError
+from echelon.monitor.heartbeat import open_heart
 from echelon.monitor.records import RecordWriter
 from echelon.recipe.length import length_in_steps
 from echelon.recipe.loading import load_recipe
@@ -44,7 +46,10 @@ from echelon.train.weights import choose_weights, load_weights
 
 INTERRUPTED_STATUS = 75
 """Exit status of a worker that saved and left because it was told to."""
+FINAL_STATUS = 2
+"""Exit status of a worker whose failure no restart can help: the user's mistake, or training that cannot go on."""
 _GROUP_TIMEOUT_S = 300.0
+"""How long a collective may take beyond `restart.hang_seconds`, by which the launcher has seen who hangs."""
 _PR_SET_PDEATHSIG = 1
 
 
@@ -55,11 +60,17 @@ def main(arguments: Sequence[str]) -> NoReturn:
     options = parser.parse_args(arguments)
     run = RunFolder(options.run)
     _stop_with_launcher()
+    faulthandler.register(
+        signal.SIGUSR1, all_threads=True
+    )  # the launcher asks workers that hang where they are
     stop = _catch_stop_signals()
+    heart = open_heart()
+    heart.beat()
     rank = int(os.environ.get("RANK", "0"))
     records = RecordWriter(run.worker_records(rank))
     try:
-        group = join_group(_GROUP_TIMEOUT_S)
+        hang_s = load_recipe(run.recipe).restart.hang_seconds
+        group = join_group(hang_s + _GROUP_TIMEOUT_S, heart)
         if options.benchmark:
             outcome = Outcome.FINISHED
             records.write("benchmark", **measure_steps(set_up(run, group, records), options.benchmark))
@@ -73,7 +84,7 @@ def main(arguments: Sequence[str]) -> NoReturn:
             sys.stderr.write(f"error: {error}\n")
         else:
             traceback.print_exc()
-        leave(records, 1)
+        leave(records, FINAL_STATUS if isinstance(error, UserError | TrainingError) else 1)
     leave(records, INTERRUPTED_STATUS if outcome is Outcome.INTERRUPTED else 0)
 
 
@@ -110,7 +121,9 @@ def work(run: RunFolder, group: Group, records: RecordWriter, stop: StopRequest)
 def set_up(run: RunFolder, group: Group, records: RecordWriter) -> Training:
     """Build everything from the run folder and go back to where the newest checkpoint stands. Collective."""
     recipe, device = load_recipe(run.recipe), choose_device()
+    group.heart.beat()
     task = build_task(recipe, run, device)
+    group.heart.beat()
     torch.manual_seed(recipe.seed)
     model = task.build_model().to(device)
     flat, exchange = FlatParameters(model), build_exchange(group)
@@ -134,6 +147,7 @@ def set_up(run: RunFolder, group: Group, records: RecordWriter) -> Training:
         keeper=Keeper(run, group, recipe, records, model, flat, optimiser),
         trackers=[],
     )
+    group.heart.beat()
     resume(training)
     if group.is_first:
         training.trackers = build_trackers(recipe.track, run, training.state.step + 1)

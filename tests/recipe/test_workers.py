@@ -1,0 +1,36 @@
+"""How many workers a run may have."""
+
+from __future__ import annotations
+
+import pytest
+
+from echelon.recipe.workers import WorkerRange, parse_workers
+
+
+@pytest.mark.parametrize(
+    ("value", "expected"),
+    [(1, (1, 1)), (4, (4, 4)), ("4", (4, 4)), ("1:4", (1, 4)), (" 2:2 ", (2, 2))],
+)
+def test_a_number_or_a_range(value: object, expected: tuple[int, int]) -> None:
+    assert parse_workers(value) == WorkerRange(*expected)
+
+
+@pytest.mark.parametrize(
+    "value", [0, -1, 1.5, True, "", "0:2", "4:1", "1:", ":4", "1-4", "many", "1:2:3", None]
+)
+def test_anything_else_is_refused(value: object) -> None:
+    with pytest.raises(ValueError, match="a whole number above 0, or a range"):
+        parse_workers(value)
+
+
+def test_a_run_begins_with_the_most_that_have_a_core() -> None:
+    assert WorkerRange(1, 4).at_start(cores=8) == 4
+    assert WorkerRange(1, 4).at_start(cores=3) == 3
+    assert WorkerRange(2, 4).at_start(cores=1) == 2
+    assert WorkerRange(4, 4).at_start(cores=1) == 4
+
+
+def test_a_failure_costs_one_worker_down_to_the_fewest() -> None:
+    assert WorkerRange(1, 4).after_a_failure(4) == 3
+    assert WorkerRange(2, 4).after_a_failure(2) == 2
+    assert WorkerRange(3, 3).after_a_failure(3) == 3
