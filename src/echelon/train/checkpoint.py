@@ -22,11 +22,12 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 import safetensors.torch
+from pydantic import TypeAdapter
 from safetensors import SafetensorError
 from torch import Tensor
 
 from echelon.errors import CheckpointError
-from echelon.runfolder import remove_folder, sync_folder, write_atomically
+from echelon.runfolder import read_json, remove_folder, sync_folder, write_atomically
 
 FORMAT = 1
 MODEL, OPTIMISER, STATE = "model.safetensors", "optimiser.safetensors", "state.json"
@@ -62,11 +63,15 @@ class TrainingState:
 
     @staticmethod
     def from_json(text: str) -> TrainingState:
+        _STATE.validate_json(text, strict=True)
         values = json.loads(text)
         if values.pop("format") != FORMAT:
             raise ValueError("written by another version of Echelon")
         best = values.pop("best")
         return TrainingState(best=Best(**best) if best else None, **values)
+
+
+_STATE = TypeAdapter(TrainingState)
 
 
 @dataclass(frozen=True)
@@ -85,7 +90,10 @@ class Checkpoint:
 
     def load_state(self) -> TrainingState:
         try:
-            return TrainingState.from_json((self.folder / STATE).read_text())
+            state = TrainingState.from_json((self.folder / STATE).read_text())
+            if state.step != self.step:
+                raise ValueError(f"it is of step {state.step}")
+            return state
         except (OSError, ValueError, KeyError, TypeError) as error:
             self._refuse(STATE, error)
 
@@ -130,7 +138,11 @@ def list_checkpoints(checkpoints: Path) -> list[Checkpoint]:
     numbered = [
         (match, path) for path in checkpoints.iterdir() if (match := _FOLDER_NAME.fullmatch(path.name))
     ]
-    found = [Checkpoint(path, int(match[1])) for match, path in numbered if _is_complete(path)]
+    found = [
+        Checkpoint(path, int(match[1]))
+        for match, path in numbered
+        if not path.is_symlink() and _is_complete(path)
+    ]
     return sorted(found, key=lambda checkpoint: checkpoint.step)
 
 
@@ -196,7 +208,7 @@ def _is_complete(folder: Path) -> bool:
     for name in _FILES:
         sidecar = _read_sidecar(folder, name)
         file = folder / name
-        if sidecar is None or not file.is_file() or file.stat().st_size != sidecar["bytes"]:
+        if sidecar is None or not _is_own(file) or file.stat().st_size != sidecar["bytes"]:
             return False
     return True
 
@@ -206,6 +218,7 @@ def _write_tensors(path: Path, tensors: dict[str, Tensor]) -> None:
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     contiguous = {name: tensor.detach().contiguous() for name, tensor in tensors.items()}
     try:
+        temporary.unlink(missing_ok=True)  # never write through a link that somebody put there
         safetensors.torch.save_file(contiguous, temporary)
         with open(temporary, "rb") as file:
             os.fsync(file.fileno())
@@ -223,11 +236,16 @@ def _write_sidecar(folder: Path, name: str) -> None:
 
 def _read_sidecar(folder: Path, name: str) -> dict[str, Any] | None:
     try:
-        content = json.loads((folder / (name + _SIDECAR)).read_text())
+        content = read_json(folder / (name + _SIDECAR)) if _is_own(folder / (name + _SIDECAR)) else None
     except (OSError, ValueError):
         return None
     is_right = isinstance(content, dict) and {"sha256", "bytes"} <= content.keys()
     return content if is_right else None
+
+
+def _is_own(file: Path) -> bool:
+    """Whether a checkpoint's file is one, not a link to somewhere else: what is checked is then what is read."""
+    return file.is_file() and not file.is_symlink()
 
 
 def _sha256(path: Path) -> str:

@@ -22,7 +22,7 @@ from typing import NoReturn
 import torch
 
 from echelon.comm.group import Group, join_group
-from echelon.errors import EchelonError
+from echelon.errors import CheckpointError, EchelonError
 from echelon.monitor.records import RecordWriter
 from echelon.recipe.length import length_in_steps
 from echelon.recipe.loading import load_recipe
@@ -159,9 +159,12 @@ def resume(training: Training) -> None:
 def load_checkpoint(training: Training, checkpoint: Checkpoint) -> None:
     """Weights, optimiser and state of a checkpoint, into `training`."""
     load_weights(training.model, Weights(checkpoint.load_model(), checkpoint.step, checkpoint.folder.name))
-    training.optimiser.load_state(checkpoint.load_optimiser())
     training.state = checkpoint.load_state()
-    training.precision.load_state(training.state.precision)
+    try:
+        training.optimiser.load_state(checkpoint.load_optimiser())
+        training.precision.load_state(training.state.precision)
+    except (KeyError, RuntimeError, TypeError) as error:
+        raise CheckpointError(f"{checkpoint.folder} does not fit this recipe's optimiser: {error}") from error
 
 
 def start_from(training: Training, other: RunFolder) -> None:
@@ -173,10 +176,10 @@ def start_from(training: Training, other: RunFolder) -> None:
 
 def score_test(training: Training) -> None:
     """Score the test set with the weights that the recipe names, and write scores and outputs down. Collective."""
-    recipe, run = training.recipe, training.run
+    run = training.run
     if not training.task.has_split("test"):
         return
-    weights = choose_weights(run, recipe.evaluate.final)
+    weights = _final_weights(training)
     load_weights(training.model, weights)
     scores = score_split(
         training.task, training.model, training.group, "test", training.precision, final=True
@@ -186,6 +189,20 @@ def score_test(training: Training) -> None:
         save_scores(run, scores, result)
         training.records.write("score", **result)
     training.group.barrier()
+
+
+def _final_weights(training: Training) -> Weights:
+    """What the recipe scores at the end; the last weights where a disk has damaged it, so that the run can end."""
+    wanted = training.recipe.evaluate.final
+    try:
+        return choose_weights(training.run, wanted)
+    except CheckpointError as error:
+        if wanted == "last":
+            raise
+        training.records.write(
+            "event", message=f"{error}; the last weights are scored in place of the {wanted}"
+        )
+        return choose_weights(training.run, "last")
 
 
 def choose_device() -> torch.device:
