@@ -63,7 +63,7 @@ class RunFolder:
         return self.scores / f"{split}.txt"
 
     def create(self) -> None:
-        """Make the folder and its subfolders, where they are not there yet; RunError where a file that grows is a link."""
+        """Make the folder and its subfolders where they are missing; RunError where a file that grows is a link."""
         for folder in (self.path, self.records, self.logs, self.checkpoints, self.scores):
             try:
                 folder.mkdir(parents=True, exist_ok=True)

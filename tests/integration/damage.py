@@ -95,7 +95,7 @@ def same_bits(one: Tensor, two: Tensor) -> bool:
 
 def distance(one: Path, two: Path) -> float:
     """How far apart the weights of two checkpoints are, relative to their length."""
-    first, second = tensors_of(one, "model*"), tensors_of(two, "model*")
+    first, second = tensors_of(one, "model*.safetensors"), tensors_of(two, "model*.safetensors")
     assert first.keys() == second.keys()
     apart = sum(float((first[name].double() - second[name].double()).square().sum()) for name in first)
     length = sum(float(tensor.double().square().sum()) for tensor in first.values())
