@@ -213,6 +213,8 @@ class Trial:
         self._launcher: subprocess.Popen[bytes] | None = None
         self._reader = RecordReader(self.run.worker_records(0))
         self._last_start = 0.0
+        self._last_progress = 0.0
+        self._last_strike = 0.0
         self._step = 0
         self._events: list[Event] = []
         self._starts = 0
@@ -251,21 +253,28 @@ class Trial:
         kinds = self.plan.deal(self.possible())
         targets = sorted(self._dice.uniform(0.02, 0.85) * self.plan.steps for _ in kinds)
         for kind, target in zip(kinds, targets, strict=True):
-            self._go_on(target)
+            self._go_on(target, may_be_hasty=kind != "freeze worker")
             self._strike(kind)
         self._finish()
         return self._summary()
 
-    def _go_on(self, target: float) -> None:
-        """Keep the run going until it stands at `target`; now and then only for a moment, to strike a start-up."""
-        is_hasty = self._dice.random() < 0.25 and self._last_kind() not in ("freeze worker", "full disk")
+    def _go_on(self, target: float, may_be_hasty: bool) -> None:
+        """Keep the run going until it stands at `target`; now and then only for a moment, to strike a start-up.
+
+        A start-up may take two minutes before it counts as hanging, so that none is frozen.
+        """
+        is_hasty = (
+            self._dice.random() < 0.25
+            and may_be_hasty
+            and self._last_kind() not in ("freeze worker", "full disk")
+        )
         haste = time.monotonic() + self._dice.uniform(0.2, 4.0)
         while True:
             if self._tend():
                 raise ChaosError(f"the run ended after {len(self._events)} of {self.plan.events} events")
             if is_hasty and time.monotonic() > haste:
                 return
-            if self._step >= target and self._last_start > self._last_interruption():
+            if self._step >= target and self._is_training():
                 time.sleep(self._dice.uniform(0.0, 0.3))
                 return
 
@@ -286,7 +295,10 @@ class Trial:
             self._starts += 1
         for record in self._reader.read():
             self._step = max(self._step, record.get("step", 0))
-            self._last_start = record["time"] if record["kind"] == "start" else self._last_start
+            if record["kind"] == "start":
+                self._last_start = record["time"]
+            elif record["kind"] in ("step", "checkpoint"):
+                self._last_progress = record["time"]
         if time.monotonic() > self._deadline:
             raise ChaosError(f"not done in time; last events:\n{self._story()}")
         return False
@@ -295,6 +307,7 @@ class Trial:
         moment = time.time()
         detail, interrupts = self._strikes[kind]()
         self._events.append(Event(kind, moment, self._step, detail, interrupts))
+        self._last_strike = time.time()
 
     def _signal_worker(self, number: signal.Signals) -> str:
         workers = self.arena.processes("echelon.train.worker")
@@ -350,8 +363,10 @@ class Trial:
     def _last_kind(self) -> str:
         return self._events[-1].kind if self._events else ""
 
-    def _last_interruption(self) -> float:
-        return max((event.time for event in self._events if event.interrupts), default=0.0)
+    def _is_training(self) -> bool:
+        """Whether steps were seen since the last event, after a new start where it needs one."""
+        interruption = max((event.time for event in self._events if event.interrupts), default=0.0)
+        return self._last_start > interruption and self._last_progress > self._last_strike
 
     def _story(self) -> str:
         events = [f"step {event.step}: {event.kind}, {event.detail}" for event in self._events[-5:]]
