@@ -3,8 +3,10 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
+EVENTS ?= 24
+SEED ?= 1
 
-.PHONY: setup demo test test-slow check docs bench clean
+.PHONY: setup demo test test-slow chaos check docs bench clean
 
 setup: $(READY)
 
@@ -25,6 +27,10 @@ test: $(READY)
 
 test-slow: $(READY)
 	$(BIN)/python -m pytest -m slow --timeout=1800
+
+# A training run struck EVENTS times at random, and whether it ends with the bits of an undisturbed one.
+chaos: $(READY)
+	$(BIN)/python -m tests.integration.chaos --events $(EVENTS) --seed $(SEED)
 
 check: $(READY)
 	$(BIN)/ruff format --check .

@@ -68,7 +68,7 @@ class RunFolder:
         return self.scores / f"{split}.txt"
 
     def create(self) -> None:
-        """Make the folder and its subfolders, where they are not there yet."""
+        """Make the folder and its subfolders where they are missing; RunError where a file that grows is a link."""
         for folder in (self.path, self.records, self.logs, self.checkpoints, self.scores):
             try:
                 folder.mkdir(parents=True, exist_ok=True)
@@ -76,6 +76,9 @@ class RunFolder:
                 raise RunError(
                     f"{folder}: cannot be made: {error.strerror}; choose another with --run"
                 ) from None
+        for file in (self.lock_file, *self.records.iterdir(), *self.logs.iterdir()):
+            if file.is_symlink():
+                raise RunError(f"{file}: is a link, and a run writes only into files of its own; remove it")
 
     def require(self) -> RunFolder:
         """This folder, if it holds a run; RunError otherwise."""
@@ -92,7 +95,10 @@ class RunFolder:
         The operating system releases the lock when the last process that holds the descriptor ends, so a
         killed run leaves nothing to clean up. Raises RunError where the run is being trained already.
         """
-        descriptor = os.open(self.lock_file, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        try:
+            descriptor = open_no_link(self.lock_file, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC)
+        except OSError as error:
+            raise RunError(f"{self.lock_file}: cannot be used as the run's lock: {error.strerror}") from None
         try:
             if not _acquire(descriptor, patience_s=0.5):
                 holder = os.pread(descriptor, 200, 0).decode(errors="replace").strip() or "another process"
@@ -110,10 +116,10 @@ class RunFolder:
         try:
             with open(self.lock_file, "rb") as file:
                 fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
-        except FileNotFoundError:
-            return False
         except BlockingIOError:
             return True
+        except OSError:
+            return False  # no lock, or something that `lock` refuses too
         return False
 
 
@@ -136,7 +142,8 @@ def write_atomically(path: Path, content: bytes | str) -> None:
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     data = content.encode() if isinstance(content, str) else content
     try:
-        with open(temporary, "wb") as file:
+        temporary.unlink(missing_ok=True)  # of a killed process that had our number
+        with open(temporary, "xb") as file:
             file.write(data)
             file.flush()
             os.fsync(file.fileno())
@@ -145,6 +152,24 @@ def write_atomically(path: Path, content: bytes | str) -> None:
         temporary.unlink(missing_ok=True)
         raise
     sync_folder(path.parent)
+
+
+def open_no_link(path: str | Path, flags: int) -> int:
+    """An `opener` that follows no symbolic link: a folder from somebody else must not lead our writing elsewhere."""
+    return os.open(path, flags | os.O_NOFOLLOW, 0o644)
+
+
+def read_json(path: Path) -> Any:
+    """The value in a JSON file; OSError where it cannot be read, ValueError where it is not JSON."""
+    return parse_json(path.read_bytes())
+
+
+def parse_json(text: bytes | str) -> Any:
+    """As `json.loads`, but whatever is wrong with the text, nesting without end too, is a ValueError."""
+    try:
+        return json.loads(text)
+    except RecursionError:
+        raise ValueError("nested too deeply") from None
 
 
 def write_json(path: Path, value: Any) -> None:

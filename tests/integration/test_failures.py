@@ -14,6 +14,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
+from echelon.monitor.records import read_records
+from echelon.runfolder import RunFolder
 from tests.integration.runs import (
     SETTINGS,
     TrainToy,
@@ -21,9 +24,6 @@ from tests.integration.runs import (
     wait_for_step,
     worker_processes,
 )
-
-from echelon.monitor.records import read_records
-from echelon.runfolder import RunFolder
 
 LONGER = (*SETTINGS, "train.steps=240", "evaluate.every=100", "checkpoint.every=20")
 """Enough steps to be hit twice in the middle."""

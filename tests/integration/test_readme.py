@@ -10,9 +10,9 @@ import sys
 from pathlib import Path
 
 import pytest
-from tests.conftest import write_toy_corpus
 
 from echelon.recipe.loading import load_recipe
+from tests.conftest import write_toy_corpus
 
 ROOT = Path(__file__).parents[2]
 SHORT = "--set train.steps=20 --set evaluate.every=10 --set evaluate.sentences=20"

@@ -9,6 +9,10 @@ from pathlib import Path
 
 import pytest
 import torch
+
+from echelon.monitor.records import read_records
+from echelon.runfolder import RunFolder
+from echelon.train.checkpoint import choose_checkpoint, list_checkpoints
 from tests.integration.runs import (
     SETTINGS,
     Echelon,
@@ -18,10 +22,6 @@ from tests.integration.runs import (
     wait_for_step,
     worker_processes,
 )
-
-from echelon.monitor.records import read_records
-from echelon.runfolder import RunFolder
-from echelon.train.checkpoint import choose_checkpoint, list_checkpoints
 
 
 @pytest.mark.parametrize("precision", ["float32", "bf16"])

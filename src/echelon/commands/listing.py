@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import contextlib
-import json
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
-from echelon.monitor.records import read_records
+from echelon.monitor.records import is_number, read_records
 from echelon.recipe.loading import load_recipe
-from echelon.runfolder import RunFolder, list_runs
+from echelon.runfolder import RunFolder, list_runs, read_json
+
+_SHOWN = ("bleu", "chrf", "loss")
 
 
 @dataclass(frozen=True)
@@ -38,11 +40,11 @@ def summarise_runs(folder: Path) -> list[RunSummary]:
 def summarise(run: RunFolder) -> RunSummary:
     """How a run stands, from its records."""
     records = read_records(run.worker_records(0))
-    steps = [record["steps"] for record in records if record["kind"] == "start"]
+    steps = [record["steps"] for record in records if record["kind"] == "start" and "steps" in record]
     valid = [
         record["bleu"] for record in records if record["kind"] == "valid" and record.get("bleu") is not None
     ]
-    test = json.loads(run.score_file("test").read_text()) if run.score_file("test").exists() else {}
+    test = read_scores(run, "test") or {}
     bleu, bleu_of = (
         (test["bleu"], "test") if "bleu" in test else (max(valid), "valid") if valid else (None, None)
     )
@@ -50,12 +52,12 @@ def summarise(run: RunFolder) -> RunSummary:
         name=run.name,
         path=str(run.path),
         state=_state(run, records),
-        step=max((record["step"] for record in records if record["kind"] == "step"), default=0),
+        step=max((record.get("step") or 0 for record in records if record["kind"] == "step"), default=0),
         steps=steps[-1] if steps else None,
         bleu=bleu,
         bleu_of=bleu_of,
         bytes=folder_bytes(run.path),
-        last_change=max((record["time"] for record in records), default=run.recipe.stat().st_mtime),
+        last_change=max((record.get("time") or 0 for record in records), default=run.recipe.stat().st_mtime),
     )
 
 
@@ -67,7 +69,19 @@ def _state(run: RunFolder, records: list[dict[str, object]]) -> str:
     )
     if last is None:
         return "not started"
-    return str(last["outcome"]) if last["kind"] == "end" else "interrupted"
+    return str(last.get("outcome", "finished")) if last["kind"] == "end" else "interrupted"
+
+
+def read_scores(run: RunFolder, split: str) -> dict[str, Any] | None:
+    """A split's scores; None where it was not scored, or the file is damaged: `echelon evaluate` makes it anew."""
+    try:
+        scores = read_json(run.score_file(split))
+    except (OSError, ValueError):
+        return None
+    is_right = isinstance(scores, dict) and all(
+        scores.get(name) is None or is_number(scores[name]) for name in _SHOWN
+    )
+    return scores if is_right else None
 
 
 def prune_runs(folder: Path) -> int:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import json
+import time
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from rich.console import Console
 
+from echelon.commands.listing import read_scores
 from echelon.commands.preparing import prepare_data
 from echelon.data.prepared import Prepared
 from echelon.errors import EchelonError, RunError
@@ -21,7 +22,7 @@ from echelon.recipe.loading import load_recipe
 from echelon.recipe.schema import Recipe
 from echelon.recipe.toml import dump_recipe
 from echelon.recipe.workers import WorkerRange, parse_workers
-from echelon.runfolder import RunFolder, remove_folder, write_atomically, write_json
+from echelon.runfolder import RunFolder, read_json, remove_folder, write_atomically, write_json
 
 _MAY_CHANGE = (
     "name",
@@ -130,7 +131,16 @@ def _refuse_other_recipe(run: RunFolder, recipe: Recipe) -> None:
 
 def _refuse_other_data(run: RunFolder, prepared: Prepared) -> None:
     """The same recipe means other data when somebody has changed the files it names."""
-    if run.data.exists() and json.loads(run.data.read_text())["key"] != prepared.key:
+    if not run.data.exists():
+        return
+    try:
+        key = read_json(run.data)["key"]
+    except (OSError, ValueError, KeyError, TypeError):
+        raise RunError(
+            f"{run.data}: is damaged, so nobody knows which data the run was begun with; "
+            "if the recipe's files are as they were, delete it and start again"
+        ) from None
+    if key != prepared.key:
         raise RunError(
             f"{run.path}: was begun with other data, the files that the recipe names have changed since; "
             "bring them back, or use --run to begin a new run"
@@ -154,22 +164,32 @@ def write_run(run: RunFolder, recipe: Recipe, prepared: Prepared) -> None:
     write_atomically(run.recipe, dump_recipe(recipe))
     write_json(run.data, {"folder": str(prepared.folder.resolve()), "key": prepared.key})
     write_atomically(run.tokeniser, prepared.tokeniser_path.read_bytes())
-    starts = json.loads(run.provenance.read_text()) if run.provenance.exists() else []
-    write_json(run.provenance, [*starts, collect_provenance()])
+    write_json(run.provenance, [*_earlier_starts(run), collect_provenance()])
+
+
+def _earlier_starts(run: RunFolder) -> list[Any]:
+    """What the provenance says so far; a damaged one is put aside, as training can do without."""
+    try:
+        starts = read_json(run.provenance)
+    except FileNotFoundError:
+        return []
+    except (OSError, ValueError):
+        starts = None
+    if isinstance(starts, list):
+        return starts
+    run.provenance.replace(run.provenance.with_name(f"damaged-{time.time_ns()}-{run.provenance.name}"))
+    return []
 
 
 def last_step(run: RunFolder) -> int:
     """The last step that worker 0 wrote a record of."""
-    return max(
-        (record["step"] for record in read_records(run.worker_records(0)) if "step" in record), default=0
-    )
+    return max((record.get("step") or 0 for record in read_records(run.worker_records(0))), default=0)
 
 
 def test_scores(run: RunFolder) -> dict[str, Any]:
     """The test scores, where the run has been scored."""
-    if not run.score_file("test").exists():
-        return {}
-    return {"test": json.loads(run.score_file("test").read_text())}
+    scores = read_scores(run, "test")
+    return {} if scores is None else {"test": scores}
 
 
 def remove_run(run: RunFolder) -> None:

@@ -37,7 +37,9 @@ def trained_words(result: dict[str, Any]) -> str:
     if not result["finished"]:
         return f"{result['run']}: interrupted at step {result['step']}"
     test = result.get("test")
-    scores = f": test {describe_scores(test)} ({test['checkpoint']}, {test['signature']})" if test else ""
+    scores = (
+        f": test {describe_scores(test)} ({test.get('checkpoint')}, {test.get('signature')})" if test else ""
+    )
     return f"{result['run']}: trained {result['step']} steps{scores}"
 
 

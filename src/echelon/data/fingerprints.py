@@ -12,6 +12,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from echelon.errors import DataError
+from echelon.runfolder import read_json
 
 READ_BYTES = 1 << 20
 SETTLED_NS = 2_000_000_000
@@ -35,7 +36,7 @@ class HashMemory:
         self._path = path
         self._known: dict[str, list[int | str]] = {}
         with suppress(OSError, ValueError):  # no memory, or a damaged one: hash again
-            known = json.loads(path.read_text(encoding="utf-8"))
+            known = read_json(path)
             self._known = known if isinstance(known, dict) else {}
 
     def sha256(self, path: Path, on_bytes: Callable[[int], None] = lambda count: None) -> str:

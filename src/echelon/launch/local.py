@@ -21,7 +21,7 @@ from types import FrameType
 from echelon.errors import TrainingError, WorkerError
 from echelon.monitor.heartbeat import HEARTBEAT_VARIABLE, Heartbeats, Pulse, find_hung
 from echelon.monitor.records import RecordReader, read_records
-from echelon.runfolder import RunFolder
+from echelon.runfolder import RunFolder, open_no_link
 
 INTERRUPTED_STATUS = 75
 """Exit status of a worker that saved and left because it was told to; train/worker.py returns it."""
@@ -174,7 +174,7 @@ class LocalJob:
         if rank == 0:
             environment["ECHELON_STORE_FD"] = str(listener.fileno())
             inherited.append(listener.fileno())
-        with open(self._run.worker_log(rank), "ab") as log:
+        with open(self._run.worker_log(rank), "ab", opener=open_no_link) as log:
             self._log_starts.append(log.tell())
             process = subprocess.Popen(
                 spec.command,
@@ -307,7 +307,7 @@ class LocalJob:
         if rank in self._killed:
             return math.inf
         records = read_records(self._run.worker_records(rank))
-        times = [r["time"] for r in records if r["kind"] == "failure" and r["time"] >= self._started]
+        times = [r["time"] for r in records if r["kind"] == "failure" and r.get("time", 0) >= self._started]
         return float(times[0]) if times else 0.0
 
 

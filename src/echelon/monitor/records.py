@@ -6,14 +6,13 @@ process has a file of its own, so nothing is locked; a reader may follow a file 
 
 from __future__ import annotations
 
-import json
 import os
 import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, TextIO
 
-from echelon.runfolder import to_json
+from echelon.runfolder import open_no_link, parse_json, to_json
 
 
 class RecordWriter:
@@ -23,7 +22,9 @@ class RecordWriter:
     def __init__(self, path: Path, flush_s: float = 0.5) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
         _end_torn_line(path)
-        self._file: TextIO = open(path, "a", encoding="utf-8")  # noqa: SIM115 - open as long as the worker lives
+        self._file: TextIO = open(  # noqa: SIM115 - open as long as the worker lives
+            path, "a", encoding="utf-8", opener=open_no_link
+        )
         self._flush_s = flush_s
         self._last_flush = time.monotonic()
 
@@ -50,7 +51,7 @@ class RecordReader:
         self._position = path.stat().st_size if from_end and path.exists() else 0
 
     def read(self) -> Iterator[dict[str, Any]]:
-        """The records that were completed since the last call. Lines that are not JSON are passed over."""
+        """The records that were completed since the last call. Lines that are no records are passed over."""
         if not self._path.exists():
             return
         with open(self._path, "rb") as file:
@@ -71,17 +72,33 @@ def read_records(path: Path) -> list[dict[str, Any]]:
 
 def _parse(line: bytes) -> dict[str, Any] | None:
     try:
-        record = json.loads(line)
+        record = parse_json(line)
     except ValueError:
         return None
-    return record if isinstance(record, dict) and "kind" in record else None
+    return record if isinstance(record, dict) and _has_right_types(record) else None
+
+
+def _has_right_types(record: dict[str, Any]) -> bool:
+    """Whether the values that our own readers count on are what they count on."""
+    numbers = (record.get(name) for name in ("time", "bleu", "step", "steps"))
+    counts = (record.get(name) for name in ("step", "steps"))
+    return (
+        isinstance(record.get("kind"), str)
+        and all(value is None or is_number(value) for value in numbers)
+        and all(value is None or isinstance(value, int) for value in counts)
+    )
+
+
+def is_number(value: Any) -> bool:
+    """Whether a value from a file is a number that can be shown, and taken for a time."""
+    return isinstance(value, int | float) and abs(value) < 1e11
 
 
 def _end_torn_line(path: Path) -> None:
     """A killed process may have left half a line; end it, so that the next record stands on its own line."""
     if not path.exists() or not path.stat().st_size:
         return
-    with open(path, "rb+") as file:
+    with open(path, "rb+", opener=open_no_link) as file:
         file.seek(-1, os.SEEK_END)
         if file.read(1) != b"\n":
             file.write(b"\n")

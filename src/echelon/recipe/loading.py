@@ -44,6 +44,8 @@ def read_toml(path: Path) -> dict[str, Any]:
         return tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
         raise UserError(f"{path}: is not valid TOML: {error}") from None
+    except RecursionError:
+        raise UserError(f"{path}: is not a recipe: nested too deeply") from None
 
 
 def apply_override(table: dict[str, Any], override: str) -> None:

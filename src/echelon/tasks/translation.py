@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -17,13 +16,13 @@ from echelon.data.batches import PackedPairs, length_sorted_batches, packed
 from echelon.data.planning import plan_batches, step_tokens
 from echelon.data.prepared import PairStore, Prepared, open_prepared
 from echelon.data.tokeniser import BOS, Tokeniser
-from echelon.errors import RunError
+from echelon.errors import DataError, RunError
 from echelon.models.loss import SummedLoss, summed_loss
 from echelon.models.sequences import Sequences, shift_right
 from echelon.models.transformer import Dropouts, Transformer
 from echelon.recipe.schema import Recipe
 from echelon.recipe.sizes import transformer_shape
-from echelon.runfolder import RunFolder
+from echelon.runfolder import RunFolder, read_json
 from echelon.shapes.transformer import training_flops
 from echelon.tasks.scoring import score_translations
 from echelon.tasks.task import Scores, Slot, Split
@@ -48,18 +47,29 @@ class TranslationTask:
         self._prepared = prepared
         self._device = device
         self._tokeniser = Tokeniser.load(prepared.tokeniser_path)
+        if self._tokeniser.size != prepared.manifest.vocabulary:
+            raise DataError(
+                f"{prepared.tokeniser_path} has {self._tokeniser.size} pieces, the data were made with "
+                f"{prepared.manifest.vocabulary}; delete {prepared.folder} and prepare again"
+            )
         self._plan = plan_batches(recipe, prepared)
 
     @classmethod
     def of_run(cls, recipe: Recipe, run: RunFolder, device: torch.device) -> TranslationTask:
         """The task on the data that `train` prepared for this run."""
         try:
-            folder = Path(json.loads(run.data.read_text())["folder"])
-        except (OSError, ValueError, KeyError) as error:
+            named = read_json(run.data)
+            folder, key = Path(named["folder"]), named["key"]
+        except (OSError, ValueError, KeyError, TypeError) as error:
             raise RunError(
                 f"{run.data}: does not name the prepared data: {error}; run `echelon train` again"
             ) from None
-        return cls(recipe, open_prepared(folder), device)
+        if not folder.is_absolute() or ".." in folder.parts:
+            raise RunError(f"{run.data}: names {str(folder)!r}, which is not a plain absolute path")
+        prepared = open_prepared(folder)
+        if prepared.key != key:
+            raise RunError(f"{run.data}: {folder} holds other data than this run was begun with")
+        return cls(recipe, prepared, device)
 
     @property
     def steps_per_epoch(self) -> float:

@@ -24,11 +24,12 @@ from typing import Any, NoReturn
 
 import safetensors.torch
 import torch
+from pydantic import TypeAdapter
 from safetensors import SafetensorError
 from torch import Tensor
 
 from echelon.errors import CheckpointError
-from echelon.runfolder import remove_folder, write_atomically
+from echelon.runfolder import parse_json, read_json, remove_folder, write_atomically
 from echelon.train.tensorfile import Written
 
 FORMAT = 2
@@ -69,12 +70,16 @@ class TrainingState:
 
     @staticmethod
     def from_json(text: str) -> TrainingState:
-        values = json.loads(text)
+        _STATE.validate_json(text, strict=True)
+        values = parse_json(text)
         if values.pop("format") != FORMAT:
             raise ValueError("written by another version of Echelon")
         values.pop("files")
         best = values.pop("best")
         return TrainingState(best=Best(**best) if best else None, **values)
+
+
+_STATE = TypeAdapter(TrainingState)
 
 
 @dataclass(frozen=True)
@@ -95,7 +100,10 @@ class Checkpoint:
 
     def load_state(self) -> TrainingState:
         try:
-            return TrainingState.from_json((self.folder / STATE).read_text())
+            state = TrainingState.from_json((self.folder / STATE).read_text())
+            if state.step != self.step:
+                raise ValueError(f"it is of step {state.step}")
+            return state
         except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
             self._refuse(STATE, error)
 
@@ -215,7 +223,7 @@ def write_sidecar(folder: Path, name: str, written: Written) -> None:
 def tensor_files(folder: Path) -> list[str] | None:
     """The tensor files that belong to a checkpoint; None where state.json does not tell."""
     try:
-        names = json.loads((folder / STATE).read_text())["files"]
+        names = read_json(folder / STATE)["files"]
     except (OSError, ValueError, KeyError, TypeError):
         return None
     is_right = isinstance(names, list) and MODEL in names
@@ -231,7 +239,7 @@ def is_complete(folder: Path) -> bool:
         return False
     for name in (STATE, *names):
         sidecar, file = _read_sidecar(folder, name), folder / name
-        if sidecar is None or not file.is_file() or file.stat().st_size != sidecar["bytes"]:
+        if sidecar is None or not _is_own(file) or file.stat().st_size != sidecar["bytes"]:
             return False
     return True
 
@@ -246,7 +254,7 @@ def _numbered(checkpoints: Path) -> list[tuple[int, Path]]:
     if not checkpoints.is_dir():
         return []
     matches = [(_FOLDER_NAME.fullmatch(path.name), path) for path in checkpoints.iterdir()]
-    return sorted((int(match[1]), path) for match, path in matches if match)
+    return sorted((int(match[1]), path) for match, path in matches if match and not path.is_symlink())
 
 
 def _is_finished(folder: Path) -> bool:
@@ -275,11 +283,16 @@ def _checkpoint_at(folder: Path) -> Checkpoint:
 
 def _read_sidecar(folder: Path, name: str) -> dict[str, Any] | None:
     try:
-        content = json.loads((folder / (name + _SIDECAR)).read_text())
+        content = read_json(folder / (name + _SIDECAR)) if _is_own(folder / (name + _SIDECAR)) else None
     except (OSError, ValueError):
         return None
     is_right = isinstance(content, dict) and {"sha256", "bytes"} <= content.keys()
     return content if is_right else None
+
+
+def _is_own(file: Path) -> bool:
+    """Whether a checkpoint's file is one, not a link to somewhere else: what is checked is then what is read."""
+    return file.is_file() and not file.is_symlink()
 
 
 def _sha256(path: Path) -> str:

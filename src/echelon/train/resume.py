@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from echelon.errors import TrainingError
+from echelon.errors import CheckpointError, TrainingError
 from echelon.runfolder import RunFolder
 from echelon.train.checkpoint import Checkpoint, choose_checkpoint, newest_good_checkpoint
 from echelon.train.weights import Weights, choose_weights, load_weights
@@ -55,9 +55,12 @@ def agree_on_newest(training: Training) -> Checkpoint | None:
 def load_checkpoint(training: Training, checkpoint: Checkpoint) -> None:
     """Weights, optimiser and state of a checkpoint, into `training`."""
     load_weights(training.model, Weights(checkpoint.load_model(), checkpoint.step, checkpoint.folder.name))
-    training.optimiser.load_state(checkpoint.load_optimiser())
     training.state = checkpoint.load_state()
-    training.precision.load_state(training.state.precision)
+    try:
+        training.optimiser.load_state(checkpoint.load_optimiser())
+        training.precision.load_state(training.state.precision)
+    except (KeyError, RuntimeError, TypeError) as error:
+        raise CheckpointError(f"{checkpoint.folder} does not fit this recipe's optimiser: {error}") from error
 
 
 def start_from(training: Training, other: RunFolder) -> None:

@@ -29,6 +29,7 @@ def write_tensors(path: Path, arrays: Mapping[str, NDArray[Any]]) -> Written:
     """Replace `path` by a safetensors file of `arrays`, atomically; when this returns it survives a power cut."""
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:
+        temporary.unlink(missing_ok=True)  # never write through a link that somebody put there
         with open(temporary, "wb", buffering=0) as file:
             digest, total = hashlib.sha256(), 0
             for block in _blocks(arrays):

@@ -23,7 +23,7 @@ from typing import NoReturn
 import torch
 
 from echelon.comm.group import Group, join_group
-from echelon.errors import EchelonError, TrainingError, UserError
+from echelon.errors import CheckpointError, EchelonError, TrainingError, UserError
 from echelon.monitor.heartbeat import open_heart
 from echelon.monitor.records import RecordWriter
 from echelon.recipe.length import length_in_steps
@@ -42,7 +42,7 @@ from echelon.train.optimiser import FlatOptimiser
 from echelon.train.precision import Precision
 from echelon.train.resume import resume
 from echelon.train.trackers import build_trackers
-from echelon.train.weights import choose_weights, load_weights
+from echelon.train.weights import Weights, choose_weights, load_weights
 
 INTERRUPTED_STATUS = 75
 """Exit status of a worker that saved and left because it was told to."""
@@ -156,10 +156,10 @@ def set_up(run: RunFolder, group: Group, records: RecordWriter) -> Training:
 
 def score_test(training: Training) -> None:
     """Score the test set with the weights that the recipe names, and write scores and outputs down. Collective."""
-    recipe, run = training.recipe, training.run
+    run = training.run
     if not training.task.has_split("test"):
         return
-    weights = choose_weights(run, recipe.evaluate.final)
+    weights = _final_weights(training)
     load_weights(training.model, weights)
     scores = score_split(
         training.task, training.model, training.group, "test", training.precision, final=True
@@ -169,6 +169,20 @@ def score_test(training: Training) -> None:
         save_scores(run, scores, result)
         training.records.write("score", **result)
     training.group.barrier()
+
+
+def _final_weights(training: Training) -> Weights:
+    """What the recipe scores at the end; the last weights where a disk has damaged it, so that the run can end."""
+    wanted = training.recipe.evaluate.final
+    try:
+        return choose_weights(training.run, wanted)
+    except CheckpointError as error:
+        if wanted == "last":
+            raise
+        training.records.write(
+            "event", message=f"{error}; the last weights are scored in place of the {wanted}"
+        )
+        return choose_weights(training.run, "last")
 
 
 def choose_device() -> torch.device:
