@@ -160,10 +160,6 @@ def test_prepare_then_describe_knows_the_data(echelon: Echelon, tmp_path: Path) 
             ["translate", "nowhere"],
             "nowhere: there is no run here (no recipe.toml); `echelon runs` lists runs",
         ),
-        (
-            ["train", WMT, "--run", "/dev/null"],
-            "/dev/null: cannot be made: File exists; choose another with --run",
-        ),
     ],
 )
 def test_a_users_mistake_leaves_with_2_and_one_json_document(

@@ -75,7 +75,7 @@ def demo(
     set_: Set = None,
     json_: Json = False,
 ) -> None:
-    """Train, score and try an English-German model on the embedded corpus, in a few minutes."""
+    """Train and try an English-German model, in minutes."""
     from echelon.commands.demo import demo as run_demo
     from echelon.commands.wording import demo_words
 
@@ -85,7 +85,7 @@ def demo(
 
 
 def prepare(recipe: RecipeFile, set_: Set = None, json_: Json = False) -> None:
-    """Fetch, clean, tokenise and shard a recipe's data; done once, found again by content."""
+    """Clean, tokenise and shard a recipe's data, once."""
     from echelon.commands.preparing import prepare_data
     from echelon.commands.wording import prepared_words
     from echelon.recipe.loading import load_recipe
@@ -100,7 +100,7 @@ def prepare(recipe: RecipeFile, set_: Set = None, json_: Json = False) -> None:
 
 
 def describe(recipe: RecipeFile, set_: Set = None, json_: Json = False) -> None:
-    """What a recipe means before anything runs: parameters, bytes, FLOPs, steps, schedule."""
+    """What a recipe means before anything runs."""
     from echelon.commands.preparing import find_data
     from echelon.explain.describe import describe as describe_recipe
     from echelon.explain.describe import render
@@ -131,7 +131,11 @@ def train(
 def runs(
     folder: Annotated[Path, typer.Argument(help="Where the runs are.")] = Path("runs"),
     prune: Annotated[
-        bool, typer.Option("--prune", help="Keep only the best, the last and the averaged checkpoints.")
+        bool,
+        typer.Option(
+            "--prune",
+            help="Keep only the best, the last and, where the recipe scores it, the average's.",
+        ),
     ] = False,
     remove: Annotated[
         list[str] | None, typer.Option(metavar="NAME", help="Remove a run, with everything.")
@@ -162,11 +166,12 @@ def evaluate(
     set_: Set = None,
     json_: Json = False,
 ) -> None:
-    """Score a checkpoint with real decoding: BLEU, chrF, loss, perplexity."""
+    """Score a checkpoint: BLEU, chrF, loss, perplexity."""
     from echelon.commands.wording import evaluated_words
     from echelon.runfolder import RunFolder
 
     folder = RunFolder(run).require()
+    messages().print(f"scoring the {split} set ...", highlight=False)
     from echelon.commands.using import evaluate as score
 
     result = score(folder, checkpoint=checkpoint, split=split, overrides=set_ or [])
@@ -200,7 +205,7 @@ def benchmark(
     set_: Set = None,
     json_: Json = False,
 ) -> None:
-    """Measure steps without saving anything: step time, tokens per second, share of the machine's peak."""
+    """Measure step time and tokens per second."""
     from echelon.commands.benchmarking import benchmark as measure
     from echelon.commands.training import TrainOptions
     from echelon.commands.wording import benchmark_words

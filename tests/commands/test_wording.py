@@ -35,16 +35,21 @@ TRAINED: dict[str, Any] = {"run": "runs/demo", "finished": True, "step": 1000, "
 
 def test_a_finished_training_in_words() -> None:
     assert trained_words(TRAINED) == (
-        "runs/demo: trained 1000 steps: test BLEU 31.42  chrF 55.00  loss 1.5000  perplexity 4.48 "
-        "(step-00001000, nrefs:1|case:mixed)"
+        "runs/demo: 1000 steps, test BLEU 31.42  chrF 55.00  loss 1.5000  perplexity 4.48 (step-00001000)"
     )
-    assert trained_words({"run": "r", "finished": True, "step": 5}) == "r: trained 5 steps"
+    valid = {"step": 4, "bleu": 12.0}
+    assert trained_words({"run": "r", "finished": True, "step": 5, "valid": valid}) == (
+        "r: 5 steps, best validation BLEU 12.00 (step 4)"
+    )
+    assert trained_words({"run": "r", "finished": True, "step": 5}) == "r: 5 steps"
 
 
 def test_an_interrupted_training_in_words() -> None:
-    interrupted = {"run": "runs/demo", "finished": False, "step": 7}
-    assert trained_words(interrupted) == "runs/demo: interrupted at step 7"
-    assert demo_words(interrupted | {"seconds": 3.0}) == "runs/demo: interrupted at step 7"
+    interrupted = {"run": "runs/demo", "finished": False, "step": 7, "saved_step": 7}
+    words = "runs/demo: interrupted, saved at step 7; the same command goes on from there"
+    assert trained_words(interrupted) == words
+    assert demo_words(interrupted | {"seconds": 3.0}) == words
+    assert "before anything was saved" in trained_words(interrupted | {"saved_step": 0})
 
 
 def test_a_score_in_words() -> None:
@@ -58,10 +63,11 @@ def test_a_score_in_words() -> None:
 
 def test_the_demo_ends_with_translations_and_what_to_do_next() -> None:
     result = {**TRAINED, "test": None, "seconds": 185.0, "translations": {"A dog.": "Ein Hund."}}
+    result["program"] = ".venv/bin/echelon"
     assert demo_words(result) == (
-        "\nDone in 3:05. runs/demo: trained 1000 steps\n\n"
+        "\nDone in 3:05. runs/demo: 1000 steps\n\n"
         "  A dog.\n    Ein Hund.\n\n"
-        "Now try your own sentences: echelon translate runs/demo"
+        "Now try your own sentences: .venv/bin/echelon translate runs/demo"
     )
 
 

@@ -34,7 +34,9 @@ def assert_same_end(run: RunFolder, other: RunFolder) -> None:
 def start(recipe: Path, run: RunFolder, workers: int | str, *settings: str) -> subprocess.Popen[bytes]:
     sets = [word for setting in settings for word in ("--set", setting)]
     command = [sys.executable, "-m", "echelon", "train", str(recipe), "--run", str(run.path)]
-    return subprocess.Popen([*command, "--workers", str(workers), *sets], stderr=subprocess.PIPE)
+    return subprocess.Popen(
+        [*command, "--workers", str(workers), *sets], stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    )
 
 
 def wait_for_step(run: RunFolder, step: int) -> None:

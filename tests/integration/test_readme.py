@@ -64,6 +64,7 @@ def test_the_example_recipe_of_the_readme_is_right(tmp_path: Path, monkeypatch: 
     assert load_recipe(tmp_path / "mine.toml").name == "mine"
     write_toy_corpus(tmp_path, "train", 200, 1)
     write_toy_corpus(tmp_path, "valid", 20, 2)
+    write_toy_corpus(tmp_path, "test", 20, 3)
     for name in ("train.en", "train.de"):
         subprocess.run(["gzip", str(tmp_path / name)], check=True)
     monkeypatch.setenv("ECHELON_CACHE", str(tmp_path / "cache"))

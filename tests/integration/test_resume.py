@@ -34,10 +34,10 @@ def test_a_run_stopped_by_sigterm_ends_with_the_same_bits(
     process = start(toy_recipe, run, 2, *settings, "train.steps=4000")
     wait_for_step(run, 13)
     process.send_signal(signal.SIGTERM)
-    _, messages = process.communicate(timeout=60)
+    output, _ = process.communicate(timeout=60)
     assert process.returncode == 1
     saved = choose_checkpoint(run.checkpoints, "last").step
-    assert f"saved at step {saved}" in messages.decode()
+    assert f"saved at step {saved}" in output.decode()
     if saved >= 40:
         pytest.skip("the run was quicker than the signal")
     train_toy("interrupted", *settings, workers=2)

@@ -161,6 +161,19 @@ def test_the_automatic_interval_is_chosen_once_written_down_and_kept(set_up_toy:
     assert again.state.checkpoint_every == every
 
 
+def test_a_run_that_goes_on_before_the_interval_was_chosen_measures_anew(set_up_toy: SetUp) -> None:
+    train(set_up_toy("run", "checkpoint.every=auto", "train.steps=15"))
+    again = set_up_toy("run", "checkpoint.every=auto", "train.steps=60")
+    train(again)
+    (message,) = events(again)
+    assert "a save costs 0.000 s" not in message
+    assert 25 in [
+        record["step"]
+        for record in read_records(again.run.worker_records(0))
+        if record["kind"] == "checkpoint"
+    ]
+
+
 def test_stopping_at_a_step_that_is_saved_already_saves_nothing_twice(set_up_toy: SetUp) -> None:
     training = set_up_toy("run", "train.steps=10")
     train(training)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import sys
 import time
 from pathlib import Path
@@ -32,7 +33,13 @@ def demo(run: Path, fresh: bool, overrides: list[str], console: Console) -> dict
     from echelon.commands.using import RunTranslator
 
     translations = RunTranslator(RunFolder(run), None).translate(SENTENCES)
-    return {**result, "translations": dict(zip(SENTENCES, translations, strict=True))}
+    translated = dict(zip(SENTENCES, translations, strict=True))
+    return {**result, "translations": translated, "program": _program()}
+
+
+def _program() -> str:
+    """What to type for `echelon` here: `make demo` leaves the virtual environment's folder out of the PATH."""
+    return "echelon" if shutil.which("echelon") else sys.argv[0]
 
 
 def find_recipe(name: str) -> Path:

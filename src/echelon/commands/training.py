@@ -11,6 +11,7 @@ from rich.console import Console
 
 from echelon.commands.listing import read_scores
 from echelon.commands.preparing import prepare_data
+from echelon.data.planning import plan_batches
 from echelon.data.prepared import Prepared
 from echelon.errors import EchelonError, RunError
 from echelon.launch.local import LocalJob, StopRequests, available_cores, follow
@@ -18,8 +19,9 @@ from echelon.launch.supervise import Supervised, policy_of, supervise
 from echelon.monitor.provenance import collect_provenance
 from echelon.monitor.records import RecordWriter, read_records
 from echelon.monitor.screen import open_screen
+from echelon.recipe.length import length_in_steps
 from echelon.recipe.loading import load_recipe
-from echelon.recipe.schema import Recipe
+from echelon.recipe.schema import LOWER_IS_BETTER, Recipe
 from echelon.recipe.toml import dump_recipe
 from echelon.recipe.workers import WorkerRange, parse_workers
 from echelon.runfolder import RunFolder, read_json, remove_folder, write_atomically, write_json
@@ -55,25 +57,47 @@ def train(options: TrainOptions, console: Console) -> dict[str, Any]:
     run = RunFolder(options.run or Path("runs") / recipe.name)
     workers = options.workers or parse_workers(recipe.train.workers)
     _refuse_other_recipe(run, recipe)
+    prepared = prepare_data(
+        recipe, options.recipe.parent, console
+    )  # before there is a folder to leave behind
     run.create()
     with run.lock() as lock:
-        prepared = prepare_data(recipe, options.recipe.parent, console)
         _refuse_other_data(run, prepared)
         write_run(run, recipe, prepared)
-        console.print(f"run folder: {run.path}", markup=False, highlight=False, soft_wrap=True)
+        for line in (
+            *notes(recipe, prepared, workers),
+            f"run folder: {run.path}",
+            "starting the workers ...",
+        ):
+            console.print(line, markup=False, highlight=False, soft_wrap=True)
         ended = _run_workers(run, recipe, workers, lock, console)
-    if not ended.is_finished:
-        step = last_step(run)
-        console.print(
-            f"interrupted and saved at step {step}; the same command goes on from there", highlight=False
-        )
     return {
         "run": str(run.path),
         "finished": ended.is_finished,
         "step": last_step(run),
+        "saved_step": last_step(run, "checkpoint"),
         "restarts": ended.restarts,
+        "valid": best_valid(run, recipe.checkpoint.best),
         **test_scores(run),
     }
+
+
+def notes(recipe: Recipe, prepared: Prepared, workers: WorkerRange) -> list[str]:
+    """What is allowed but seldom meant."""
+    found = []
+    steps = length_in_steps(recipe.train, plan_batches(recipe, prepared).steps_per_epoch)
+    warm_up = getattr(recipe.schedule, "warmup_steps", 0)
+    if warm_up >= steps:
+        found.append(
+            f"note: the warm-up ({warm_up} steps) is longer than the training ({steps} steps), so the learning rate "
+            "stays small; lower schedule.warmup_steps, or train longer"
+        )
+    if workers.most > recipe.train.slots:
+        found.append(
+            f"note: a step has {recipe.train.slots} slots, so {workers.most - recipe.train.slots} of "
+            f"{workers.most} workers will have nothing to do; raise train.slots in a new run"
+        )
+    return found
 
 
 def _run_workers(
@@ -181,9 +205,21 @@ def _earlier_starts(run: RunFolder) -> list[Any]:
     return []
 
 
-def last_step(run: RunFolder) -> int:
-    """The last step that worker 0 wrote a record of."""
-    return max((record.get("step") or 0 for record in read_records(run.worker_records(0))), default=0)
+def best_valid(run: RunFolder, metric: str) -> dict[str, Any] | None:
+    """The best validation scores so far, with their step."""
+    records = [
+        r for r in read_records(run.worker_records(0)) if r["kind"] == "valid" and r.get(metric) is not None
+    ]
+    if not records:
+        return None
+    best = (min if metric in LOWER_IS_BETTER else max)(records, key=lambda record: float(record[metric]))
+    return {name: value for name, value in best.items() if name not in ("kind", "time", "seconds")}
+
+
+def last_step(run: RunFolder, kind: str = "step") -> int:
+    """The last step that worker 0 wrote such a record of; 0 where there is none."""
+    records = read_records(run.worker_records(0))
+    return max((record.get("step") or 0 for record in records if record["kind"] == kind), default=0)
 
 
 def test_scores(run: RunFolder) -> dict[str, Any]:

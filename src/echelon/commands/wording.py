@@ -35,12 +35,14 @@ def _corpus_words(corpus: CorpusEntry) -> str:
 def trained_words(result: dict[str, Any]) -> str:
     """How a training ended."""
     if not result["finished"]:
-        return f"{result['run']}: interrupted at step {result['step']}"
-    test = result.get("test")
-    scores = (
-        f": test {describe_scores(test)} ({test.get('checkpoint')}, {test.get('signature')})" if test else ""
-    )
-    return f"{result['run']}: trained {result['step']} steps{scores}"
+        saved = result["saved_step"]
+        where = f"saved at step {saved}" if saved else "before anything was saved"
+        return f"{result['run']}: interrupted, {where}; the same command goes on from there"
+    test, valid = result.get("test"), result.get("valid")
+    if test:
+        return f"{result['run']}: {result['step']} steps, test {describe_scores(test)} ({test.get('checkpoint')})"
+    scores = f", best validation {describe_scores(valid)} (step {valid['step']})" if valid else ""
+    return f"{result['run']}: {result['step']} steps{scores}"
 
 
 def evaluated_words(result: dict[str, Any]) -> str:
@@ -60,7 +62,7 @@ def demo_words(result: dict[str, Any]) -> str:
     lines = [f"\nDone in {show_seconds(result['seconds'])}. {trained_words(result)}\n"]
     for source, target in result["translations"].items():
         lines += [f"  {source}", f"    {target}"]
-    lines += [f"\nNow try your own sentences: echelon translate {result['run']}"]
+    lines += [f"\nNow try your own sentences: {result['program']} translate {result['run']}"]
     return "\n".join(lines)
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import time
 from collections.abc import Callable
 from typing import Any, Protocol
@@ -19,6 +18,8 @@ from rich.progress import (
 )
 
 _SMOOTHING = 0.9
+_WIDE = 100
+"""Columns from which a line of progress has room for everything."""
 
 
 class Screen(Protocol):
@@ -29,28 +30,16 @@ class Screen(Protocol):
     def close(self) -> None: ...
 
 
-class StepRates:
-    """Loss and tokens per second, smoothed over the last few steps so that they can be read.
-
-    A loss that was not finite (null in the record) is left out.
-    """
+class Speed:
+    """Tokens per second, smoothed over the last few steps so that it can be read."""
 
     def __init__(self) -> None:
-        self._loss = 0.0
-        self._losses = 0.0
         self._targets = 0.0
         self._seconds = 0.0
 
     def add(self, record: dict[str, Any]) -> None:
         self._targets = _smoothed(self._targets, record["targets"])
         self._seconds = _smoothed(self._seconds, record["seconds"])
-        if record["loss"] is not None:
-            self._loss = _smoothed(self._loss, record["loss"])
-            self._losses = _smoothed(self._losses, 1.0)
-
-    @property
-    def loss(self) -> float:
-        return self._loss / self._losses if self._losses else math.nan
 
     @property
     def tokens_per_second(self) -> float:
@@ -68,7 +57,7 @@ class LineScreen:
         self._say = say
         self._every = every
         self._steps = 0
-        self._rates = StepRates()
+        self._speed = Speed()
         self._started: tuple[float, int] | None = None
 
     def show(self, record: dict[str, Any]) -> None:
@@ -79,10 +68,10 @@ class LineScreen:
             for line in describe_record(record):
                 self._say(line)
             return
-        self._rates.add(record)
+        self._speed.add(record)
         self._started = self._started or (time.monotonic(), record["step"])
         if record["step"] % self._every == 0 or record["step"] == self._steps:
-            self._say(f"{describe_step(record, self._rates)}  ETA {self._eta(record['step'])}")
+            self._say(f"{describe_step(record, self._speed)}  ETA {self._eta(record['step'])}")
 
     def _eta(self, step: int) -> str:
         assert self._started is not None
@@ -99,10 +88,9 @@ class BarScreen:
     """A progress bar with ETA, and events above it."""
 
     def __init__(self, console: Console) -> None:
-        self._rates = StepRates()
+        self._speed = Speed()
         self._progress = Progress(
-            TextColumn("training"),
-            BarColumn(bar_width=None),
+            BarColumn(bar_width=None if console.width >= _WIDE else 10),
             MofNCompleteColumn(),
             TextColumn("{task.fields[words]}"),
             TimeElapsedColumn(),
@@ -122,11 +110,10 @@ class BarScreen:
             for line in describe_record(record):
                 self._progress.console.print(escape(line), highlight=False)
             return
-        self._rates.add(record)
-        words = (
-            f"loss {self._rates.loss:.3f}  {self._rates.tokens_per_second:,.0f} tokens/s  "
-            f"rate {record['learning_rate']:.2e}"
-        )
+        self._speed.add(record)
+        words = f"loss {_number(record['loss'])}  {self._speed.tokens_per_second:,.0f} tokens/s"
+        if self._progress.console.width >= _WIDE:
+            words += f"  rate {record['learning_rate']:.2e}"
         self._progress.update(self._bar, completed=record["step"], words=words)
 
     def close(self) -> None:
@@ -142,9 +129,9 @@ def open_screen(console: Console, log_every: int) -> Screen:
     )
 
 
-def describe_step(record: dict[str, Any], rates: StepRates) -> str:
+def describe_step(record: dict[str, Any], speed: Speed) -> str:
     return (
-        f"step {record['step']}  loss {rates.loss:.4f}  {rates.tokens_per_second:,.0f} tokens/s  "
+        f"step {record['step']}  loss {_number(record['loss'])}  {speed.tokens_per_second:,.0f} tokens/s  "
         f"rate {record['learning_rate']:.3e}  gradient norm {_number(record['gradient_norm'])}"
     )
 
@@ -154,6 +141,8 @@ def describe_record(record: dict[str, Any]) -> list[str]:
     match record["kind"]:
         case "start":
             workers = "1 worker" if record["workers"] == 1 else f"{record['workers']} workers"
+            if record["step"] >= record["steps"]:
+                return [f"training is complete already: {record['steps']} steps"]
             begin = f"goes on from step {record['step']}" if record["step"] else "starts"
             return [f"training {begin}: {record['steps']} steps, {workers}"]
         case "valid":

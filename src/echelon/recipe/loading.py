@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import difflib
 import re
 import tomllib
@@ -102,11 +103,31 @@ def check_recipe(table: dict[str, Any], where: str) -> Recipe:
     try:
         recipe = Recipe.model_validate(table)
     except pydantic.ValidationError as error:
-        raise RecipeError(where, [_as_problem(details) for details in error.errors()]) from None
+        problems = [_as_problem(details) for details in error.errors()]
+        raise RecipeError(where, [*problems, *_problems_of_the_rest(table, error)]) from None
     problems = find_problems(recipe)
     if problems:
         raise RecipeError(where, problems)
     return recipe
+
+
+def _problems_of_the_rest(table: dict[str, Any], error: pydantic.ValidationError) -> list[Problem]:
+    """Problems between the keys that are right one by one, where the recipe can do without the wrong ones."""
+    rest = copy.deepcopy(table)
+    wrong = [_walk(details["loc"])[0] for details in error.errors()]
+    for keys in wrong:
+        place: Any = rest
+        for key in keys[:-1]:
+            place = place[int(key)] if isinstance(place, list) else place.get(key, {})
+        if isinstance(place, dict):
+            place.pop(keys[-1], None)
+    try:
+        found = find_problems(Recipe.model_validate(rest))
+    except pydantic.ValidationError:
+        return []
+    # What was taken out counts as not given: a problem of its own section may be due to that.
+    sections = {keys[0] for keys in wrong}
+    return [problem for problem in found if problem.key.split(".")[0] not in sections]
 
 
 def _version_problems(table: dict[str, Any]) -> list[Problem]:

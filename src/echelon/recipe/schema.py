@@ -26,6 +26,8 @@ SCHEMA_VERSION = 1
 
 Fraction = Annotated[float, Field(ge=0.0, lt=1.0)]
 Metric = Literal["bleu", "chrf", "loss", "perplexity"]
+LOWER_IS_BETTER = {"loss", "perplexity"}
+"""The metrics that improve downwards."""
 
 
 def _check_workers(value: object) -> object:

@@ -144,7 +144,7 @@ class TranslationTask:
     def _store(self, split: Split) -> PairStore:
         store = self._prepared.valid if split == "valid" else self._prepared.test
         if store is None:
-            raise RunError(f"the recipe has no {split} set (data.{split}); there is nothing to score")
+            raise RunError(f"the recipe has no {split} set (data.{split}) to score; use --split valid")
         return store
 
     def _count(self, split: Split, final: bool) -> int:

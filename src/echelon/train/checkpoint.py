@@ -275,7 +275,9 @@ def _move_aside(folder: Path) -> Path:
 def _checkpoint_at(folder: Path) -> Checkpoint:
     match = _FOLDER_NAME.fullmatch(folder.resolve().name)
     if match is None or not is_complete(folder):
-        raise CheckpointError(f"{folder}: is not a complete checkpoint folder")
+        raise CheckpointError(
+            f"{folder}: is not a complete checkpoint folder; use best, last, average or a folder such as step-00001000"
+        )
     checkpoint = Checkpoint(folder, int(match[1]))
     checkpoint.verify()
     return checkpoint

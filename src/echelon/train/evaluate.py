@@ -9,14 +9,12 @@ import torch
 from torch import nn
 
 from echelon.comm.group import Group
-from echelon.recipe.schema import EarlyStop
+from echelon.recipe.schema import LOWER_IS_BETTER, EarlyStop
 from echelon.runfolder import RunFolder, write_atomically, write_json
 from echelon.tasks.task import Scores, Split, Task
 from echelon.train.checkpoint import Best, TrainingState
 from echelon.train.precision import Precision
 from echelon.train.weights import Weights
-
-_LOWER_IS_BETTER = {"loss", "perplexity"}
 
 
 def score_split(
@@ -54,7 +52,7 @@ def save_scores(run: RunFolder, scores: Scores, summary: dict[str, Any]) -> None
 
 def improves(metric: str, value: float, best: float, min_delta: float = 0.0) -> bool:
     """Whether `value` is better than `best` by more than `min_delta`."""
-    gain = best - value if metric in _LOWER_IS_BETTER else value - best
+    gain = best - value if metric in LOWER_IS_BETTER else value - best
     return gain > min_delta
 
 

@@ -30,7 +30,8 @@ from echelon.train.optimiser import FlatOptimiser
 from echelon.train.saver import SaveJob, Saver, plan_files
 
 PROBE_STEP, RESOLVE_STEP = 10, 30
-"""Where the interval is "auto": the step whose save is measured, and the step at which the interval is chosen."""
+"""Where the interval is "auto": the step whose save is measured, and the step at which the interval is chosen, both
+counted from where this start of the run began."""
 _FIRST_RETRY_S, _LONGEST_RETRY_S = 1.0, 60.0
 _FINAL_TRIES = 5
 
@@ -56,6 +57,8 @@ class Keeper:
     flat: FlatParameters
     optimiser: FlatOptimiser
     num_hosts: int = 1
+    first_step: int = 0
+    """Where this start of the run began."""
     saver: Saver = field(default_factory=Saver)
     _pending: Pending | None = None
     _retry_at: float | None = None
@@ -67,7 +70,7 @@ class Keeper:
     def is_due(self, state: TrainingState) -> bool:
         """Whether the interval asks for a checkpoint after this step: the same answer on every worker."""
         every = self._every(state)
-        return state.step == PROBE_STEP if every is None else state.step % every == 0
+        return state.step - self.first_step == PROBE_STEP if every is None else state.step % every == 0
 
     def _every(self, state: TrainingState) -> int | None:
         every = self.recipe.checkpoint.every
@@ -167,7 +170,8 @@ class Keeper:
 
     def resolve_interval(self, state: TrainingState) -> None:
         """Choose what "auto" means, once, from what saving has cost here. Collective."""
-        if self.recipe.checkpoint.every != "auto" or state.checkpoint_every or state.step != RESOLVE_STEP:
+        is_time = state.step - self.first_step == RESOLVE_STEP
+        if self.recipe.checkpoint.every != "auto" or state.checkpoint_every or not is_time:
             return
         self.saver.wait_written()
         step_s = statistics.median(self._quiet_steps or self._saving_steps)

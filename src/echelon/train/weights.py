@@ -22,14 +22,15 @@ class Weights:
 
 
 def choose_weights(run: RunFolder, which: str) -> Weights:
-    """The weights that `which` names: best, last, average, or the path of a checkpoint folder."""
+    """The weights that `which` names: best, last, average, or a checkpoint folder, by name or by path."""
     if which == "average":
         count = load_recipe(run.recipe).checkpoint.average
         newest = list_checkpoints(run.checkpoints)[-count:]
         if not newest:
             raise CheckpointError(f"{run.checkpoints}: there is no complete checkpoint yet")
         return Weights(average_weights(newest), newest[-1].step, f"average of {len(newest)} checkpoints")
-    checkpoint = choose_checkpoint(run.checkpoints, which)
+    by_name = run.checkpoints / which
+    checkpoint = choose_checkpoint(run.checkpoints, by_name if by_name.is_dir() else which)
     return Weights(checkpoint.load_model(), checkpoint.step, checkpoint.folder.name)
 
 

@@ -149,6 +149,7 @@ def set_up(run: RunFolder, group: Group, records: RecordWriter) -> Training:
     )
     group.heart.beat()
     resume(training)
+    training.keeper.first_step = training.state.step
     if group.is_first:
         training.trackers = build_trackers(recipe.track, run, training.state.step + 1)
     return training
