@@ -114,6 +114,7 @@ def test_workers_that_are_killed_cost_restarts_and_no_bit(
     assert_same_end(whole, run)
 
 
+@pytest.mark.slow
 def test_workers_that_are_stopped_are_noticed_and_cost_restarts_and_no_bit(
     train_toy: TrainToy, toy_recipe: Path, tmp_path: Path
 ) -> None:
@@ -136,6 +137,7 @@ def test_workers_that_are_stopped_are_noticed_and_cost_restarts_and_no_bit(
     assert_same_end(whole, run)
 
 
+@pytest.mark.slow
 def test_a_worker_that_hangs_in_its_own_code_is_told_from_the_one_that_waits_for_it(
     toy_recipe: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -157,6 +159,7 @@ def test_a_worker_that_hangs_in_its_own_code_is_told_from_the_one_that_waits_for
     assert "in wait_for_ever" in events(run)[0]
 
 
+@pytest.mark.slow
 def test_a_range_of_workers_goes_on_with_the_one_that_is_left(
     train_toy: TrainToy, toy_recipe: Path, tmp_path: Path
 ) -> None:

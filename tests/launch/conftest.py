@@ -59,8 +59,10 @@ def program(tmp_path: Path) -> Program:
 
 @pytest.fixture(autouse=True)
 def no_process_is_left() -> Iterator[None]:
+    before = set(psutil.Process().children(recursive=True))  # other tests may have left Python's own helpers
     yield
-    left = [child for child in psutil.Process().children(recursive=True) if child.status() != "zombie"]
+    after = set(psutil.Process().children(recursive=True)) - before
+    left = [child for child in after if child.status() != "zombie"]
     for process in left:
         process.kill()
     assert left == []
