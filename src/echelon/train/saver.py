@@ -1,8 +1,10 @@
 """Saving behind training's back.
 
 A checkpoint is a snapshot of tensors that only an update changes. So a thread copies them while the next step's
-forward and backward run, and only the next update waits for the copy; writing, hashing and fsync follow behind, at
-the lowest priority the system has. There is one snapshot buffer: a second save waits until the first is written.
+forward and backward run, and only the next update waits for the copy; writing, hashing and fsync follow behind. The
+thread has the lowest priority there is: where all cores are busy training, it does next to nothing, and the update
+copies what is left itself, with all of them. There is one snapshot buffer: a second save waits until the first is
+written.
 """
 
 from __future__ import annotations
@@ -11,12 +13,14 @@ import contextlib
 import os
 import threading
 import time
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from collections import deque
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
@@ -24,6 +28,7 @@ from echelon.train.checkpoint import MODEL, STATE, TrainingState, shard_file, wr
 from echelon.train.tensorfile import write_tensors
 
 Arrays = dict[str, NDArray[Any]]
+_PIECE_NUMBERS = 2**22
 
 
 @dataclass(frozen=True)
@@ -36,35 +41,45 @@ class SaveJob:
     all_files: tuple[str, ...] = ()
 
 
-@dataclass
 class Saver:
     """Writes this worker's part of checkpoints; at most one is under way."""
 
-    _thread: threading.Thread | None = None
-    _is_copied: threading.Event = field(default_factory=threading.Event)
-    _buffers: dict[str, Arrays] = field(default_factory=dict)
-    _error: OSError | None = None
-    waited_s: float = 0.0
-    """How long training has stood still for saves, in all."""
+    def __init__(self) -> None:
+        self.waited_s = 0.0
+        """How long training has stood still for saves, in all."""
+        self._thread: threading.Thread | None = None
+        self._to_copy: deque[tuple[Tensor, Tensor]] = deque()
+        self._is_copied = threading.Event()
+        self._buffers: dict[str, Tensor] = {}
+        self._error: OSError | None = None
 
     def start(self, job: SaveJob) -> None:
         """Begin to save; until `wait_copied` returns, the job's tensors must not change."""
         self.wait_written()
         self._error = None
         self._is_copied.clear()
-        self._thread = threading.Thread(target=self._save, args=(job,), name="saver", daemon=True)
+        copies = {name: self._plan_copies(name, tensors) for name, tensors in job.files.items()}
+        self._thread = threading.Thread(target=self._save, args=(job, copies), name="saver", daemon=True)
         self._thread.start()
 
     def wait_copied(self) -> None:
-        """Return when the tensors may change again."""
+        """Return when the tensors may change again: what the thread has not copied yet is copied here, by all cores."""
         if self._thread is not None and not self._is_copied.is_set():
-            self.waited_s += _timed(self._is_copied.wait)
+            started = time.perf_counter()
+            while (piece := _take(self._to_copy)) is not None:
+                copy, live = piece
+                copy.copy_(live)
+            self._is_copied.wait()
+            self.waited_s += time.perf_counter() - started
 
     def wait_written(self) -> None:
         """Return when nothing is under way any more."""
         if self._thread is not None:
-            self.waited_s += _timed(self._thread.join)
+            started = time.perf_counter()
+            self.wait_copied()
+            self._thread.join()
             self._thread = None
+            self.waited_s += time.perf_counter() - started
 
     @property
     def is_writing(self) -> bool:
@@ -75,26 +90,44 @@ class Saver:
         error, self._error = self._error, None
         return error
 
-    def _save(self, job: SaveJob) -> None:
+    def _plan_copies(self, file: str, tensors: Mapping[str, Tensor]) -> Arrays:
+        """Note what is to be copied, piece by piece, into buffers that are kept from save to save."""
+        arrays: Arrays = {}
+        for name, tensor in tensors.items():
+            live, key = tensor.detach(), f"{file}/{name}"
+            if key not in self._buffers or self._buffers[key].shape != live.shape:
+                self._buffers[key] = torch.empty(live.shape, dtype=live.dtype)
+            copy = self._buffers[key]
+            self._to_copy.extend(zip(_pieces(copy), _pieces(live), strict=True))
+            arrays[name] = copy.numpy()
+        return arrays
+
+    def _save(self, job: SaveJob, copies: Mapping[str, Arrays]) -> None:
+        _yield_to_training()
         try:
-            try:
-                copies = {name: self._copy(name, tensors) for name, tensors in job.files.items()}
-            finally:
-                self._is_copied.set()
-            _yield_to_training()
+            while (piece := _take(self._to_copy)) is not None:
+                copy, live = piece
+                np.copyto(copy.numpy(), live.cpu().numpy())  # without the interpreter's lock, on one core
+        finally:
+            self._is_copied.set()
+        try:
             write_job(job, copies)
         except OSError as error:
             self._error = error
 
-    def _copy(self, file: str, tensors: Mapping[str, Tensor]) -> Arrays:
-        """The tensors in buffers that are kept from save to save: the first save alone pays for the memory."""
-        buffers = self._buffers.setdefault(file, {})
-        for name, tensor in tensors.items():
-            live = tensor.detach().cpu().numpy()
-            if name not in buffers or buffers[name].shape != live.shape:
-                buffers[name] = np.empty_like(live)
-            np.copyto(buffers[name], live)  # without the interpreter's lock, on one core
-        return {name: buffers[name] for name in tensors}
+
+def _take(pieces: deque[tuple[Tensor, Tensor]]) -> tuple[Tensor, Tensor] | None:
+    """The next piece; None where the other thread has taken the last."""
+    try:
+        return pieces.popleft()
+    except IndexError:
+        return None
+
+
+def _pieces(tensor: Tensor) -> Iterable[Tensor]:
+    """A tensor as flat views of at most _PIECE_NUMBERS numbers."""
+    flat = tensor.reshape(-1)
+    return (flat[start : start + _PIECE_NUMBERS] for start in range(0, max(len(flat), 1), _PIECE_NUMBERS))
 
 
 def write_job(job: SaveJob, copies: Mapping[str, Arrays]) -> None:
@@ -130,9 +163,3 @@ def _yield_to_training() -> None:
         OSError, AttributeError
     ):  # not Linux, or not allowed: the usual priority does too
         os.sched_setscheduler(0, os.SCHED_IDLE, os.sched_param(0))
-
-
-def _timed(wait: Callable[[], object]) -> float:
-    started = time.perf_counter()
-    wait()
-    return time.perf_counter() - started

@@ -13,7 +13,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-_BLOCK_BYTES = 4 * 2**20
+_BLOCK_BYTES = 64 * 2**20
+"""Large: between two blocks the interpreter's lock is taken, which a thread of idle priority is slow to give back."""
 _DTYPES = {"float32": "F32", "float64": "F64", "int64": "I64", "int32": "I32"}
 
 
