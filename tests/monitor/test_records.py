@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import math
 import time
@@ -116,3 +117,16 @@ def test_steps_wait_for_the_next_flush_and_everything_else_is_written_at_once(pa
     writer.write("step", step=2)
     writer.close()
     assert len(read_records(path)) == 3
+
+
+def test_a_full_disk_does_not_end_the_writer(tmp_path: Path) -> None:
+    writer = RecordWriter(tmp_path / "records.jsonl")
+    with open("/dev/full", "w") as full:
+        good, writer._file = writer._file, full
+        writer.write("event", message="lost or kept, but no error")
+        writer._file = good
+        with contextlib.suppress(OSError):
+            full.close()
+    writer.write("event", message="room again")
+    writer.close()
+    assert [r["message"] for r in read_records(tmp_path / "records.jsonl")] == ["room again"]

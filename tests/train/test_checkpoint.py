@@ -20,6 +20,7 @@ from echelon.train.checkpoint import (
     list_checkpoints,
     newest_good_checkpoint,
     prune_checkpoints,
+    scheduled,
 )
 
 MODEL = {"weight": torch.arange(6.0).view(2, 3), "bias": torch.ones(2)}
@@ -180,6 +181,23 @@ def test_a_state_of_another_format_is_refused(tmp_path: Path) -> None:
     (checkpoint.folder / "state.json").write_text(json.dumps({**state, "format": 99}))
     with pytest.raises(CheckpointError, match="another version"):
         checkpoint.load_state()
+
+
+def test_checkpoints_that_an_interruption_added_do_not_push_others_out(tmp_path: Path) -> None:
+    for step in (10, 20, 30, 37, 40):
+        _save(tmp_path, step)
+    found = list_checkpoints(tmp_path)
+    assert [c.step for c in scheduled(found, 10)] == [10, 20, 30, 40]
+    assert [c.step for c in scheduled(found[:4], 10)] == [10, 20, 30, 37], "the last one counts"
+    prune_checkpoints(tmp_path, keep=3, best=None, every=10)
+    assert [c.step for c in list_checkpoints(tmp_path)] == [20, 30, 40]
+
+
+def test_a_best_checkpoint_that_is_gone_is_not_silently_replaced(tmp_path: Path) -> None:
+    _save(tmp_path, 10)
+    _save(tmp_path, 20, best=Best(15, "bleu", 3.0))
+    with pytest.raises(CheckpointError, match="of step 15, is not whole; use last"):
+        choose_checkpoint(tmp_path, "best")
 
 
 def test_pruning_clears_saves_that_were_cut_short(tmp_path: Path) -> None:

@@ -1,9 +1,11 @@
 from __future__ import annotations
 
+import math
+
 from echelon.recipe.schema import EarlyStop
 from echelon.tasks.task import Scores
 from echelon.train.checkpoint import Best, TrainingState
-from echelon.train.evaluate import improves, note_best, should_stop_early
+from echelon.train.evaluate import improves, is_patience_over, note_best, should_stop_early
 
 
 def _scores(**metrics: float) -> Scores:
@@ -26,6 +28,26 @@ def test_the_best_score_is_remembered_with_its_step() -> None:
     assert state.best == Best(10, "bleu", 5.0)
     assert note_best(state, "bleu", _scores(bleu=6.0))
     assert state.best == Best(20, "bleu", 6.0)
+
+
+def test_another_metric_begins_anew() -> None:
+    state = TrainingState(step=10, best=Best(5, "bleu", 3.0))
+    assert note_best(state, "perplexity", _scores(perplexity=200.0))
+    assert state.best == Best(10, "perplexity", 200.0)
+
+
+def test_a_score_that_is_not_a_number_is_the_worst() -> None:
+    assert improves("loss", 5.0, math.nan)
+    assert not improves("loss", math.nan, 5.0)
+    assert not improves("bleu", math.nan, math.nan)
+
+
+def test_more_patience_lets_a_stopped_run_go_on() -> None:
+    state = TrainingState(waits={"bleu": {"best": 5.0, "scorings": 2}})
+    assert is_patience_over(state, [EarlyStop(metric="bleu", patience=2)])
+    assert not is_patience_over(state, [EarlyStop(metric="bleu", patience=3)])
+    assert not is_patience_over(state, [EarlyStop(metric="loss", patience=1)])
+    assert not is_patience_over(state, [])
 
 
 def test_training_stops_when_patience_runs_out() -> None:

@@ -3,6 +3,8 @@ from __future__ import annotations
 import builtins
 import os
 import threading
+import time
+from collections import deque
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -11,6 +13,7 @@ import pytest
 import torch
 from torch import Tensor
 
+from echelon.train import saver as saver_module
 from echelon.train.checkpoint import (
     TrainingState,
     checkpoint_folder,
@@ -58,6 +61,30 @@ def test_weights_may_change_while_the_disk_is_still_busy(
     assert list_checkpoints(tmp_path)[0].load_model()["weights"].eq(1).all()
 
 
+def test_nothing_is_written_while_the_update_is_still_copying(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The update takes every piece, and is then slow to copy them."""
+    take, may_begin = saver_module._take, threading.Event()
+
+    def slow_take(pieces: deque[tuple[Tensor, Tensor]]) -> tuple[Tensor, Tensor] | None:
+        if threading.current_thread() is not threading.main_thread():
+            may_begin.wait(60)
+            return take(pieces)
+        piece = take(pieces)
+        if not pieces:
+            may_begin.set()
+            time.sleep(0.2)
+        return piece
+
+    monkeypatch.setattr(saver_module, "_take", slow_take)
+    saver = Saver()
+    saver.start(_job(tmp_path, 1, torch.ones(1000)))
+    saver.wait_written()
+    assert list_checkpoints(tmp_path)[0].load_model()["weights"].eq(1).all()
+    assert list_checkpoints(tmp_path)[0].load_optimiser()["exp_avg/weights"].eq(1).all()
+
+
 def test_a_save_that_fails_is_reported_once_and_the_next_one_works(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -69,7 +96,7 @@ def test_a_save_that_fails_is_reported_once_and_the_next_one_works(
         saver.start(_job(tmp_path, 1, weights))
         saver.wait_written()
     error = saver.take_error()
-    assert error is not None
+    assert isinstance(error, OSError)
     assert error.errno == 28
     assert saver.take_error() is None
     assert list_checkpoints(tmp_path) == []

@@ -10,6 +10,7 @@ from rich.console import Console
 
 from echelon.commands.preparing import prepare_data
 from echelon.commands.training import TrainOptions, write_run
+from echelon.errors import TrainingError
 from echelon.launch.local import LocalJob, available_cores
 from echelon.monitor.records import read_records
 from echelon.recipe.loading import load_recipe
@@ -30,4 +31,6 @@ def benchmark(options: TrainOptions, steps: int, console: Console) -> dict[str, 
             job = LocalJob(run, workers, lock, ["--benchmark", str(steps)])
             job.wait(lambda: None)
         measured = [record for record in read_records(run.worker_records(0)) if record["kind"] == "benchmark"]
+    if not measured:
+        raise TrainingError("interrupted before anything was measured")
     return {name: value for name, value in measured[-1].items() if name not in ("kind", "time")}

@@ -62,7 +62,9 @@ def train(options: TrainOptions, console: Console) -> dict[str, Any]:
     )  # before there is a folder to leave behind
     run.create()
     with run.lock() as lock:
+        _refuse_other_recipe(run, recipe)  # again: somebody may have begun a run here meanwhile
         _refuse_other_data(run, prepared)
+        recipe = _with_resolved(recipe, run)
         write_run(run, recipe, prepared)
         for line in (
             *notes(recipe, prepared, workers),
@@ -134,6 +136,14 @@ def _with_absolute_init(recipe: Recipe) -> Recipe:
         return recipe
     other = RunFolder(Path(recipe.train.init_from).resolve()).require()
     return recipe.model_copy(update={"train": recipe.train.model_copy(update={"init_from": str(other.path)})})
+
+
+def _with_resolved(recipe: Recipe, run: RunFolder) -> Recipe:
+    """The recipe with what the run has already found out for "auto"."""
+    if recipe.checkpoint.every != "auto" or not run.recipe.exists():
+        return recipe
+    every = load_recipe(run.recipe).checkpoint.every
+    return recipe.model_copy(update={"checkpoint": recipe.checkpoint.model_copy(update={"every": every})})
 
 
 def _refuse_other_recipe(run: RunFolder, recipe: Recipe) -> None:
@@ -218,8 +228,8 @@ def best_valid(run: RunFolder, metric: str) -> dict[str, Any] | None:
 
 def last_step(run: RunFolder, kind: str = "step") -> int:
     """The last step that worker 0 wrote such a record of; 0 where there is none."""
-    records = read_records(run.worker_records(0))
-    return max((record.get("step") or 0 for record in records if record["kind"] == kind), default=0)
+    records = [record for record in read_records(run.worker_records(0)) if record["kind"] == kind]
+    return int(records[-1].get("step") or 0) if records else 0
 
 
 def test_scores(run: RunFolder) -> dict[str, Any]:
@@ -231,6 +241,8 @@ def test_scores(run: RunFolder) -> dict[str, Any]:
 def remove_run(run: RunFolder) -> None:
     """Delete a run that nobody is training."""
     run.require()
+    if run.path.is_symlink():
+        raise RunError(f"{run.path}: is a link; remove the folder {run.path.resolve()} and the link yourself")
     if run.is_locked():
         raise RunError(f"{run.path}: is being trained; stop it first")
     remove_folder(run.path)

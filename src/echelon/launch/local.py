@@ -31,7 +31,7 @@ WORKER_PROGRAM = (sys.executable, "-m", "echelon.train.worker")
 _EXPECTED_STATUSES = {None, 0, INTERRUPTED_STATUS}
 """None: still running."""
 _POLL_S = 0.1
-_PATIENCE_S = 60.0
+_PATIENCE_S = 300.0
 """How long workers may take to save and leave before they are killed."""
 _SAME_STOP_S = 1.0
 """Two signals within this time are one: `timeout` and others send theirs to the process and to its group."""
@@ -168,7 +168,7 @@ class LocalJob:
             raise
 
     def _start(self, rank: int, spec: WorkerSpec, listener: socket.socket, lock: int) -> None:
-        environment = {**os.environ, **spec.environment}
+        environment = {**os.environ, **spec.environment, "ECHELON_LAUNCHER": str(os.getpid())}
         environment[HEARTBEAT_VARIABLE] = str(self._heartbeats.descriptor)
         inherited = [lock, self._heartbeats.descriptor]
         if rank == 0:

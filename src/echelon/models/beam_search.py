@@ -194,7 +194,7 @@ def unfinished_hypotheses(beams: Beams, row: int, search: Search) -> list[Hypoth
         for tokens, score in zip(
             beams.tokens_BKT[row, :, 1:].tolist(), beams.scores_BK[row].tolist(), strict=True
         )
-        if score > -math.inf
+        if score != -math.inf  # one that is not a number stays: there is always a translation
     ]
 
 

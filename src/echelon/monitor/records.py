@@ -1,11 +1,12 @@
 """Append-only records: one JSON object a line, each with its `kind` and the `time` it was written.
 
-Kinds: `start`, `step`, `valid`, `sample`, `checkpoint`, `event`, `score`, `failure`, `end`. Every
+Kinds: `start`, `step`, `valid`, `sample`, `checkpoint`, `event`, `score`, `benchmark`, `failure`, `end`. Every
 process has a file of its own, so nothing is locked; a reader may follow a file while it grows.
 """
 
 from __future__ import annotations
 
+import contextlib
 import os
 import time
 from collections.abc import Iterator
@@ -31,9 +32,12 @@ class RecordWriter:
     def write(self, kind: str, **values: Any) -> None:
         """Append one record."""
         record = {"kind": kind, "time": round(time.time(), 3), **values}
-        self._file.write(to_json(record) + "\n")
-        if time.monotonic() - self._last_flush > self._flush_s or kind != "step":
-            self.flush()
+        with contextlib.suppress(
+            OSError
+        ):  # a full disk must not end a training: lines wait until there is room
+            self._file.write(to_json(record) + "\n")
+            if time.monotonic() - self._last_flush > self._flush_s or kind != "step":
+                self.flush()
 
     def flush(self) -> None:
         self._file.flush()

@@ -176,7 +176,12 @@ def choose_checkpoint(checkpoints: Path, which: str | Path) -> Checkpoint:
             raise CheckpointError(
                 f"{checkpoints}: nothing was scored yet, so no checkpoint is the best; use last"
             )
-        chosen = next((c for c in found if c.step == best.step), chosen)
+        by_step = {checkpoint.step: checkpoint for checkpoint in found}
+        if best.step not in by_step:
+            raise CheckpointError(
+                f"{checkpoints}: the best checkpoint, of step {best.step}, is not whole; use last"
+            )
+        chosen = by_step[best.step]
     chosen.verify()
     return chosen
 
@@ -191,10 +196,16 @@ def average_weights(chosen: Sequence[Checkpoint]) -> dict[str, Tensor]:
     return {name: (tensor / len(chosen)).float() for name, tensor in total.items()}
 
 
-def prune_checkpoints(checkpoints: Path, keep: int, best: Best | None) -> None:
-    """Remove all but the newest `keep` and the best, and saves that were cut short before the newest whole one."""
-    complete = [checkpoint.step for checkpoint in list_checkpoints(checkpoints)]
-    wanted = {*complete[-keep:], *([best.step] if best else [])}
+def scheduled(found: Sequence[Checkpoint], every: int | None) -> list[Checkpoint]:
+    """The checkpoints that any run of the recipe has: those of the interval, and the last. Interruptions add others."""
+    return [c for c in found if every is None or c.step % every == 0 or c is found[-1]]
+
+
+def prune_checkpoints(checkpoints: Path, keep: int, best: Best | None, every: int | None = None) -> None:
+    """Remove all but the newest `keep` of the interval and the best, and saves cut short before the newest whole."""
+    found = list_checkpoints(checkpoints)
+    complete = [checkpoint.step for checkpoint in found]
+    wanted = {*(c.step for c in scheduled(found, every)[-keep:]), *([best.step] if best else [])}
     newest = max(complete, default=0)
     for step, folder in _numbered(checkpoints):
         if step < newest and step not in wanted and (step in complete or not _is_finished(folder)):
@@ -239,7 +250,7 @@ def is_complete(folder: Path) -> bool:
         return False
     for name in (STATE, *names):
         sidecar, file = _read_sidecar(folder, name), folder / name
-        if sidecar is None or not _is_own(file) or file.stat().st_size != sidecar["bytes"]:
+        if sidecar is None or not _is_own(file) or _size(file) != sidecar["bytes"]:
             return False
     return True
 
@@ -290,6 +301,14 @@ def _read_sidecar(folder: Path, name: str) -> dict[str, Any] | None:
         return None
     is_right = isinstance(content, dict) and {"sha256", "bytes"} <= content.keys()
     return content if is_right else None
+
+
+def _size(file: Path) -> int | None:
+    """A file's size; None where it has just been removed."""
+    try:
+        return file.stat().st_size
+    except FileNotFoundError:
+        return None
 
 
 def _is_own(file: Path) -> bool:

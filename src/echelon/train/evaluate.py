@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import asdict
 from typing import Any
 
@@ -51,7 +52,9 @@ def save_scores(run: RunFolder, scores: Scores, summary: dict[str, Any]) -> None
 
 
 def improves(metric: str, value: float, best: float, min_delta: float = 0.0) -> bool:
-    """Whether `value` is better than `best` by more than `min_delta`."""
+    """Whether `value` is better than `best` by more than `min_delta`; a score that is not a number is the worst."""
+    if math.isnan(value) or math.isnan(best):
+        return math.isnan(best) and not math.isnan(value)
     gain = best - value if metric in LOWER_IS_BETTER else value - best
     return gain > min_delta
 
@@ -59,7 +62,8 @@ def improves(metric: str, value: float, best: float, min_delta: float = 0.0) -> 
 def note_best(state: TrainingState, metric: str, scores: Scores) -> bool:
     """Remember a new best score; whether this was one."""
     value = scores.metrics[metric]
-    if state.best is not None and not improves(metric, value, state.best.value):
+    is_same = state.best is not None and state.best.metric == metric  # a run may go on with another metric
+    if state.best is not None and is_same and not improves(metric, value, state.best.value):
         return False
     state.best = Best(state.step, metric, value)
     return True
@@ -74,4 +78,10 @@ def should_stop_early(state: TrainingState, rules: list[EarlyStop], scores: Scor
             state.waits[rule.metric] = {"best": value, "scorings": 0}
         else:
             wait["scorings"] += 1
-    return bool(rules) and all(state.waits[rule.metric]["scorings"] >= rule.patience for rule in rules)
+    return is_patience_over(state, rules)
+
+
+def is_patience_over(state: TrainingState, rules: list[EarlyStop]) -> bool:
+    """Whether every rule's metric has gone without improvement for as long as it may; never without rules."""
+    waits = [(state.waits.get(rule.metric, {"scorings": 0}), rule.patience) for rule in rules]
+    return bool(rules) and all(wait["scorings"] >= patience for wait, patience in waits)

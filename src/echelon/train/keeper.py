@@ -66,6 +66,7 @@ class Keeper:
     _quiet_steps: list[float] = field(default_factory=list)
     _saving_steps: list[float] = field(default_factory=list)
     _blocked_s: float = 0.0
+    _num_saves: int = 0
 
     def is_due(self, state: TrainingState) -> bool:
         """Whether the interval asks for a checkpoint after this step: the same answer on every worker."""
@@ -83,8 +84,8 @@ class Keeper:
 
     def save(self, state: TrainingState) -> None:
         """Begin a checkpoint of this step, after making sure that all workers hold the same weights. Collective."""
-        started = time.perf_counter()
         self.saver.wait_written()
+        started = time.perf_counter()
         folder = checkpoint_folder(self.run.checkpoints, state.step)
         exists = self._make_room(folder) if self.group.is_first else False
         digest = weights_digest(self.flat.weights) if self.group.size > 1 else 0
@@ -95,6 +96,7 @@ class Keeper:
         if not answers[0][1]:
             self._pending = Pending(folder, copy.deepcopy(state), time.perf_counter())
             self._retry_at = None
+            self._num_saves += 1
             self.saver.start(self._job(self._pending))
         self._blocked_s += time.perf_counter() - started
 
@@ -135,7 +137,7 @@ class Keeper:
             self._note_success(self._pending)
             self._pending = None
 
-    def _note_failure(self, error: OSError) -> None:
+    def _note_failure(self, error: Exception) -> None:
         self._retry_at = time.monotonic() + self._retry_s
         message = (
             f"saving failed: {error}; training goes on, and saving is tried again in {self._retry_s:g} s"
@@ -149,16 +151,21 @@ class Keeper:
         seconds = round(time.perf_counter() - pending.started, 4)
         step, name = pending.state.step, pending.folder.name
         self.records.write("checkpoint", step=step, name=name, bytes=size, seconds=seconds)
-        prune_checkpoints(self.run.checkpoints, self.recipe.checkpoint.keep, pending.state.best)
+        every = self._every(pending.state)
+        prune_checkpoints(self.run.checkpoints, self.recipe.checkpoint.keep, pending.state.best, every)
 
     def finish(self, state: TrainingState) -> None:
         """Return when this step's checkpoint is on the disk, whole; CheckpointError where it cannot be. Collective."""
         for attempt in range(_FINAL_TRIES):
             self.saver.wait_written()
             error = self.saver.take_error()
-            problems = [text for text in self.group.gather_json(str(error) if error else "") if text]
+            problem = str(error or "")
+            if not problem and self.group.is_first and self._pending and not self._pending.folder.is_dir():
+                problem = f"{self._pending.folder} has vanished"
+            problems = [text for text in self.group.gather_json(problem) if text]
             if not problems:
                 self.after_step()
+                self.group.barrier()  # nobody looks at the checkpoints while worker 0 prunes them
                 return
             self.records.write("event", message=f"saving failed: {problems[0]}; trying again")
             time.sleep(min(2.0**attempt, 10.0))
@@ -173,10 +180,10 @@ class Keeper:
         is_time = state.step - self.first_step == RESOLVE_STEP
         if self.recipe.checkpoint.every != "auto" or state.checkpoint_every or not is_time:
             return
-        self.saver.wait_written()
         step_s = statistics.median(self._quiet_steps or self._saving_steps)
-        slowed_s = sum(self._saving_steps) - step_s * len(self._saving_steps)
-        cost_s = max(self.group.gather_json(self._blocked_s + self.saver.waited_s + max(slowed_s, 0.0)))
+        # Steps that a save slowed down, waiting for the copy included; what `save` itself took comes on top.
+        slowed_s = max(sum(self._saving_steps) - step_s * len(self._saving_steps), self.saver.waited_s)
+        cost_s = max(self.group.gather_json((self._blocked_s + slowed_s) / max(self._num_saves, 1)))
         failure_s = self.recipe.checkpoint.failure_hours * 3600 / self.num_hosts
         every = self.group.broadcast_json(steps_between_saves(cost_s, step_s, failure_s))
         state.checkpoint_every = every

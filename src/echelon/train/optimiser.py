@@ -50,7 +50,7 @@ class FlatOptimiser:
             state = self._optimiser.state[part]
             for kind in kinds:
                 if kind in tensors:
-                    state[kind] = tensors[kind].clone()
+                    state[kind] = tensors[kind].to(part.device, copy=True)
                     continue
                 value = torch.empty_like(part)
                 for name, view in self._named(start, value):

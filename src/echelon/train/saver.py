@@ -24,6 +24,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from echelon.runfolder import sync_folder
 from echelon.train.checkpoint import MODEL, STATE, TrainingState, shard_file, write_sidecar, write_state
 from echelon.train.tensorfile import write_tensors
 
@@ -50,8 +51,10 @@ class Saver:
         self._thread: threading.Thread | None = None
         self._to_copy: deque[tuple[Tensor, Tensor]] = deque()
         self._is_copied = threading.Event()
+        self._copying = threading.Lock()
+        """Held by the update while it copies, so that nothing is written before all of it is copied."""
         self._buffers: dict[str, Tensor] = {}
-        self._error: OSError | None = None
+        self._error: Exception | None = None
 
     def start(self, job: SaveJob) -> None:
         """Begin to save; until `wait_copied` returns, the job's tensors must not change."""
@@ -66,17 +69,18 @@ class Saver:
         """Return when the tensors may change again: what the thread has not copied yet is copied here, by all cores."""
         if self._thread is not None and not self._is_copied.is_set():
             started = time.perf_counter()
-            while (piece := _take(self._to_copy)) is not None:
-                copy, live = piece
-                copy.copy_(live)
+            with self._copying:
+                while (piece := _take(self._to_copy)) is not None:
+                    copy, live = piece
+                    copy.copy_(live)
             self._is_copied.wait()
             self.waited_s += time.perf_counter() - started
 
     def wait_written(self) -> None:
         """Return when nothing is under way any more."""
         if self._thread is not None:
-            started = time.perf_counter()
             self.wait_copied()
+            started = time.perf_counter()
             self._thread.join()
             self._thread = None
             self.waited_s += time.perf_counter() - started
@@ -85,7 +89,7 @@ class Saver:
     def is_writing(self) -> bool:
         return self._thread is not None and self._thread.is_alive()
 
-    def take_error(self) -> OSError | None:
+    def take_error(self) -> Exception | None:
         """What went wrong with the last save; asked again, nothing."""
         error, self._error = self._error, None
         return error
@@ -105,14 +109,17 @@ class Saver:
     def _save(self, job: SaveJob, copies: Mapping[str, Arrays]) -> None:
         _yield_to_training()
         try:
-            while (piece := _take(self._to_copy)) is not None:
-                copy, live = piece
-                np.copyto(copy.numpy(), live.cpu().numpy())  # without the interpreter's lock, on one core
-        finally:
-            self._is_copied.set()
-        try:
+            try:
+                while (piece := _take(self._to_copy)) is not None:
+                    copy, live = piece
+                    np.copyto(copy.numpy(), live.cpu().numpy())  # without the interpreter's lock, on one core
+            finally:
+                self._is_copied.set()
+            with self._copying:  # the update may still be copying the pieces that it took
+                pass
             write_job(job, copies)
-        except OSError as error:
+        except Exception as error:  # reported by the keeper: whatever it was, there is no checkpoint
+            self._to_copy.clear()
             self._error = error
 
 
@@ -133,6 +140,7 @@ def _pieces(tensor: Tensor) -> Iterable[Tensor]:
 def write_job(job: SaveJob, copies: Mapping[str, Arrays]) -> None:
     """Write a worker's files, then vouch for each; when this returns, its part survives a power cut."""
     written = {name: write_tensors(job.folder / name, arrays) for name, arrays in copies.items()}
+    sync_folder(job.folder.parent)
     if job.state is not None:
         written[STATE] = write_state(job.folder, job.state, job.all_files)
     for name, result in written.items():

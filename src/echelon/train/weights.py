@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from echelon.errors import CheckpointError
 from echelon.recipe.loading import load_recipe
 from echelon.runfolder import RunFolder
-from echelon.train.checkpoint import average_weights, choose_checkpoint, list_checkpoints
+from echelon.train.checkpoint import average_weights, choose_checkpoint, list_checkpoints, scheduled
 
 
 @dataclass(frozen=True)
@@ -24,8 +24,9 @@ class Weights:
 def choose_weights(run: RunFolder, which: str) -> Weights:
     """The weights that `which` names: best, last, average, or a checkpoint folder, by name or by path."""
     if which == "average":
-        count = load_recipe(run.recipe).checkpoint.average
-        newest = list_checkpoints(run.checkpoints)[-count:]
+        recipe = load_recipe(run.recipe).checkpoint
+        every = recipe.every if isinstance(recipe.every, int) else None
+        newest = scheduled(list_checkpoints(run.checkpoints), every)[-recipe.average :]
         if not newest:
             raise CheckpointError(f"{run.checkpoints}: there is no complete checkpoint yet")
         return Weights(average_weights(newest), newest[-1].step, f"average of {len(newest)} checkpoints")

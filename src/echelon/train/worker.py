@@ -33,7 +33,7 @@ from echelon.runfolder import RunFolder
 from echelon.tasks import build_task
 from echelon.train.benchmark import measure_steps
 from echelon.train.checkpoint import TrainingState
-from echelon.train.evaluate import save_scores, score_split, score_summary
+from echelon.train.evaluate import is_patience_over, save_scores, score_split, score_summary
 from echelon.train.exchange import build_exchange
 from echelon.train.flat import FlatParameters
 from echelon.train.keeper import Keeper
@@ -63,7 +63,7 @@ def main(arguments: Sequence[str]) -> NoReturn:
     faulthandler.register(
         signal.SIGUSR1, all_threads=True
     )  # the launcher asks workers that hang where they are
-    stop = _catch_stop_signals()
+    stop = StopRequest() if options.benchmark else _catch_stop_signals()
     heart = open_heart()
     heart.beat()
     rank = int(os.environ.get("RANK", "0"))
@@ -94,10 +94,12 @@ def leave(records: RecordWriter, status: int) -> NoReturn:
     The usual clean-up would take the process group apart, which waits for workers that hang in a collective, and
     aborts where the store's host has left before.
     """
-    records.close()
-    sys.stdout.flush()
-    sys.stderr.flush()
-    os._exit(status)
+    try:
+        records.close()
+        sys.stdout.flush()
+        sys.stderr.flush()
+    finally:
+        os._exit(status)
 
 
 def work(run: RunFolder, group: Group, records: RecordWriter, stop: StopRequest) -> Outcome:
@@ -150,6 +152,8 @@ def set_up(run: RunFolder, group: Group, records: RecordWriter) -> Training:
     group.heart.beat()
     resume(training)
     training.keeper.first_step = training.state.step
+    # The user may have given the run more patience since it stopped.
+    training.state.stopped_early &= is_patience_over(training.state, recipe.early_stop)
     if group.is_first:
         training.trackers = build_trackers(recipe.track, run, training.state.step + 1)
     return training
@@ -173,17 +177,21 @@ def score_test(training: Training) -> None:
 
 
 def _final_weights(training: Training) -> Weights:
-    """What the recipe scores at the end; the last weights where a disk has damaged it, so that the run can end."""
-    wanted = training.recipe.evaluate.final
+    """What the recipe scores at the end; the last weights where a disk has damaged it, so that the run can end.
+    Collective: all workers score the same."""
+    wanted, weights, problem = training.recipe.evaluate.final, None, ""
     try:
-        return choose_weights(training.run, wanted)
+        weights = choose_weights(training.run, wanted)
     except CheckpointError as error:
-        if wanted == "last":
-            raise
-        training.records.write(
-            "event", message=f"{error}; the last weights are scored in place of the {wanted}"
-        )
-        return choose_weights(training.run, "last")
+        problem = str(error)
+    problems = [text for text in training.group.gather_json(problem) if text]
+    if weights is not None and not problems:
+        return weights
+    if wanted == "last":
+        raise CheckpointError(problems[0])
+    message = f"{problems[0]}; the last weights are scored in place of the {wanted}"
+    training.records.write("event", message=message)
+    return choose_weights(training.run, "last")
 
 
 def choose_device() -> torch.device:
@@ -211,6 +219,9 @@ def _stop_with_launcher() -> None:
     """Have the kernel send SIGTERM when the launcher dies, however it dies: save and leave rather than linger."""
     if sys.platform == "linux":
         ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
+        launcher = os.environ.get("ECHELON_LAUNCHER")
+        if launcher is not None and os.getppid() != int(launcher):
+            sys.exit("the launcher died while this worker was starting")
 
 
 if __name__ == "__main__":
