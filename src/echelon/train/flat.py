@@ -1,7 +1,8 @@
 """A model's weights and gradients, each in one flat float32 buffer; the model's own tensors are views into them.
 
-One buffer makes one optimiser kernel, one norm, and all-reduce buckets that are plain slices. Parameters lie in
-the order in which backward finishes them (the reverse of the module's order), so that buckets fill from the front.
+One buffer makes one optimiser kernel, one norm, and all-reduce buckets that are plain slices. Matrices lie in the order
+in which backward finishes them (the reverse of the module's order), so that buckets fill from the front; vectors, which
+are not decayed and weigh little, follow.
 """
 
 from __future__ import annotations
