@@ -15,10 +15,12 @@ from echelon.errors import UserError
 from echelon.runfolder import RunFolder
 
 SENTENCES = (
-    "The old teacher gives the small child a red book.",
-    "Tomorrow I want to visit my friend in Berlin.",
     "She does not open the window because it is cold.",
+    "We do not know whether the train arrives at nine o'clock.",
+    "The small dog sleeps under the table because it is tired.",
+    "My grandmother has not read the letter yet.",
 )
+"""Of the grammar, and not in the training set; tests/commands/test_demo.py sees to that."""
 
 
 def demo(run: Path, fresh: bool, overrides: list[str], console: Console) -> dict[str, Any]:
