@@ -17,7 +17,7 @@ import pytest
 
 from echelon.errors import WorkerError
 from echelon.launch import local
-from echelon.launch.local import LocalJob, follow, render_worker
+from echelon.launch.local import LocalJob, Placement, follow, listen, render_worker
 from echelon.monitor.records import RecordWriter
 from echelon.runfolder import RunFolder
 from tests.launch.conftest import Program
@@ -35,7 +35,7 @@ def pids(run: RunFolder) -> list[int]:
 def test_a_worker_is_started_with_exactly_this(run: RunFolder, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(9)))
     monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
-    spec = render_worker(run, 1, 4, 23456, ["--benchmark", "30"])
+    spec = render_worker(run, Placement(4, port=23456), 1, 4, ["--benchmark", "30"])
     assert spec.command == [
         sys.executable,
         "-m",
@@ -48,9 +48,13 @@ def test_a_worker_is_started_with_exactly_this(run: RunFolder, monkeypatch: pyte
         "RANK": "1",
         "LOCAL_RANK": "1",
         "WORLD_SIZE": "4",
+        "LOCAL_WORLD_SIZE": "4",
         "MASTER_ADDR": "127.0.0.1",
         "MASTER_PORT": "23456",
         "GLOO_SOCKET_IFNAME": "lo",
+        "NCCL_SOCKET_IFNAME": "=lo",
+        "ECHELON_GENERATION": "0",
+        "ECHELON_FOLDER": "shared",
         "OMP_NUM_THREADS": "2",
         "PYTHONUNBUFFERED": "1",
         "MALLOC_MMAP_THRESHOLD_": "1073741824",
@@ -59,13 +63,49 @@ def test_a_worker_is_started_with_exactly_this(run: RunFolder, monkeypatch: pyte
     }
 
 
+def test_a_worker_of_several_hosts_knows_its_place_in_the_whole_group(run: RunFolder) -> None:
+    place = Placement(6, 4, "10.0.0.3", 2345, "eth1", generation=7, shares_folder=False)
+    environment = render_worker(run, place, 1, 2).environment
+    assert (
+        environment.items()
+        >= {
+            "RANK": "5",
+            "LOCAL_RANK": "1",
+            "WORLD_SIZE": "6",
+            "LOCAL_WORLD_SIZE": "2",
+            "MASTER_ADDR": "10.0.0.3",
+            "MASTER_PORT": "2345",
+            "GLOO_SOCKET_IFNAME": "eth1",
+            "NCCL_SOCKET_IFNAME": "=eth1",
+            "ECHELON_GENERATION": "7",
+            "ECHELON_FOLDER": "own",
+        }.items()
+    )
+
+
+def test_a_hosts_workers_log_and_fail_under_their_rank_in_the_whole_group(
+    run: RunFolder, program: Program
+) -> None:
+    body = "print('bad', os.environ['RANK'], 'ECHELON_STORE_FD' in os.environ); sys.exit(rank == 3)"
+    with (
+        run.lock() as lock,
+        pytest.raises(WorkerError, match="worker 3 on") as caught,
+    ):
+        place = Placement(4, first_rank=2)
+        LocalJob(run, 2, lock, program=program(body), place=place, listener=listen("127.0.0.1")).wait(
+            lambda: None
+        )
+    assert caught.value.last_lines == ["bad 3 False"]
+    assert run.worker_log(2).read_text() == "bad 2 True\n"
+
+
 def test_threads_are_the_users_choice_or_else_at_least_one(
     run: RunFolder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("OMP_NUM_THREADS", "3")
-    assert render_worker(run, 0, 2, 1).environment["OMP_NUM_THREADS"] == "3"
+    assert render_worker(run, Placement(2), 0, 2).environment["OMP_NUM_THREADS"] == "3"
     monkeypatch.delenv("OMP_NUM_THREADS")
-    assert render_worker(run, 0, 10_000, 1).environment["OMP_NUM_THREADS"] == "1"
+    assert render_worker(run, Placement(10_000), 0, 10_000).environment["OMP_NUM_THREADS"] == "1"
 
 
 def test_the_launcher_knows_what_the_statuses_of_workers_mean() -> None:

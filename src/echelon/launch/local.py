@@ -14,7 +14,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from types import FrameType
 
@@ -61,26 +61,48 @@ class WorkerSpec:
     environment: dict[str, str]
 
 
+@dataclass(frozen=True)
+class Placement:
+    """Where one host's workers stand in their group; by default they are all of it, on this machine alone."""
+
+    size: int
+    """Workers of the whole group."""
+    first_rank: int = 0
+    """Rank of this host's first worker; the others follow."""
+    address: str = "127.0.0.1"
+    """Where the group's store listens."""
+    port: int = 0
+    interface: str = "lo"
+    """The network card that leads to the other workers."""
+    generation: int = 0
+    shares_folder: bool = True
+    """Whether the other hosts see the same run folder; where not, each host keeps checkpoints of its own."""
+
+
 def render_worker(
     run: RunFolder,
-    rank: int,
+    place: Placement,
+    local_rank: int,
     workers: int,
-    port: int,
     arguments: Sequence[str] = (),
     *,
     program: Sequence[str] = WORKER_PROGRAM,
 ) -> WorkerSpec:
-    """Command and environment of one worker; the store listens on loopback only."""
+    """Command and environment of one of a host's `workers`."""
     threads = os.environ.get("OMP_NUM_THREADS") or str(max(1, available_cores() // workers))
     return WorkerSpec(
         command=[*program, str(run.path), *arguments],
         environment={
-            "RANK": str(rank),
-            "LOCAL_RANK": str(rank),
-            "WORLD_SIZE": str(workers),
-            "MASTER_ADDR": "127.0.0.1",
-            "MASTER_PORT": str(port),
-            "GLOO_SOCKET_IFNAME": "lo",
+            "RANK": str(place.first_rank + local_rank),
+            "LOCAL_RANK": str(local_rank),
+            "WORLD_SIZE": str(place.size),
+            "LOCAL_WORLD_SIZE": str(workers),
+            "MASTER_ADDR": place.address,
+            "MASTER_PORT": str(place.port),
+            "GLOO_SOCKET_IFNAME": place.interface,
+            "NCCL_SOCKET_IFNAME": f"={place.interface}",  # NCCL takes a name for a prefix
+            "ECHELON_GENERATION": str(place.generation),
+            "ECHELON_FOLDER": "shared" if place.shares_folder else "own",
             "OMP_NUM_THREADS": threads,
             "PYTHONUNBUFFERED": "1",
             **_ALLOCATOR,
@@ -127,10 +149,11 @@ class _Hang:
 
 
 class LocalJob:
-    """One generation of workers, each with a process group of its own.
+    """This host's workers of one generation, each with a process group of its own.
 
     `program` is what they run, followed by the run's path. One that makes no progress for `hang_s` seconds counts
-    as failed; 0 does not look.
+    as failed; 0 does not look. `place` says which part of a larger group they are; the group's first host passes the
+    `listener` that its store takes over.
     """
 
     def __init__(
@@ -143,8 +166,11 @@ class LocalJob:
         program: Sequence[str] = WORKER_PROGRAM,
         stops: StopRequests | None = None,
         hang_s: float = 0.0,
+        place: Placement | None = None,
+        listener: socket.socket | None = None,
     ) -> None:
         self._run = run
+        self._place = place or Placement(workers)
         self._stops = stops or StopRequests()
         self._hang_s = hang_s
         self._hang: _Hang | None = None
@@ -155,26 +181,28 @@ class LocalJob:
         self._killed: set[int] = set()
         self._has_asked = False
         try:
-            with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as listener:
-                listener.bind(("127.0.0.1", 0))
-                listener.listen(workers + 8)
-                port = listener.getsockname()[1]
-                for rank in range(workers):
-                    spec = render_worker(run, rank, workers, port, arguments, program=program)
-                    self._start(rank, spec, listener, lock)
+            if place is None:
+                listener = listen("127.0.0.1")
+                self._place = replace(self._place, port=listener.getsockname()[1])
+            for local_rank in range(workers):
+                spec = render_worker(run, self._place, local_rank, workers, arguments, program=program)
+                self._start(local_rank, spec, listener, lock)
         except BaseException:
             self._end_all(grace_s=0.0)
             self._heartbeats.close()
             raise
+        finally:
+            if listener is not None:
+                listener.close()  # the first worker has it
 
-    def _start(self, rank: int, spec: WorkerSpec, listener: socket.socket, lock: int) -> None:
+    def _start(self, local_rank: int, spec: WorkerSpec, listener: socket.socket | None, lock: int) -> None:
         environment = {**os.environ, **spec.environment, "ECHELON_LAUNCHER": str(os.getpid())}
         environment[HEARTBEAT_VARIABLE] = str(self._heartbeats.descriptor)
         inherited = [lock, self._heartbeats.descriptor]
-        if rank == 0:
+        if local_rank == 0 and listener is not None:
             environment["ECHELON_STORE_FD"] = str(listener.fileno())
             inherited.append(listener.fileno())
-        with open(self._run.worker_log(rank), "ab", opener=open_no_link) as log:
+        with open(self._log(local_rank), "ab", opener=open_no_link) as log:
             self._log_starts.append(log.tell())
             process = subprocess.Popen(
                 spec.command,
@@ -188,28 +216,31 @@ class LocalJob:
         self._processes.append(process)
 
     def wait(self, on_poll: Callable[[], None]) -> bool:
+        """As `watch`, with SIGINT, SIGTERM and SIGHUP as stop requests."""
+        with signals_call(self.stop):
+            return self.watch(on_poll)
+
+    def watch(self, on_poll: Callable[[], None]) -> bool:
         """Wait for all workers, calling `on_poll` often; True if they finished, False if they were interrupted.
 
-        SIGINT, SIGTERM and SIGHUP make the workers save and leave; a second one kills them. Raises WorkerError
-        where a worker failed, TrainingError where they were killed before they had saved. No worker is left when
-        this returns or raises.
+        A stop request makes the workers save and leave, another kills them. Raises WorkerError where a worker failed,
+        TrainingError where they were killed before they had saved. No worker is left when this returns or raises.
         """
-        with signals_call(self.stop):
-            try:
-                while None in self._statuses():
-                    on_poll()
-                    self._pass_on_stops()
-                    if not _EXPECTED_STATUSES.issuperset(self._statuses()):
-                        self._end_all(grace_s=_FAILURE_GRACE_S)
-                    self._end_those_that_hang()
-                    time.sleep(_POLL_S)
+        try:
+            while None in self._statuses():
                 on_poll()
-            except BaseException:
-                self._ask_to_leave()
-                self._end_all(grace_s=_PATIENCE_S)
-                raise
-            finally:
-                self._heartbeats.close()
+                self._pass_on_stops()
+                if not _EXPECTED_STATUSES.issuperset(self._statuses()):
+                    self._end_all(grace_s=_FAILURE_GRACE_S)
+                self._end_those_that_hang()
+                time.sleep(_POLL_S)
+            on_poll()
+        except BaseException:
+            self._ask_to_leave()
+            self._end_all(grace_s=_PATIENCE_S)
+            raise
+        finally:
+            self._heartbeats.close()
         self._raise_first_failure()
         return all(process.returncode == 0 for process in self._processes)
 
@@ -232,7 +263,7 @@ class LocalJob:
             return
         statuses = self._statuses()
         pulses = {rank: p for rank, p in enumerate(self._heartbeats.read()) if statuses[rank] is None}
-        rank = find_hung(pulses, self._hang_s, _START_S)
+        rank = find_hung(pulses, self._hang_s, _START_S, is_whole_group=self._place.size == len(statuses))
         if rank is None:
             return
         stopped = [other for other in pulses if _is_stopped(self._processes[other])]
@@ -244,16 +275,19 @@ class LocalJob:
     def _ask_for_stacks(self) -> None:
         """SIGUSR1, which train/worker.py answers with its stack, in its log; SIGCONT lets a stopped one answer."""
         asked = [rank for rank, process in enumerate(self._processes) if _status(process) is None]
-        sizes = {rank: self._run.worker_log(rank).stat().st_size for rank in asked}
+        sizes = {rank: self._log(rank).stat().st_size for rank in asked}
         for rank in asked:
             for number in (signal.SIGUSR1, signal.SIGCONT):
                 self._processes[rank].send_signal(number)
         deadline = time.monotonic() + _STACKS_S
         while time.monotonic() < deadline and not self._stops.must_kill:
             time.sleep(_POLL_S)
-            if all(self._run.worker_log(rank).stat().st_size > size for rank, size in sizes.items()):
+            if all(self._log(rank).stat().st_size > size for rank, size in sizes.items()):
                 break
         time.sleep(_POLL_S)  # so that stacks that have begun are written whole
+
+    def _log(self, local_rank: int) -> Path:
+        return self._run.worker_log(self._place.first_rank + local_rank)
 
     def _statuses(self) -> list[int | None]:
         return [_status(process) for process in self._processes]
@@ -290,11 +324,11 @@ class LocalJob:
         raise self._error(min(failed, key=self._failure_time))
 
     def _error(self, rank: int, cause: str | None = None) -> WorkerError:
-        log = self._run.worker_log(rank)
+        log = self._log(rank)
         lines = _lines_since(log, self._log_starts[rank])
         return WorkerError(
             host=socket.gethostname(),
-            rank=rank,
+            rank=self._place.first_rank + rank,
             exit_code=self._processes[rank].returncode,
             log=log,
             last_lines=main_stack(lines) if self._hang else lines[-_LAST_LINES:],
@@ -306,7 +340,7 @@ class LocalJob:
         made the others fail; those that we killed ourselves come last."""
         if rank in self._killed:
             return math.inf
-        records = read_records(self._run.worker_records(rank))
+        records = read_records(self._run.worker_records(self._place.first_rank + rank))
         times = [r["time"] for r in records if r["kind"] == "failure" and r.get("time", 0) >= self._started]
         return float(times[0]) if times else 0.0
 
@@ -332,6 +366,20 @@ def _is_stopped(process: subprocess.Popen[bytes]) -> bool:
 def follow(run: RunFolder) -> RecordReader:
     """A reader of what worker 0 will write from now on."""
     return RecordReader(run.worker_records(0), from_end=True)
+
+
+def listen(address: str, port: int = 0) -> socket.socket:
+    """A socket that listens on `address` alone."""
+    family = socket.AF_INET6 if ":" in address else socket.AF_INET
+    listener = socket.socket(family, socket.SOCK_STREAM)
+    try:
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listener.bind((address, port))
+        listener.listen(128)
+    except BaseException:
+        listener.close()
+        raise
+    return listener
 
 
 @contextlib.contextmanager

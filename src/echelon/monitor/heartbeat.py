@@ -100,12 +100,14 @@ class Heartbeats:
         os.close(self.descriptor)
 
 
-def find_hung(pulses: Mapping[int, Pulse], hang_s: float, start_s: float) -> int | None:
+def find_hung(
+    pulses: Mapping[int, Pulse], hang_s: float, start_s: float, *, is_whole_group: bool = True
+) -> int | None:
     """The rank of the worker that hangs, or None; `pulses` are those of running workers, by rank.
 
     A worker hangs when it was silent for `hang_s` without waiting for others; before its first step it imports
-    libraries and opens data, and has at least `start_s`. Where all are silent and all wait, the one farthest behind
-    hangs.
+    libraries and opens data, and has at least `start_s`. Where all of a group are silent and all wait, the one
+    farthest behind hangs; where only a part of it is seen, they may well wait for one of the others.
     """
     silent = [
         rank
@@ -113,7 +115,7 @@ def find_hung(pulses: Mapping[int, Pulse], hang_s: float, start_s: float) -> int
         if pulse.silent_s > (hang_s if pulse.step else max(hang_s, start_s))
     ]
     at_work = [rank for rank in silent if not pulses[rank].is_waiting]
-    if not at_work and len(silent) < len(pulses):
+    if not at_work and (not is_whole_group or len(silent) < len(pulses)):
         return None
     return min(at_work or silent, key=lambda rank: (pulses[rank].turns, -pulses[rank].silent_s), default=None)
 
