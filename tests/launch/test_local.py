@@ -87,14 +87,11 @@ def test_a_hosts_workers_log_and_fail_under_their_rank_in_the_whole_group(
     run: RunFolder, program: Program
 ) -> None:
     body = "print('bad', os.environ['RANK'], 'ECHELON_STORE_FD' in os.environ); sys.exit(rank == 3)"
-    with (
-        run.lock() as lock,
-        pytest.raises(WorkerError, match="worker 3 on") as caught,
-    ):
-        place = Placement(4, first_rank=2)
-        LocalJob(run, 2, lock, program=program(body), place=place, listener=listen("127.0.0.1")).wait(
-            lambda: None
-        )
+    with run.lock() as lock:
+        place, listener = Placement(4, first_rank=2), listen("127.0.0.1")
+        job = LocalJob(run, 2, lock, program=program(body), place=place, listener=listener)
+        with pytest.raises(WorkerError, match="worker 3 on") as caught:
+            job.wait(lambda: None)
     assert caught.value.last_lines == ["bad 3 False"]
     assert run.worker_log(2).read_text() == "bad 2 True\n"
 

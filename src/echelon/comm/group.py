@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import os
+from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any, Protocol
 
@@ -23,20 +24,42 @@ class Pending(Protocol):
     def wait(self) -> object: ...
 
 
+@dataclass(frozen=True)
+class Sharers:
+    """The workers that see one run folder: all of a group, or those of one host where hosts share no folder."""
+
+    rank: int
+    """This worker's place among them."""
+    size: int
+
+
 class Group:
     """`size` workers, of which this process is number `rank`. All methods but the properties are collective.
 
     The heart tells the launcher when this worker waits for others; what works on its own beats it as it goes.
     """
 
-    def __init__(self, rank: int, size: int, heart: Heart | None = None) -> None:
+    def __init__(
+        self, rank: int, size: int, heart: Heart | None = None, sharers: Sharers | None = None
+    ) -> None:
         self.rank = rank
         self.size = size
         self.heart = heart or Heart()
+        self.sharers = sharers or Sharers(rank, size)
 
     @property
     def is_first(self) -> bool:
         return self.rank == 0
+
+    @property
+    def keeps_folder(self) -> bool:
+        """Whether this worker looks after its run folder, for all that see the same one."""
+        return self.sharers.rank == 0
+
+    @property
+    def folder_keeper(self) -> int:
+        """The rank of the worker that looks after this one's run folder."""
+        return self.rank - self.sharers.rank
 
     def all_reduce(self, tensor: Tensor) -> None:
         """Sum `tensor` over the workers, in place."""
@@ -51,11 +74,11 @@ class Group:
         assert work is not None
         return _WatchedWork(work, self.heart)
 
-    def broadcast(self, tensor: Tensor) -> None:
-        """Worker 0's `tensor` everywhere, in place."""
+    def broadcast(self, tensor: Tensor, source: int = 0) -> None:
+        """The `source` worker's `tensor` everywhere, in place."""
         if self.size > 1:
             with self.heart.waiting():
-                dist.broadcast(tensor, src=0)
+                dist.broadcast(tensor, src=source)
 
     def barrier(self) -> None:
         """Return when every worker has come this far."""
@@ -83,9 +106,9 @@ class Group:
         sizes = lengths.tolist()
         return [json.loads(part[:size].numpy().tobytes()) for part, size in zip(parts, sizes, strict=True)]
 
-    def broadcast_json(self, value: Any) -> Any:
-        """Worker 0's value everywhere; the others pass anything."""
-        return self.gather_json(value if self.is_first else None)[0]
+    def broadcast_json(self, value: Any, source: int = 0) -> Any:
+        """The `source` worker's value everywhere; the others pass anything."""
+        return self.gather_json(value if self.rank == source else None)[source]
 
 
 class _WatchedWork:
@@ -105,7 +128,8 @@ def join_group(timeout_s: float, heart: Heart | None = None) -> Group:
 
     RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT say who and where. ECHELON_STORE_FD, for rank 0, is a
     listening socket made by the launcher: the store then listens on that socket's address only, where TCPStore
-    by itself would listen on every address of the machine.
+    by itself would listen on every address of the machine. ECHELON_FOLDER is "own" where this host's workers have
+    a run folder to themselves.
     """
     size = int(os.environ.get("WORLD_SIZE", "1"))
     if size == 1:
@@ -124,4 +148,10 @@ def join_group(timeout_s: float, heart: Heart | None = None) -> Group:
             use_libuv=True,
         )
         dist.init_process_group("gloo", store=store, rank=rank, world_size=size, timeout=timeout)
-    return Group(rank, size, heart)
+    return Group(rank, size, heart, _find_sharers())
+
+
+def _find_sharers() -> Sharers | None:
+    if os.environ.get("ECHELON_FOLDER") != "own":
+        return None
+    return Sharers(int(os.environ["LOCAL_RANK"]), int(os.environ["LOCAL_WORLD_SIZE"]))

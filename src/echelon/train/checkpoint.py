@@ -107,6 +107,11 @@ class Checkpoint:
         except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
             self._refuse(STATE, error)
 
+    def fingerprint(self) -> str:
+        """Tells checkpoints of the same step apart: the recorded checksum of the weights."""
+        sidecar = _read_sidecar(self.folder, MODEL)
+        return str(sidecar["sha256"]) if sidecar else ""
+
     def verify(self) -> None:
         """Compare every file with its SHA-256; raises CheckpointError that names the damaged file."""
         for name in (STATE, *(tensor_files(self.folder) or ())):
@@ -157,7 +162,7 @@ def newest_good_checkpoint(checkpoints: Path) -> tuple[Checkpoint | None, list[s
         except CheckpointError as error:
             problem = str(error)
         messages.append(
-            f"{problem}; it is kept aside as {_move_aside(folder).name}, and an older checkpoint used"
+            f"{problem}; it is kept aside as {move_aside(folder).name}, and an older checkpoint used"
         )
     return None, messages
 
@@ -275,7 +280,7 @@ def _is_finished(folder: Path) -> bool:
     return len(sidecars) == len(names) + 1 if names is not None else (folder / (STATE + _SIDECAR)).exists()
 
 
-def _move_aside(folder: Path) -> Path:
+def move_aside(folder: Path) -> Path:
     """Keep a damaged checkpoint for whoever wants to look at it, under a name that is never resumed from."""
     number = 1
     while (aside := folder.with_name(f"damaged-{folder.name}-{number}")).exists():

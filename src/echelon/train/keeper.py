@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import statistics
 import time
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -57,6 +58,8 @@ class Keeper:
     flat: FlatParameters
     optimiser: FlatOptimiser
     num_hosts: int = 1
+    may_write: Callable[[], None] = lambda: None
+    """Raises where this worker's generation has been replaced, so that it no longer owns the run folder."""
     first_step: int = 0
     """Where this start of the run began."""
     saver: Saver = field(default_factory=Saver)
@@ -87,13 +90,13 @@ class Keeper:
         self.saver.wait_written()
         started = time.perf_counter()
         folder = checkpoint_folder(self.run.checkpoints, state.step)
-        exists = self._make_room(folder) if self.group.is_first else False
+        exists = self._make_room(folder) if self.group.keeps_folder else False
         digest = weights_digest(self.flat.weights) if self.group.size > 1 else 0
         answers = self.group.gather_json([digest, exists])
         self.after_step()  # by now every worker has written its part of the checkpoint before
         if len({digest for digest, _ in answers}) > 1:
             raise TrainingError(f"step {state.step}: the workers' weights differ ({answers}); this is a bug")
-        if not answers[0][1]:
+        if not answers[self.group.folder_keeper][1]:
             self._pending = Pending(folder, copy.deepcopy(state), time.perf_counter())
             self._retry_at = None
             self._num_saves += 1
@@ -112,10 +115,10 @@ class Keeper:
 
     def _job(self, pending: Pending) -> SaveJob:
         weights: dict[str, Tensor] = dict(self.model.state_dict())
-        rank, size = self.group.rank, self.group.size
-        files, names = plan_files(weights, self.optimiser.state(), rank, size)
-        state = pending.state if self.group.is_first else None
-        return SaveJob(pending.folder, files, state, names)
+        sharers = self.group.sharers
+        files, names = plan_files(weights, self.optimiser.state(), sharers.rank, sharers.size)
+        state = pending.state if self.group.keeps_folder else None
+        return SaveJob(pending.folder, files, state, names, self.may_write)
 
     def before_update(self) -> None:
         """Wait until the weights may change."""
@@ -131,7 +134,7 @@ class Keeper:
         if error is not None:
             self._note_failure(error)
             self._pending = None
-        elif not self.group.is_first:
+        elif not self.group.keeps_folder:
             self._pending = None
         elif is_complete(self._pending.folder):  # the other workers' files are there as well
             self._note_success(self._pending)
@@ -160,7 +163,12 @@ class Keeper:
             self.saver.wait_written()
             error = self.saver.take_error()
             problem = str(error or "")
-            if not problem and self.group.is_first and self._pending and not self._pending.folder.is_dir():
+            if (
+                not problem
+                and self.group.keeps_folder
+                and self._pending
+                and not self._pending.folder.is_dir()
+            ):
                 problem = f"{self._pending.folder} has vanished"
             problems = [text for text in self.group.gather_json(problem) if text]
             if not problems:
@@ -194,6 +202,7 @@ class Keeper:
                 message=f'checkpoint.every = "auto" is {every} steps ({every * step_s:.0f} s) here: a save costs '
                 f"{cost_s:.3f} s, and a failure is expected every {failure_s / 3600:g} hours",
             )
+        if self.group.keeps_folder:
             self._write_resolved(every)
 
     def _write_resolved(self, every: int) -> None:

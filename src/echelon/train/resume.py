@@ -2,12 +2,23 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import torch
+from torch import Tensor
+
 from echelon.errors import CheckpointError, TrainingError
 from echelon.runfolder import RunFolder
-from echelon.train.checkpoint import Checkpoint, choose_checkpoint, newest_good_checkpoint
+from echelon.train.checkpoint import (
+    Checkpoint,
+    TrainingState,
+    checkpoint_folder,
+    choose_checkpoint,
+    move_aside,
+    newest_good_checkpoint,
+)
 from echelon.train.weights import Weights, choose_weights, load_weights
 
 if TYPE_CHECKING:
@@ -16,10 +27,11 @@ if TYPE_CHECKING:
 
 def resume(training: Training) -> None:
     """Load the newest good checkpoint, or the weights that the recipe starts from. Collective."""
-    checkpoint = agree_on_newest(training)
-    if checkpoint is not None:
-        load_checkpoint(training, checkpoint)
-    elif training.recipe.train.init_from is not None:
+    newest = agree_on_newest(training)
+    if newest is not None:
+        load_newest(training, newest)
+        return
+    if training.recipe.train.init_from is not None and training.group.is_first:
         start_from(training, RunFolder(Path(training.recipe.train.init_from)))
     training.group.broadcast(training.flat.weights)
 
@@ -27,33 +39,89 @@ def resume(training: Training) -> None:
 def roll_back(training: Training, reason: str) -> None:
     """Go back to the newest good checkpoint; TrainingError where there is none, or the second time. Collective."""
     training.keeper.saver.wait_written()
-    checkpoint = agree_on_newest(training)
-    if training.has_rolled_back or checkpoint is None:
+    newest = agree_on_newest(training)
+    if training.has_rolled_back or newest is None:
         again = " again" if training.has_rolled_back else ""
         raise TrainingError(
             f"{reason}{again}; lower the learning rate, set train.clip_norm, or use bf16 or float32 in place of fp16"
         )
-    load_checkpoint(training, checkpoint)
+    load_newest(training, newest)
     training.has_rolled_back = True
     training.skipped_in_a_row = 0
-    training.records.write("event", message=f"{reason}; going back to step {checkpoint.step}")
+    training.records.write("event", message=f"{reason}; going back to step {newest.step}")
 
 
-def agree_on_newest(training: Training) -> Checkpoint | None:
-    """The newest good checkpoint. Worker 0 chooses, so that all take the same even where one is damaged. Collective."""
-    checkpoints, group = training.run.checkpoints, training.group
-    folder = None
-    if group.is_first:
-        checkpoint, messages = newest_good_checkpoint(checkpoints)
+@dataclass(frozen=True)
+class Newest:
+    """The newest good checkpoint that any worker sees."""
+
+    step: int
+    holder: int
+    """Rank of the first worker that has it."""
+    is_here: bool
+    """Whether this worker has it too."""
+    is_everywhere: bool
+
+
+def agree_on_newest(training: Training) -> Newest | None:
+    """The newest good checkpoint of all run folders. Each folder's keeper looks, so that all workers take the same
+    even where one is damaged or missing. Collective."""
+    group, found = training.group, None
+    if group.keeps_folder:
+        checkpoint, messages = newest_good_checkpoint(training.run.checkpoints)
         for message in messages:
             training.records.write("event", message=message)
-        folder = str(checkpoint.folder) if checkpoint else None
-    folder = group.broadcast_json(folder)
-    return choose_checkpoint(checkpoints, folder) if folder is not None else None
+        found = [checkpoint.step, checkpoint.fingerprint()] if checkpoint else None
+    answers = group.gather_json(found)
+    there = [answer for answer in answers if answer is not None]
+    if not there:
+        return None
+    newest = max(there, key=lambda answer: answer[0])
+    holder = answers.index(newest)
+    keepers = set(group.gather_json(group.folder_keeper))
+    have = {rank for rank in keepers if answers[rank] == newest}
+    return Newest(newest[0], holder, group.folder_keeper in have, have == keepers)
+
+
+def load_newest(training: Training, newest: Newest) -> None:
+    """Weights, optimiser and state of a checkpoint, into `training`; whoever lacks it gets it, and keeps it too.
+    Collective."""
+    folder = checkpoint_folder(training.run.checkpoints, newest.step)
+    if newest.is_here:
+        load_checkpoint(training, choose_checkpoint(training.run.checkpoints, folder))
+    if not newest.is_everywhere:
+        pass_on(training, newest.holder)
+        if training.group.keeps_folder and not newest.is_here and folder.exists():
+            move_aside(folder)  # of the same step, but not the same: two parts of a cluster went on alone
+        training.keeper.save(training.state)
+
+
+def pass_on(training: Training, holder: int) -> None:
+    """The holder's weights, optimiser and state everywhere. Collective."""
+    group, optimiser = training.group, training.optimiser
+    mine = optimiser.state() if group.rank == holder else {}
+    layout = {name: [str(tensor.dtype), *tensor.shape] for name, tensor in mine.items()}
+    layout, state = group.broadcast_json([layout, training.state.to_json(())], holder)
+    device = training.flat.weights.device
+    tensors = {
+        name: mine[name] if mine else _empty(dtype, shape, device) for name, (dtype, *shape) in layout.items()
+    }
+    for tensor in (*training.model.state_dict().values(), *tensors.values()):
+        group.broadcast(tensor, holder)
+    if not mine:
+        optimiser.load_state(tensors)
+    training.state = TrainingState.from_json(state)
+    training.precision.load_state(training.state.precision)
+
+
+def _empty(dtype: str, shape: list[int], device: torch.device) -> Tensor:
+    # The optimiser's step count stays on the CPU, its long vectors lie beside the weights.
+    kind = {"torch.float32": torch.float32, "torch.int64": torch.int64}[dtype]
+    return torch.empty(shape, dtype=kind, device=device if shape else None)
 
 
 def load_checkpoint(training: Training, checkpoint: Checkpoint) -> None:
-    """Weights, optimiser and state of a checkpoint, into `training`."""
+    """Weights, optimiser and state of a checkpoint on this worker's disk, into `training`."""
     load_weights(training.model, Weights(checkpoint.load_model(), checkpoint.step, checkpoint.folder.name))
     training.state = checkpoint.load_state()
     try:

@@ -14,7 +14,7 @@ import os
 import threading
 import time
 from collections import deque
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -40,6 +40,8 @@ class SaveJob:
     files: Mapping[str, Mapping[str, Tensor]]
     state: TrainingState | None = None
     all_files: tuple[str, ...] = ()
+    may_write: Callable[[], None] = lambda: None
+    """Raises where this worker must not vouch for anything any more."""
 
 
 class Saver:
@@ -143,6 +145,7 @@ def write_job(job: SaveJob, copies: Mapping[str, Arrays]) -> None:
     sync_folder(job.folder.parent)
     if job.state is not None:
         written[STATE] = write_state(job.folder, job.state, job.all_files)
+    job.may_write()
     for name, result in written.items():
         write_sidecar(job.folder, name, result)
 

@@ -19,6 +19,7 @@ class Weights:
     tensors: dict[str, Tensor]
     step: int
     label: str
+    num_averaged: int = 1
 
 
 def choose_weights(run: RunFolder, which: str) -> Weights:
@@ -29,7 +30,9 @@ def choose_weights(run: RunFolder, which: str) -> Weights:
         newest = scheduled(list_checkpoints(run.checkpoints), every)[-recipe.average :]
         if not newest:
             raise CheckpointError(f"{run.checkpoints}: there is no complete checkpoint yet")
-        return Weights(average_weights(newest), newest[-1].step, f"average of {len(newest)} checkpoints")
+        return Weights(
+            average_weights(newest), newest[-1].step, f"average of {len(newest)} checkpoints", len(newest)
+        )
     by_name = run.checkpoints / which
     checkpoint = choose_checkpoint(run.checkpoints, by_name if by_name.is_dir() else which)
     return Weights(checkpoint.load_model(), checkpoint.step, checkpoint.folder.name)

@@ -161,37 +161,52 @@ def set_up(run: RunFolder, group: Group, records: RecordWriter) -> Training:
 
 def score_test(training: Training) -> None:
     """Score the test set with the weights that the recipe names, and write scores and outputs down. Collective."""
-    run = training.run
+    run, group = training.run, training.group
     if not training.task.has_split("test"):
         return
-    weights = _final_weights(training)
-    load_weights(training.model, weights)
-    scores = score_split(
-        training.task, training.model, training.group, "test", training.precision, final=True
-    )
+    weights = load_final_weights(training)
+    scores = score_split(training.task, training.model, group, "test", training.precision, final=True)
     result = score_summary(scores, weights, "test")
-    if training.group.is_first:
+    if group.keeps_folder:
         save_scores(run, scores, result)
+    if group.is_first:
         training.records.write("score", **result)
-    training.group.barrier()
+    group.barrier()
 
 
-def _final_weights(training: Training) -> Weights:
-    """What the recipe scores at the end; the last weights where a disk has damaged it, so that the run can end.
-    Collective: all workers score the same."""
-    wanted, weights, problem = training.recipe.evaluate.final, None, ""
+def load_final_weights(training: Training) -> Weights:
+    """Put the weights that the recipe scores at the end into the model of every worker; the last weights where no
+    disk has the others any more, so that the run can end. Collective."""
+    wanted = training.recipe.evaluate.final
+    weights, problem = _find_weights(training, wanted)
+    if weights is None and wanted != "last":
+        message = f"{problem}; the last weights are scored in place of the {wanted}"
+        training.records.write("event", message=message)
+        weights, problem = _find_weights(training, "last")
+    if weights is None:
+        raise CheckpointError(problem)
+    return weights
+
+
+def _find_weights(training: Training, which: str) -> tuple[Weights | None, str]:
+    """Load the weights `which`, from the worker whose disk has most of them, everywhere; or why nobody can.
+    Collective."""
+    group, weights, problem = training.group, None, ""
     try:
-        weights = choose_weights(training.run, wanted)
+        weights = choose_weights(training.run, which)
     except CheckpointError as error:
         problem = str(error)
-    problems = [text for text in training.group.gather_json(problem) if text]
-    if weights is not None and not problems:
-        return weights
-    if wanted == "last":
-        raise CheckpointError(problems[0])
-    message = f"{problems[0]}; the last weights are scored in place of the {wanted}"
-    training.records.write("event", message=message)
-    return choose_weights(training.run, "last")
+    answers = group.gather_json([weights.num_averaged if weights else 0, problem])
+    counts = [count for count, _ in answers]
+    holder = counts.index(max(counts))
+    if not counts[holder]:
+        return None, answers[0][1]
+    if weights is not None:
+        load_weights(training.model, weights)
+    for tensor in training.model.state_dict().values():
+        group.broadcast(tensor, holder)
+    step, label = group.broadcast_json([weights.step, weights.label] if weights else None, holder)
+    return Weights({}, step, label), ""
 
 
 def choose_device() -> torch.device:
