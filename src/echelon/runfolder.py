@@ -6,8 +6,11 @@ runs/NAME/
   data.json                    where the prepared data lies, and its content key
   tokeniser.model              a copy, so that the folder translates on its own
   lock                         held while the run is being trained
+  hosts.json                   the hosts it runs on, where there are several
+  generations/000001.json      which of them may write here; see lease.py
   records/worker-RANK.jsonl    what each worker says, one JSON object a line
   records/launcher.jsonl       what their launcher says: failures and restarts
+  records/agent-HOST.jsonl     what the agent of each of several hosts says
   logs/worker-RANK.log         what each worker prints
   checkpoints/step-00001000/   see train/checkpoint.py
   scores/test.json, .txt       scores and outputs of a split
@@ -46,6 +49,8 @@ class RunFolder:
         self.checkpoints = path / "checkpoints"
         self.scores = path / "scores"
         self.tensorboard = path / "tensorboard"
+        self.hosts = path / "hosts.json"
+        self.generations = path / "generations"
 
     @property
     def name(self) -> str:
@@ -60,6 +65,15 @@ class RunFolder:
 
     def worker_log(self, rank: int) -> Path:
         return self.logs / f"worker-{rank}.log"
+
+    def agent_records(self, host: int) -> Path:
+        return self.records / f"agent-{host}.jsonl"
+
+    def agent_log(self, host: int) -> Path:
+        return self.logs / f"agent-{host}.log"
+
+    def agent_lock(self, host: int) -> Path:
+        return self.path / f"agent-{host}.lock"
 
     def score_file(self, split: str) -> Path:
         return self.scores / f"{split}.json"
@@ -89,18 +103,20 @@ class RunFolder:
         return self
 
     @contextlib.contextmanager
-    def lock(self) -> Iterator[int]:
+    def lock(self, *, with_others: bool = False) -> Iterator[int]:
         """Keep other starts of this run out; yields the descriptor, which workers inherit and so keep locked.
 
-        The operating system releases the lock when the last process that holds the descriptor ends, so a
-        killed run leaves nothing to clean up. Raises RunError where the run is being trained already.
+        The agents of several hosts hold the lock of a folder that they share `with_others`. The operating system
+        releases the lock when the last process that holds the descriptor ends, so a killed run leaves nothing to clean
+        up. Raises RunError where the run is being trained already.
         """
         try:
             descriptor = open_no_link(self.lock_file, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC)
         except OSError as error:
             raise RunError(f"{self.lock_file}: cannot be used as the run's lock: {error.strerror}") from None
         try:
-            if not _acquire(descriptor, patience_s=0.5):
+            kind = fcntl.LOCK_SH if with_others else fcntl.LOCK_EX
+            if not _acquire(descriptor, kind, patience_s=0.5):
                 holder = os.pread(descriptor, 200, 0).decode(errors="replace").strip() or "another process"
                 raise RunError(
                     f"{self.path}: is being trained already, by {holder}; wait for it, stop it, or use --run"
@@ -114,8 +130,8 @@ class RunFolder:
     def is_locked(self) -> bool:
         """Whether the run is being trained now."""
         try:
-            with open(self.lock_file, "rb") as file:
-                fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+            with open(self.lock_file, "rb+") as file:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             return True
         except OSError:
@@ -123,12 +139,12 @@ class RunFolder:
         return False
 
 
-def _acquire(descriptor: int, patience_s: float) -> bool:
-    """Take the exclusive lock; the patience outlasts the moment that another process's `is_locked` holds it."""
+def _acquire(descriptor: int, kind: int, patience_s: float) -> bool:
+    """Take the lock; the patience outlasts the moment that another process's `is_locked` holds it."""
     deadline = time.monotonic() + patience_s
     while True:
         try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            fcntl.flock(descriptor, kind | fcntl.LOCK_NB)
         except BlockingIOError:
             if time.monotonic() > deadline:
                 return False

@@ -53,6 +53,7 @@ def test_a_worker_is_started_with_exactly_this(run: RunFolder, monkeypatch: pyte
         "MASTER_PORT": "23456",
         "GLOO_SOCKET_IFNAME": "lo",
         "NCCL_SOCKET_IFNAME": "=lo",
+        "ECHELON_HOSTS": "1",
         "ECHELON_GENERATION": "0",
         "ECHELON_FOLDER": "shared",
         "OMP_NUM_THREADS": "2",

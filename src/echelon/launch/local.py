@@ -37,7 +37,7 @@ _SAME_STOP_S = 1.0
 """Two signals within this time are one: `timeout` and others send theirs to the process and to its group."""
 _FAILURE_GRACE_S = 2.0
 """How long the other workers have to notice that one failed, and to say so."""
-_START_S = 120.0
+START_S = 120.0
 """The least time that a worker may be silent before its first step: importing libraries cannot beat."""
 _STACKS_S = 2.0
 """How long workers that are asked where they are may take to write it down."""
@@ -74,7 +74,9 @@ class Placement:
     port: int = 0
     interface: str = "lo"
     """The network card that leads to the other workers."""
+    num_hosts: int = 1
     generation: int = 0
+    """Whose lease on the run folder the workers depend on; 0 for none."""
     shares_folder: bool = True
     """Whether the other hosts see the same run folder; where not, each host keeps checkpoints of its own."""
 
@@ -101,6 +103,7 @@ def render_worker(
             "MASTER_PORT": str(place.port),
             "GLOO_SOCKET_IFNAME": place.interface,
             "NCCL_SOCKET_IFNAME": f"={place.interface}",  # NCCL takes a name for a prefix
+            "ECHELON_HOSTS": str(place.num_hosts),
             "ECHELON_GENERATION": str(place.generation),
             "ECHELON_FOLDER": "shared" if place.shares_folder else "own",
             "OMP_NUM_THREADS": threads,
@@ -125,6 +128,10 @@ class StopRequests:
     @property
     def is_set(self) -> bool:
         return self.since is not None
+
+    def insist(self) -> None:
+        self.since = self.since or time.monotonic()
+        self.must_kill = True
 
     def ask(self) -> None:
         now = time.monotonic()
@@ -174,6 +181,7 @@ class LocalJob:
         self._stops = stops or StopRequests()
         self._hang_s = hang_s
         self._hang: _Hang | None = None
+        self._blamed: int | None = None
         self._heartbeats = Heartbeats(workers)
         self._started = time.time()
         self._log_starts: list[int] = []
@@ -248,6 +256,16 @@ class LocalJob:
         """Have the workers save and leave; asked again, kill them. `wait` does it, so signal handlers may call this."""
         self._stops.ask()
 
+    def pulses(self) -> dict[int, Pulse]:
+        """How the running workers get on, by rank."""
+        statuses, first = self._statuses(), self._place.first_rank
+        pulses = enumerate(self._heartbeats.read())
+        return {first + rank: pulse for rank, pulse in pulses if statuses[rank] is None}
+
+    def blame(self, rank: int) -> None:
+        """Take this worker for one that hangs: whoever sees all hosts may find that it holds the others up."""
+        self._blamed = rank - self._place.first_rank
+
     def _pass_on_stops(self) -> None:
         if self._stops.since is None:
             return
@@ -263,8 +281,9 @@ class LocalJob:
             return
         statuses = self._statuses()
         pulses = {rank: p for rank, p in enumerate(self._heartbeats.read()) if statuses[rank] is None}
-        rank = find_hung(pulses, self._hang_s, _START_S, is_whole_group=self._place.size == len(statuses))
-        if rank is None:
+        rank = find_hung(pulses, self._hang_s, START_S, is_whole_group=self._place.size == len(statuses))
+        rank = rank if self._blamed is None else self._blamed
+        if rank is None or rank not in pulses:
             return
         stopped = [other for other in pulses if _is_stopped(self._processes[other])]
         rank = stopped[0] if stopped else rank

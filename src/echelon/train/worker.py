@@ -24,6 +24,7 @@ import torch
 
 from echelon.comm.group import Group, join_group
 from echelon.errors import CheckpointError, EchelonError, TrainingError, UserError
+from echelon.lease import fence
 from echelon.monitor.heartbeat import open_heart
 from echelon.monitor.records import RecordWriter
 from echelon.recipe.length import length_in_steps
@@ -146,7 +147,17 @@ def set_up(run: RunFolder, group: Group, records: RecordWriter) -> Training:
         steps=steps,
         rate=rate_by_step(recipe, steps),
         records=records,
-        keeper=Keeper(run, group, recipe, records, model, flat, optimiser),
+        keeper=Keeper(
+            run,
+            group,
+            recipe,
+            records,
+            model,
+            flat,
+            optimiser,
+            num_hosts=int(os.environ.get("ECHELON_HOSTS", "1")),
+            may_write=fence(run, int(os.environ.get("ECHELON_GENERATION", "0"))),
+        ),
         trackers=[],
     )
     group.heart.beat()

@@ -1,0 +1,49 @@
+"""`python -m echelon.agent VERB`: what a launcher runs on each host over SSH. Results are JSON lines on stdout.
+
+start < SPEC            begin to look after this host's workers, in the background; says when it listens
+follow RUN HOST         what the agent and its workers write, as they write it, until the agent is gone
+stop RUN HOST [--now]   have the run save and leave, on all hosts; --now: end this host's part of it at once
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+
+from echelon.agent.following import follow
+from echelon.agent.service import start, stop
+from echelon.errors import EchelonError
+from echelon.runfolder import RunFolder, parse_json, to_json
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="python -m echelon.agent")
+    verbs = parser.add_subparsers(dest="verb", required=True)
+    verbs.add_parser("start")
+    for verb in ("follow", "stop"):
+        one = verbs.add_parser(verb)
+        one.add_argument("run", type=Path)
+        one.add_argument("host", type=int)
+        if verb == "stop":
+            one.add_argument("--now", action="store_true")
+    options = parser.parse_args()
+    try:
+        match options.verb:
+            case "start":
+                result = start(sys.stdin.buffer.read())
+            case "stop":
+                result = stop(RunFolder(options.run), options.host, now=options.now)
+            case _:
+                offsets = parse_json(sys.stdin.read() or "null")
+                follow(RunFolder(options.run), options.host, offsets, sys.stdout)
+                return 0
+    except EchelonError as error:
+        sys.stdout.write(to_json({"error": str(error), "status": error.exit_status}) + "\n")
+        return error.exit_status
+    sys.stdout.write(to_json(result) + "\n")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,63 @@
+"""Bringing what a host writes back to whoever watches the run."""
+
+from __future__ import annotations
+
+import base64
+import time
+from pathlib import Path
+from typing import TextIO
+
+from echelon.agent.service import find_agent
+from echelon.runfolder import RunFolder, to_json
+
+_POLL_S = 0.2
+_BEAT_S = 2.0
+_MOST_BYTES = 2**18
+"""Of one file at once, so that no file keeps the others waiting."""
+
+
+def follow(run: RunFolder, host: int, offsets: dict[str, int] | None, out: TextIO) -> None:
+    """Print what is new in the run's records and logs beyond `offsets`, until the agent has gone.
+
+    Without offsets only whether the agent lives: for a launcher that sees the run folder itself. Lines are
+    `{"file": NAME, "at": OFFSET, "data": BASE64}`, `{"alive": true}` every so often, and in the end `{"alive": false}`.
+    """
+    said = 0.0
+    while True:
+        is_alive = find_agent(run, host) is not None
+        has_more = offsets is not None and _print_news(run, offsets, out)
+        if not is_alive and not has_more:
+            break
+        if time.monotonic() - said > _BEAT_S:
+            said = time.monotonic()
+            _print(out, {"alive": True})
+        if not has_more:
+            time.sleep(_POLL_S)
+    _print(out, {"alive": False})
+
+
+def _print_news(run: RunFolder, offsets: dict[str, int], out: TextIO) -> bool:
+    has_more = False
+    for path in (*sorted(run.records.glob("*.jsonl")), *sorted(run.logs.glob("*.log"))):
+        name = str(path.relative_to(run.path))
+        start = offsets.get(name, 0)
+        data = _read(path, start)
+        if data:
+            offsets[name] = start + len(data)
+            has_more = True
+            _print(out, {"file": name, "at": start, "data": base64.b64encode(data).decode()})
+    return has_more
+
+
+def _read(path: Path, start: int) -> bytes:
+    """The next whole lines; a part of one where it is very long."""
+    with open(path, "rb") as file:
+        file.seek(start)
+        data = file.read(_MOST_BYTES)
+    end = data.rfind(b"\n") + 1
+    return data[:end] if end or len(data) < _MOST_BYTES else data
+
+
+def _print(out: TextIO, value: dict[str, object]) -> None:
+    out.write(to_json(value) + "\n")
+    out.flush()

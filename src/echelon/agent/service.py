@@ -1,0 +1,161 @@
+"""Starting an agent in the background, and stopping it."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import contextlib
+import fcntl
+import os
+import signal
+import socket
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, NoReturn
+
+from echelon.agent.agent import Agent
+from echelon.agent.spec import AgentSpec, parse_spec
+from echelon.errors import EchelonError, RunError
+from echelon.launch.local import listen
+from echelon.monitor.records import RecordWriter
+from echelon.runfolder import RunFolder, open_no_link, parse_json, to_json, write_atomically
+
+_SENT_FILES = ("recipe.toml", "data.json", "tokeniser.model", "provenance.json", "hosts.json")
+"""What a launcher may put into the run folder of a host that does not see its own."""
+
+
+def start(text: bytes) -> dict[str, Any]:
+    """Start the agent that `text` specifies; returns when it listens, or raises why it cannot."""
+    try:
+        spec = parse_spec(text)
+    except ValueError as error:
+        raise RunError(f"the agent's orders cannot be read: {error}") from None
+    reading, writing = os.pipe()
+    if os.fork() == 0:
+        os.close(reading)
+        _become_agent(spec, writing)
+    os.close(writing)
+    with open(reading, "rb") as pipe:
+        answer = parse_json(pipe.read() or b'{"error": "the agent died while it was starting", "status": 1}')
+    if "error" in answer:
+        raise (RunError if answer["status"] == RunError.exit_status else EchelonError)(answer["error"])
+    return dict(answer)
+
+
+def _become_agent(spec: AgentSpec, writing: int) -> NoReturn:
+    """Leave the SSH session behind, get ready, say so, and look after the run; never returns."""
+    status = 1
+    try:
+        os.setsid()
+        with _prepare(spec) as (run, lock, listener):
+            _redirect_output(run.agent_log(spec.host))
+            with open(writing, "w") as pipe:
+                pipe.write(to_json({"pid": os.getpid(), "host": socket.gethostname()}))
+            records = RecordWriter(run.agent_records(spec.host))
+            outcome = asyncio.run(Agent(spec, run, lock, records).run(listener))
+            records.close()
+            status = 0 if outcome == "finished" else 1
+    except EchelonError as error:
+        with contextlib.suppress(OSError), open(writing, "w") as pipe:
+            pipe.write(to_json({"error": str(error), "status": error.exit_status}))
+    except BaseException:
+        sys.excepthook(*sys.exc_info())
+    finally:
+        os._exit(status)
+
+
+@contextlib.contextmanager
+def _prepare(spec: AgentSpec) -> Iterator[tuple[RunFolder, int, socket.socket]]:
+    """The run folder with its files, its lock, and the agent's port."""
+    run = RunFolder(Path(spec.run))
+    run.create()
+    with run.lock(with_others=True) as lock, _hold(run.agent_lock(spec.host)):
+        for name, content in spec.files.items():
+            if name not in _SENT_FILES:
+                raise RunError(f"{name!r} is not a file that a launcher may send")
+            write_atomically(run.path / name, base64.b64decode(content))
+        run.require()
+        try:
+            listener = listen(spec.me.address, spec.port)
+        except OSError as error:
+            raise RunError(
+                f"{spec.me.name}: cannot listen on {spec.me.address}:{spec.port}: {error.strerror}; choose another "
+                "port with --port, or another network card with --interface"
+            ) from None
+        try:
+            yield run, lock, listener
+        finally:
+            listener.close()
+
+
+@contextlib.contextmanager
+def _hold(path: Path) -> Iterator[None]:
+    """The lock of one host's agent, with its process number in it."""
+    descriptor = open_no_link(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC)
+    try:
+        if not _is_free(descriptor):
+            raise RunError(f"{path.parent}: an agent of this host is at work already; stop the run first")
+        os.ftruncate(descriptor, 0)
+        os.pwrite(descriptor, f"{os.getpid()}\n".encode(), 0)
+        yield
+    finally:
+        os.close(descriptor)
+
+
+def _is_free(descriptor: int) -> bool:
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
+
+
+def _redirect_output(log: Path) -> None:
+    descriptor = open_no_link(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+    nothing = os.open(os.devnull, os.O_RDONLY)
+    for target, source in ((0, nothing), (1, descriptor), (2, descriptor)):
+        os.dup2(source, target)
+
+
+def find_agent(run: RunFolder, host: int) -> int | None:
+    """The process number of this host's agent; None where there is none."""
+    try:
+        descriptor = os.open(run.agent_lock(host), os.O_RDWR)
+    except OSError:
+        return None
+    try:
+        return None if _is_free(descriptor) else int(os.pread(descriptor, 20, 0))
+    finally:
+        os.close(descriptor)
+
+
+def stop(run: RunFolder, host: int, *, now: bool) -> dict[str, Any]:
+    """Have the run save and leave, on all hosts; `now`: end this host's workers and its agent at once."""
+    pid = find_agent(run, host)
+    if pid is None:
+        return {"was_running": False}
+    with contextlib.suppress(ProcessLookupError):
+        if not now:
+            os.kill(pid, signal.SIGTERM)
+            return {"was_running": True}
+        os.kill(pid, signal.SIGSTOP)  # so that it starts nothing while its workers are being ended
+        for worker in _children(pid):
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(worker, signal.SIGKILL)
+        os.kill(pid, signal.SIGKILL)
+        while find_agent(run, host) == pid:
+            time.sleep(0.02)
+    return {"was_running": True}
+
+
+def _children(pid: int) -> list[int]:
+    """The processes that `pid` has started and that still run."""
+    found = []
+    for entry in Path("/proc").iterdir():
+        with contextlib.suppress(OSError, ValueError, IndexError):
+            parent = int((entry / "stat").read_text().rpartition(")")[2].split()[1])
+            if parent == pid:
+                found.append(int(entry.name))
+    return found

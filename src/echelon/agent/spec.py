@@ -1,0 +1,72 @@
+"""What an agent is told when it is started: who the hosts are, which one it is, and what it may do."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from pydantic import TypeAdapter
+
+from echelon.agent.membership import Rules
+from echelon.launch.supervise import RestartPolicy
+from echelon.recipe.workers import WorkerRange
+
+
+@dataclass(frozen=True)
+class HostSpec:
+    """One host as the others know it."""
+
+    name: str
+    address: str
+    """Its address on the cluster's network; its agent and its workers listen there and nowhere else."""
+    interface: str
+    workers: int
+
+
+@dataclass(frozen=True)
+class AgentSpec:
+    """Everything one agent needs; it comes over SSH, as it holds the run's secret."""
+
+    run: str
+    """The run's folder, the same path on every host."""
+    host: int
+    """Which of the hosts it is."""
+    hosts: tuple[HostSpec, ...]
+    port: int
+    """Where every agent listens."""
+    secret: str
+    shares_folder: bool
+    """Whether all hosts see the same run folder."""
+    fewest: int
+    most: int
+    silence_s: float
+    hang_s: float
+    max_restarts: int
+    window_s: float
+    files: dict[str, str]
+    """Files of the run folder, in base64, for a host that does not see the launcher's."""
+    program: tuple[str, ...] = ()
+    """What starts a worker, followed by the run's path; empty for this Python."""
+
+    @property
+    def me(self) -> HostSpec:
+        return self.hosts[self.host]
+
+    @property
+    def rules(self) -> Rules:
+        return Rules(len(self.hosts), self.fewest, self.most, self.silence_s)
+
+    @property
+    def policy(self) -> RestartPolicy:
+        return RestartPolicy(self.max_restarts, self.window_s, WorkerRange(1, 1))
+
+
+_SPEC = TypeAdapter(AgentSpec)
+
+
+def dump_spec(spec: AgentSpec) -> bytes:
+    return _SPEC.dump_json(spec)
+
+
+def parse_spec(text: bytes) -> AgentSpec:
+    """What `dump_spec` made; ValueError for anything else."""
+    return _SPEC.validate_json(text)
