@@ -133,5 +133,6 @@ def test_a_worker_that_keeps_failing_ends_the_run_with_its_own_words(
         cluster.start()
         cluster.wait()
     assert cluster.outcomes() == ["failed", "failed"]
-    assert begun(run, 3) and not begun(run, 4)
+    assert begun(run, 3)
+    assert not begun(run, 4)
     assert any("the disk is on fire" in event for event in cluster.events())
