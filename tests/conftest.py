@@ -6,13 +6,14 @@ import os
 import random
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, settings
 
 from echelon.runfolder import RunFolder
+from tests.sshd import Sshd
 
 # The machine may be busy with other work: slowness is not a failure.
 settings.register_profile("echelon", deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -138,3 +139,12 @@ def real_data() -> Path:
         if place and (Path(place) / "multi30k").is_dir():
             return Path(place)
     pytest.skip("no real data here: set ECHELON_DATA to a folder that holds multi30k/")
+
+
+@pytest.fixture(scope="session")
+def sshd(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Sshd]:
+    """A real ssh server on this machine; commands there find the package that is being tested."""
+    source = str(Path(__file__).parents[1] / "src")
+    server = Sshd(tmp_path_factory.mktemp("sshd"), {"PYTHONPATH": source, "OMP_NUM_THREADS": "1"})
+    yield server
+    server.stop()

@@ -4,9 +4,11 @@ EchelonError              exit status 1: the work failed
 ├── UserError             exit status 2: the user can put it right, and the message says how
 │   ├── RecipeError       the recipe is wrong; carries every problem at once
 │   ├── DataError         a corpus cannot be used: missing, empty, undecodable, misaligned
-│   └── RunError          a run folder is missing, locked, or belongs to another recipe
+│   ├── RunError          a run folder is missing, locked, or belongs to another recipe
+│   └── HostsError        hosts are given wrongly; carries every problem at once
 ├── CheckpointError       no complete checkpoint, or a damaged one
 ├── WorkerError           a worker failed; carries host, rank, exit code, log path and its last lines
+├── RemoteError           a host cannot be reached or used; carries host, reason and what to do
 └── TrainingError         training cannot go on, e.g. the loss is not finite
 """
 
@@ -15,6 +17,21 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal
+
+Reason = Literal[
+    "unknown host",
+    "refused",
+    "unreachable",
+    "timed out",
+    "host key",
+    "permission",
+    "command not found",
+    "connection lost",
+    "ssh",
+    "failed",
+]
+"""Why a host cannot be used: `ssh` is the client or its configuration, `failed` something that ran there."""
 
 
 class EchelonError(Exception):
@@ -37,12 +54,27 @@ class RunError(UserError):
     """A run folder is missing, in use, or belongs to another recipe."""
 
 
+class HostsError(UserError):
+    """Hosts are given wrongly. The message names the file, where it is one, and the lines."""
+
+
 class CheckpointError(EchelonError):
     """No complete checkpoint is there, or the one asked for is damaged."""
 
 
 class TrainingError(EchelonError):
     """Training cannot go on."""
+
+
+class RemoteError(EchelonError):
+    """A host cannot be reached or used; `reason` tells the kinds apart, `remedy` says what to do."""
+
+    def __init__(self, host: str, reason: Reason, message: str, remedy: str = "") -> None:
+        self.host = host
+        self.reason = reason
+        self.message = message
+        self.remedy = remedy
+        super().__init__(f"{host}: {message}" + (f"; {remedy}" if remedy else ""))
 
 
 @dataclass(frozen=True)
