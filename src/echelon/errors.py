@@ -7,7 +7,8 @@ EchelonError              exit status 1: the work failed
 │   └── RunError          a run folder is missing, locked, or belongs to another recipe
 ├── CheckpointError       no complete checkpoint, or a damaged one
 ├── WorkerError           a worker failed; carries host, rank, exit code, log path and its last lines
-└── TrainingError         training cannot go on, e.g. the loss is not finite
+├── TrainingError         training cannot go on, e.g. the loss is not finite
+└── LabError              a host of the lab could not be made, changed or removed
 """
 
 from __future__ import annotations
@@ -43,6 +44,10 @@ class CheckpointError(EchelonError):
 
 class TrainingError(EchelonError):
     """Training cannot go on."""
+
+
+class LabError(EchelonError):
+    """A host of the lab could not be made, changed or removed. The message has the command and what it said."""
 
 
 @dataclass(frozen=True)
