@@ -363,9 +363,11 @@ def main() -> None:
 
 def _where_help_is() -> str:
     words = [word for word in sys.argv[1:] if not word.startswith("-")]
-    is_lab = words[:1] == ["lab"]
-    verb = next((word for word in words if word in VERBS), "lab" if is_lab else None)
-    return f"see `echelon {verb} --help`" if verb else "see `echelon --help`"
+    if words[:1] == ["lab"]:
+        verbs = ["lab", *(word for word in words[1:2] if word in LAB_VERBS)]
+    else:
+        verbs = [word for word in words if word in VERBS][:1]
+    return f"see `{' '.join(['echelon', *verbs])} --help`"
 
 
 def fail(message: str, status: int) -> NoReturn:

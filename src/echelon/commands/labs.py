@@ -5,8 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from echelon.lab.lab import HostStatus, Lab, LabStatus
-from echelon.lab.plan import LabSpec
+from echelon.lab.change import HostStatus
+from echelon.lab.lab import Lab, LabStatus
+from echelon.lab.plan import LabSpec, check_name
 from echelon.lab.registry import find_plan
 from echelon.lab.requirements import check_machine
 
@@ -32,6 +33,7 @@ def bring_up(spec: LabSpec) -> LabStatus:
 def take_down(name: str) -> Removal:
     """Remove a lab, whatever there is of it."""
     check_machine()
+    check_name(name)
     plan = find_plan(name)
     if plan is None:
         return Removal(name, removed=False, kept=None)

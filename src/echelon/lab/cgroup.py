@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import contextlib
 import errno
-import os
 import signal
 import time
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
 from echelon.errors import LabError, UserError
+from echelon.lab.processes import send
 
 _PERIOD_US = 20_000
 """Shorter than the kernel's 100 ms, so that a host that has used up its share does not pause for long."""
@@ -70,13 +68,6 @@ class CpuController:
                 if error.errno != errno.EBUSY or time.monotonic() > deadline:
                     raise LabError(f"{self.folder(group)}: cannot be removed: {error.strerror}") from None
                 time.sleep(0.005)
-
-
-def send(number: signal.Signals, processes: Sequence[int]) -> None:
-    """Signal processes; those that have ended meanwhile need none."""
-    for process in processes:
-        with contextlib.suppress(ProcessLookupError):
-            os.kill(process, number)
 
 
 def render_quota(version: Literal[1, 2], cpus: float) -> dict[str, str]:

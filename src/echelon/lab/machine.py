@@ -166,7 +166,8 @@ def render_inner_ssh_config() -> str:
 
 def render_ssh_config(plan: LabPlan) -> str:
     """For OpenSSH on the outer machine: connections begin in the switch's namespace, where the hosts' addresses are."""
-    program = f"{sys.executable} -IS {Path(dial.__file__).resolve()}".replace("%", "%%")
+    namespace = f"--net=/run/netns/{plan.switch}"
+    program = ["nsenter", namespace, sys.executable, "-IS", str(Path(dial.__file__).resolve())]
     lines = [f"# The lab {plan.name!r}; made by `echelon lab up`."]
     for host in plan.hosts:
         lines += [f"Host {host.name}", f"    HostName {host.address}"]
@@ -179,7 +180,7 @@ def render_ssh_config(plan: LabPlan) -> str:
         f"    UserKnownHostsFile {plan.known_hosts}",
         "    GlobalKnownHostsFile /dev/null",
         "    StrictHostKeyChecking yes",
-        f"    ProxyCommand nsenter --net=/run/netns/{plan.switch} {program} %h %p",
+        f"    ProxyCommand {shlex.join(program).replace('%', '%%')} %h %p",
         "    ProxyUseFdpass yes",
         "",
     ]

@@ -15,7 +15,7 @@ def make_switch(plan: LabPlan) -> list[Command]:
     """The bridge, with an address that connections from the outer machine come from."""
     return [
         f"ip netns add {plan.switch}".split(),
-        f"ip -n {plan.switch} link add name switch type bridge".split(),
+        f"ip -n {plan.switch} link add name switch address {plan.switch_mac} type bridge".split(),
         f"ip -n {plan.switch} addr add {plan.switch_address}/24 dev switch".split(),
         f"ip -n {plan.switch} link set lo up".split(),
         f"ip -n {plan.switch} link set switch up".split(),
@@ -52,6 +52,11 @@ def connect(plan: LabPlan, host: Host) -> Command:
 def disconnect(plan: LabPlan, host: Host) -> Command:
     """As pulling the cable out: the host sees no carrier, keeps its address, and nobody is told."""
     return f"ip -n {plan.switch} link set {host.name} down".split()
+
+
+def show_if_connected(plan: LabPlan, host: Host) -> Command:
+    """Prints nothing where the cable is out."""
+    return f"ip -n {plan.switch} -oneline link show dev {host.name} up".split()
 
 
 def unplug(plan: LabPlan, host: Host) -> Command:

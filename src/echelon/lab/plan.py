@@ -21,6 +21,8 @@ from echelon.errors import UserError
 from echelon.lab.rate import parse_rate
 
 MAX_HOSTS = 100
+LEAST_CPUS = 0.05
+"""The kernel gives no less than a millisecond in each period of cgroup.py."""
 _SWITCH_NUMBER = 254
 
 
@@ -39,14 +41,11 @@ class LabSpec:
 
     def check(self) -> None:
         """UserError where the lab cannot be as asked."""
-        if not re.fullmatch(r"[a-z][a-z0-9]{0,19}", self.name):
-            raise UserError(
-                f"--name {self.name!r} is not allowed: use up to 20 lower-case letters and digits, a letter first"
-            )
+        check_name(self.name)
         if not 1 <= self.hosts <= MAX_HOSTS:
             raise UserError(f"--hosts {self.hosts} is not allowed: use 1 to {MAX_HOSTS}")
-        if self.cpus is not None and not 0.05 <= self.cpus <= 1000:
-            raise UserError(f"--cpus {self.cpus:g} is not allowed: use 0.05 or more")
+        if self.cpus is not None and not LEAST_CPUS <= self.cpus <= 1000:
+            raise UserError(f"--cpus {self.cpus:g} is not allowed: use {LEAST_CPUS:g} to 1000")
         parse_rate(self.rate)
         if not re.fullmatch(r"/[\w./+=@-]*", str(self.where)):
             raise UserError(
@@ -71,6 +70,11 @@ class Host:
     disk: Path
     machine: Path
     log: Path
+
+    @property
+    def key(self) -> Path:
+        """By which it shows who it is."""
+        return self.machine / "ssh_host_ed25519_key"
 
 
 @dataclass(frozen=True)
@@ -99,7 +103,7 @@ class LabPlan:
         return Host(
             name=name,
             address=self._address(number),
-            mac=f"02:00:0a:4d:{self.subnet:02x}:{number:02x}",
+            mac=self._mac(number),
             namespace=f"echelon-{self.name}-{name}",
             rate=self.rates[name],
             disk=self.folder / "disks" / name,
@@ -110,6 +114,10 @@ class LabPlan:
     def _address(self, number: int) -> str:
         return f"10.77.{self.subnet}.{number}"
 
+    def _mac(self, number: int) -> str:
+        # The same after each boot: the others remember it.
+        return f"02:00:0a:4d:{self.subnet:02x}:{number:02x}"
+
     @property
     def switch(self) -> str:
         """The network namespace with the bridge that all hosts hang on."""
@@ -119,6 +127,10 @@ class LabPlan:
     def switch_address(self) -> str:
         """Where connections from the outer machine come from."""
         return self._address(_SWITCH_NUMBER)
+
+    @property
+    def switch_mac(self) -> str:
+        return self._mac(_SWITCH_NUMBER)
 
     @property
     def shared(self) -> Path:
@@ -150,6 +162,14 @@ class LabPlan:
         folders = [self.disk, self.stage, *(self.folder / name for name in ("disks", "machines", "logs"))]
         key = [self.user_key, self.user_key.with_suffix(".pub")]
         return [*folders, *key, self.ssh_config, self.known_hosts]
+
+
+def check_name(name: str) -> None:
+    """UserError where a lab cannot have that name."""
+    if not re.fullmatch(r"[a-z][a-z0-9]{0,19}", name):
+        raise UserError(
+            f"--name {name!r} is not allowed: use up to 20 lower-case letters and digits, a letter first"
+        )
 
 
 def host_names(count: int) -> list[str]:

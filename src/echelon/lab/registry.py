@@ -14,16 +14,24 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from echelon.errors import UserError
+from echelon.lab.cgroup import CpuController
 from echelon.lab.plan import LabPlan, LabSpec, host_names
 from echelon.runfolder import read_json, write_json
 
 LABS = Path("/var/lib/echelon/labs")
+NAMESPACES = Path("/run/netns")
+"""Where `ip netns` keeps them."""
 _SUBNETS = 256
 
 
-def register(spec: LabSpec, cpus: float) -> LabPlan:
+def register(spec: LabSpec, cpus: float, controller: CpuController) -> LabPlan:
     """Write down what is about to be made; UserError where it is there already or would be in somebody's way."""
-    LABS.mkdir(parents=True, exist_ok=True)
+    try:
+        LABS.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise UserError(
+            f"{LABS}: labs are written down there, and it cannot be made: {error.strerror}"
+        ) from None
     with _locked(LABS):
         plans = read_plans()
         for plan in plans:
@@ -44,7 +52,7 @@ def register(spec: LabSpec, cpus: float) -> LabPlan:
         )
         if not plan.shared.exists():
             plan.made_folders.append(plan.shared)
-        _check_namespaces(plan)
+        _check_names(plan, controller)
         (LABS / spec.name).mkdir(exist_ok=True)
         save(plan)
         return plan
@@ -73,16 +81,22 @@ def _check_free(folder: Path) -> None:
         )
 
 
-def _check_namespaces(plan: LabPlan) -> None:
-    for namespace in (plan.switch, *(host.namespace for host in plan.hosts)):
-        if namespace_exists(namespace):
-            raise UserError(
-                f"there is a network namespace {namespace} that no lab here has made; choose another --name"
-            )
+def _check_names(plan: LabPlan, controller: CpuController) -> None:
+    """What has one of the plan's names already is not ours, and would be removed with the lab."""
+    for name in (plan.switch, *(host.namespace for host in plan.hosts)):
+        kind = (
+            "network namespace"
+            if namespace_exists(name)
+            else "control group"
+            if controller.folder(name).exists()
+            else None
+        )
+        if kind:
+            raise UserError(f"there is a {kind} {name} that no lab here has made; choose another --name")
 
 
 def namespace_exists(namespace: str) -> bool:
-    return Path("/run/netns", namespace).exists()
+    return (NAMESPACES / namespace).exists()
 
 
 def save(plan: LabPlan) -> None:
