@@ -76,7 +76,9 @@ def run_process(*arguments: str, folder: Path) -> subprocess.CompletedProcess[st
     )
 
 
-@pytest.mark.parametrize("arguments", [["--help"], ["train", "--help"], ["describe", WMT], ["runs"]])
+@pytest.mark.parametrize(
+    "arguments", [["--help"], ["train", "--help"], ["describe", WMT], ["runs"], ["lab", "up", "--help"]]
+)
 def test_the_control_half_runs_without_torch(arguments: list[str], tmp_path: Path) -> None:
     script = (
         "import sys\n"
@@ -109,6 +111,20 @@ def test_every_verb_has_help_and_takes_json(echelon: Echelon, verb: str) -> None
     result = echelon(verb, "--help")
     assert result.status == 0
     assert "--json" in result.output
+
+
+@pytest.mark.parametrize("verb", cli.LAB_VERBS)
+def test_every_verb_of_the_lab_has_help_and_takes_json_and_a_name(echelon: Echelon, verb: str) -> None:
+    assert re.search(rf"^  {verb} ", echelon("lab", "--help").output, re.MULTILINE)
+    result = echelon("lab", verb, "--help")
+    assert result.status == 0
+    assert "--json" in result.output
+    assert "--name" in result.output
+
+
+def test_a_mistake_with_the_lab_says_where_its_help_is(echelon: Echelon) -> None:
+    assert "No such command 'go'; see `echelon lab --help`" in echelon("lab", "go").messages
+    assert "Missing argument 'HOST'; see `echelon lab cut --help`" in echelon("lab", "cut").messages
 
 
 def test_describe_prints_the_keys_that_others_rely_on(echelon: Echelon) -> None:

@@ -27,6 +27,7 @@ def test_users_mistakes_leave_with_2_and_failed_work_with_1() -> None:
         "CheckpointError": 1,
         "WorkerError": 1,
         "TrainingError": 1,
+        "LabError": 1,
     }
 
 

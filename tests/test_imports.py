@@ -15,7 +15,7 @@ LAYERS: list[tuple[str, ...]] = [
     ("errors",),
     ("runfolder", "shapes"),
     ("recipe",),
-    ("monitor",),
+    ("monitor", "lab"),
     ("data", "comm", "models"),
     ("tasks",),
     ("train",),
@@ -27,6 +27,7 @@ LAYERS: list[tuple[str, ...]] = [
 """From the lowest to the highest: a part may import, anywhere in its files, itself and parts of lower rows."""
 
 MUST_NOT_KNOW = {
+    "lab": {"recipe", "shapes"},
     "launch": {"comm", "models", "tasks", "train"},
     "explain": {"comm", "models", "tasks", "train"},
     "models": {"recipe", "comm", "monitor", "runfolder"},

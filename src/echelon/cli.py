@@ -12,7 +12,7 @@ import sys
 import traceback
 from collections.abc import Callable
 from pathlib import Path
-from typing import Annotated, Any, Literal, NoReturn
+from typing import TYPE_CHECKING, Annotated, Any, Literal, NoReturn
 
 import typer
 from rich.console import Console
@@ -21,6 +21,9 @@ from rich.markup import escape
 from echelon.errors import EchelonError, UserError
 from echelon.recipe.workers import WorkerRange, parse_workers
 from echelon.runfolder import to_json
+
+if TYPE_CHECKING:
+    from echelon.commands.labs import HostVerb
 
 _KEYBOARD_INTERRUPT = 130
 """Typer's exit status for Ctrl-C, and the shell's."""
@@ -49,6 +52,8 @@ Workers = Annotated[
         help="Worker processes, in place of the recipe's; a range may lose workers and go on.",
     ),
 ]
+LabName = Annotated[str, typer.Option("--name", help="Which lab; several may be up.")]
+LabHost = Annotated[str, typer.Argument(metavar="HOST", help="A host of the lab, e.g. host1.")]
 Which = Annotated[
     str | None, typer.Option("--checkpoint", metavar="best|last|average|PATH", help="Which weights to use.")
 ]
@@ -214,6 +219,88 @@ def benchmark(
     show(json_, result, benchmark_words(result))
 
 
+def lab_up(
+    *,
+    hosts: Annotated[int, typer.Option(help="How many hosts: host1, host2, ...")] = 4,
+    rate: Annotated[
+        str, typer.Option(help="Line rate of each host in each direction, e.g. 100mbit.")
+    ] = "1gbit",
+    cpus: Annotated[
+        float | None,
+        typer.Option(
+            help="CPUs' worth of time for each host; an equal share where not given.", show_default=False
+        ),
+    ] = None,
+    folder: Annotated[
+        Path | None,
+        typer.Option(help="Where the lab's files go; ./NAME where not given.", show_default=False),
+    ] = None,
+    name: LabName = "lab",
+    json_: Json = False,
+) -> None:
+    """Make hosts on this machine, and a network between them."""
+    from echelon.commands.labs import bring_up, lab_words
+    from echelon.lab.plan import LabSpec
+
+    result = bring_up(LabSpec(name, folder, hosts, rate, cpus))
+    show(json_, result, lab_words(result))
+
+
+def lab_down(name: LabName = "lab", json_: Json = False) -> None:
+    """Remove the hosts and all that was made for them; what is in the shared folder stays."""
+    from echelon.commands.labs import removal_words, take_down
+
+    result = take_down(name)
+    show(json_, result, removal_words(result))
+
+
+def lab_status(name: LabName = "lab", json_: Json = False) -> None:
+    """How the hosts are."""
+    from echelon.commands.labs import lab_words
+    from echelon.lab.lab import Lab
+
+    result = Lab.find(name).status()
+    show(json_, result, lab_words(result))
+
+
+def lab_rate(
+    host: LabHost,
+    rate: Annotated[str, typer.Argument(metavar="RATE", help="E.g. 100mbit.")],
+    name: LabName = "lab",
+    json_: Json = False,
+) -> None:
+    """Change a host's line rate, in both directions."""
+    from echelon.commands.labs import host_words
+    from echelon.lab.lab import Lab
+
+    result = Lab.find(name).rate(host, rate)
+    show(json_, result, host_words(result))
+
+
+def _lab_verb(verb: HostVerb, summary: str) -> Callable[..., None]:
+    def change(host: LabHost, name: LabName = "lab", json_: Json = False) -> None:
+        from echelon.commands.labs import change_host, host_words
+
+        result = change_host(name, verb, host)
+        show(json_, result, host_words(result))
+
+    change.__doc__ = summary
+    return change
+
+
+LAB_VERBS: dict[str, Callable[..., None]] = {
+    "up": lab_up,
+    "down": lab_down,
+    "status": lab_status,
+    "cut": _lab_verb("cut", "Take the network and the shared folder away from a host."),
+    "heal": _lab_verb("heal", "Give the network and the shared folder back."),
+    "kill": _lab_verb("kill", "A power cut: all of a host's processes end at once."),
+    "boot": _lab_verb("boot", "Switch a killed host on again."),
+    "freeze": _lab_verb("freeze", "Stop all processes of a host."),
+    "thaw": _lab_verb("thaw", "Let the processes of a frozen host go on."),
+    "rate": lab_rate,
+}
+
 VERBS: dict[str, Callable[..., None]] = {
     "demo": demo,
     "prepare": prepare,
@@ -234,6 +321,10 @@ def build_app() -> typer.Typer:
     )
     for verb, function in VERBS.items():
         app.command(verb)(function)
+    lab = typer.Typer(help="A cluster in a box: hosts with their own network and sshd, on one Linux machine.")
+    for verb, function in LAB_VERBS.items():
+        lab.command(verb)(function)
+    app.add_typer(lab, name="lab")
     return app
 
 
@@ -271,8 +362,12 @@ def main() -> None:
 
 
 def _where_help_is() -> str:
-    verb = next((word for word in sys.argv[1:] if word in VERBS), None)
-    return f"see `echelon {verb} --help`" if verb else "see `echelon --help`"
+    words = [word for word in sys.argv[1:] if not word.startswith("-")]
+    if words[:1] == ["lab"]:
+        verbs = ["lab", *(word for word in words[1:2] if word in LAB_VERBS)]
+    else:
+        verbs = [word for word in words if word in VERBS][:1]
+    return f"see `{' '.join(['echelon', *verbs])} --help`"
 
 
 def fail(message: str, status: int) -> NoReturn:

@@ -9,7 +9,8 @@ EchelonError              exit status 1: the work failed
 ├── CheckpointError       no complete checkpoint, or a damaged one
 ├── WorkerError           a worker failed; carries host, rank, exit code, log path and its last lines
 ├── RemoteError           a host cannot be reached or used; carries host, reason and what to do
-└── TrainingError         training cannot go on, e.g. the loss is not finite
+├── TrainingError         training cannot go on, e.g. the loss is not finite
+└── LabError              a host of the lab could not be made, changed or removed
 """
 
 from __future__ import annotations
@@ -75,6 +76,10 @@ class RemoteError(EchelonError):
         self.message = message
         self.remedy = remedy
         super().__init__(f"{host}: {message}" + (f"; {remedy}" if remedy else ""))
+
+
+class LabError(EchelonError):
+    """A host of the lab could not be made, changed or removed. The message has the command and what it said."""
 
 
 @dataclass(frozen=True)
