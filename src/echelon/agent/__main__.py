@@ -3,6 +3,8 @@
 start < SPEC            begin to look after this host's workers, in the background; says when it listens
 follow RUN HOST         what the agent and its workers write, as they write it, until the agent is gone
 stop RUN HOST [--now]   have the run save and leave, on all hosts; --now: end this host's part of it at once
+pack RUN                scores, and the best and the last checkpoint, as a tar stream
+mark, marks, unmark     how a launcher finds out which hosts see the same run folder
 """
 
 from __future__ import annotations
@@ -12,6 +14,8 @@ import sys
 from pathlib import Path
 
 from echelon.agent.following import follow
+from echelon.agent.marks import MARKING
+from echelon.agent.packing import pack
 from echelon.agent.service import start, stop
 from echelon.errors import EchelonError
 from echelon.runfolder import RunFolder, parse_json, to_json
@@ -21,10 +25,14 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m echelon.agent")
     verbs = parser.add_subparsers(dest="verb", required=True)
     verbs.add_parser("start")
-    for verb in ("follow", "stop"):
+    verbs.add_parser("pack").add_argument("run", type=Path)
+    for verb in ("follow", "stop", *MARKING):
         one = verbs.add_parser(verb)
         one.add_argument("run", type=Path)
-        one.add_argument("host", type=int)
+        if verb in MARKING:
+            one.add_argument("mark")
+        else:
+            one.add_argument("host", type=int)
         if verb == "stop":
             one.add_argument("--now", action="store_true")
     options = parser.parse_args()
@@ -34,6 +42,11 @@ def main() -> int:
                 result = start(sys.stdin.buffer.read())
             case "stop":
                 result = stop(RunFolder(options.run), options.host, now=options.now)
+            case "pack":
+                pack(RunFolder(options.run), sys.stdout.buffer)
+                return 0
+            case verb if verb in MARKING:
+                result = {"marks": MARKING[verb](RunFolder(options.run), options.mark)}
             case _:
                 offsets = parse_json(sys.stdin.read() or "null")
                 follow(RunFolder(options.run), options.host, offsets, sys.stdout)

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TextIO
 
 from echelon.agent.service import find_agent
+from echelon.monitor.records import read_records
 from echelon.runfolder import RunFolder, to_json
 
 _POLL_S = 0.2
@@ -20,7 +21,8 @@ def follow(run: RunFolder, host: int, offsets: dict[str, int] | None, out: TextI
     """Print what is new in the run's records and logs beyond `offsets`, until the agent has gone.
 
     Without offsets only whether the agent lives: for a launcher that sees the run folder itself. Lines are
-    `{"file": NAME, "at": OFFSET, "data": BASE64}`, `{"alive": true}` every so often, and in the end `{"alive": false}`.
+    `{"file": NAME, "at": OFFSET, "data": BASE64}`, `{"alive": true}` every so often, and in the end
+    `{"alive": false}` with the run's outcome, where the agent lived to see it.
     """
     said = 0.0
     while True:
@@ -33,7 +35,15 @@ def follow(run: RunFolder, host: int, offsets: dict[str, int] | None, out: TextI
             _print(out, {"alive": True})
         if not has_more:
             time.sleep(_POLL_S)
-    _print(out, {"alive": False})
+    _print(out, {"alive": False, **last_outcome(run, host)})
+
+
+def last_outcome(run: RunFolder, host: int) -> dict[str, object]:
+    """How the run has ended, where that is the last that an agent said."""
+    records = read_records(run.agent_records(host))
+    if not records or records[-1]["kind"] != "outcome":
+        return {}
+    return {"outcome": records[-1].get("outcome"), "message": records[-1].get("message")}
 
 
 def _print_news(run: RunFolder, offsets: dict[str, int], out: TextIO) -> bool:

@@ -376,6 +376,8 @@ class Restart(Section):
     hang_seconds: NonNegativeFloat = 300.0
     """A worker that gets nothing done for so long counts as failed; 0 waits for ever. Loading data, a slot of a step,
     a batch of scoring and writing a checkpoint must each take less."""
+    silence_seconds: PositiveFloat = 5.0
+    """On several hosts: a host that is not heard for so long is lost, and the others go on without it."""
 
 
 class Track(Section):

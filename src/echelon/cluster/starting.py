@@ -1,0 +1,159 @@
+"""Starting an agent on every host of a run."""
+
+from __future__ import annotations
+
+import base64
+import secrets
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, TypeVar
+
+from echelon.agent.spec import AgentSpec, HostSpec, dump_spec
+from echelon.agent.wire import SECRET_BYTES
+from echelon.errors import HostsError, RemoteError, RunError
+from echelon.launch.ssh import Remote
+from echelon.recipe.schema import Recipe
+from echelon.runfolder import RunFolder, parse_json
+
+_START_S = 60.0
+_FIRST_PORT, _NUM_PORTS = 20_000, 10_000
+"""Below the ports that systems give to outgoing connections."""
+Value = TypeVar("Value")
+
+
+@dataclass(frozen=True)
+class Seat:
+    """A host of the run as its launcher deals with it."""
+
+    number: int
+    remote: Remote
+    python: tuple[str, ...]
+    spec: HostSpec
+    sees_our_folder: bool
+    """Whether its run folder is the launcher's own."""
+
+    @property
+    def name(self) -> str:
+        return self.spec.name
+
+    def run_agent(self, *arguments: str, stdin: bytes = b"", timeout_s: float = _START_S) -> dict[str, Any]:
+        """What `python -m echelon.agent` answers there; RemoteError where it cannot be asked or refuses."""
+        command = [*self.python, "-m", "echelon.agent", *arguments]
+        completed = self.remote.run(command, stdin=stdin, timeout_s=timeout_s)
+        try:
+            answer = parse_json(completed.stdout.splitlines()[-1])
+        except (ValueError, IndexError):
+            said = completed.stderr.decode(errors="replace").strip().splitlines()
+            raise RemoteError(
+                self.name, "failed", f"its agent failed: {said[-1] if said else 'no word'}"
+            ) from None
+        if "error" in answer:
+            raise RemoteError(self.name, "failed", str(answer["error"]))
+        return dict(answer)
+
+
+@dataclass(frozen=True)
+class Size:
+    """How many of the hosts there must be for the run to go on, and how many may take part."""
+
+    fewest: int
+    most: int
+
+
+def choose_size(text: str | None, hosts: int) -> Size:
+    """From `MIN:MAX` or `MIN`; without, more than half must be there. HostsError where that cannot be."""
+    if text is None:
+        return Size(hosts // 2 + 1, hosts)
+    fewest, _, most = text.partition(":")
+    try:
+        size = Size(int(fewest), int(most or hosts))
+    except ValueError:
+        raise HostsError(f"--num-hosts {text}: write how many there must be and may be, as in 2:4") from None
+    if not 1 <= size.fewest <= size.most <= hosts:
+        raise HostsError(f"--num-hosts {text}: it must lie between 1 and {hosts}, the number of hosts given")
+    return size
+
+
+def do_everywhere(seats: Sequence[Seat], action: Callable[[Seat], Value]) -> list[Value]:
+    """`action` on all hosts side by side; RemoteError of the first host that failed, once all are done."""
+    with ThreadPoolExecutor(len(seats)) as pool:
+        futures = [pool.submit(action, seat) for seat in seats]
+    return [future.result() for future in futures]
+
+
+def is_folder_shared(seats: Sequence[Seat], run: RunFolder) -> bool:
+    """Whether all hosts see one run folder; False where each has its own, HostsError where it is neither."""
+    if len(seats) == 1:
+        return seats[0].sees_our_folder
+    mark = secrets.token_hex(8)
+    do_everywhere(seats, lambda seat: seat.run_agent("mark", str(run.path), f"{mark}-{seat.number}"))
+    seen = do_everywhere(seats, lambda seat: seat.run_agent("marks", str(run.path), mark)["marks"])
+    do_everywhere(seats, lambda seat: seat.run_agent("unmark", str(run.path), mark))
+    counts = {len(marks) for marks in seen}
+    if counts == {len(seats)}:
+        return True
+    if counts == {1}:
+        return False
+    with_others = [seat.name for seat, marks in zip(seats, seen, strict=True) if len(marks) > 1]
+    raise HostsError(
+        f"{run.path} is one folder on {', '.join(with_others)}, but another on the other hosts; choose a --run that "
+        "all hosts share, or that each has to itself"
+    )
+
+
+def render_specs(
+    seats: Sequence[Seat], run: RunFolder, recipe: Recipe, size: Size, *, port: int | None, is_shared: bool
+) -> list[AgentSpec]:
+    """What each host's agent is told; the secret is new with every start."""
+    common = AgentSpec(
+        run=str(run.path),
+        host=0,
+        hosts=tuple(seat.spec for seat in seats),
+        port=port or _FIRST_PORT + secrets.randbelow(_NUM_PORTS),
+        secret=secrets.token_hex(SECRET_BYTES),
+        shares_folder=is_shared,
+        fewest=size.fewest,
+        most=size.most,
+        silence_s=recipe.restart.silence_seconds,
+        hang_s=recipe.restart.hang_seconds,
+        max_restarts=recipe.restart.max_restarts,
+        window_s=recipe.restart.window_minutes * 60,
+        files={},
+    )
+    files = run_files(run)
+    return [replace(common, host=seat.number, files={} if seat.sees_our_folder else files) for seat in seats]
+
+
+def run_files(run: RunFolder) -> dict[str, str]:
+    """What a host needs that does not see our run folder, in base64."""
+    paths = (run.recipe, run.data, run.tokeniser, run.provenance, run.hosts)
+    return {path.name: base64.b64encode(path.read_bytes()).decode() for path in paths if path.exists()}
+
+
+def start_agents(seats: Sequence[Seat], specs: Sequence[AgentSpec]) -> None:
+    """Start all agents side by side; where one cannot be started, the others are stopped again."""
+    problems: list[str] = []
+
+    def start(seat: Seat) -> None:
+        try:
+            start_agent(seat, specs[seat.number])
+        except RemoteError as error:
+            problems.append(str(error))
+
+    do_everywhere(seats, start)
+    if problems:
+        do_everywhere(seats, lambda seat: _stop_quietly(seat, Path(specs[0].run)))
+        raise RunError("\n".join(sorted(problems)))
+
+
+def start_agent(seat: Seat, spec: AgentSpec) -> None:
+    seat.run_agent("start", stdin=dump_spec(spec))
+
+
+def _stop_quietly(seat: Seat, run: Path) -> None:
+    try:
+        seat.run_agent("stop", str(run), str(seat.number), "--now")
+    except RemoteError:
+        return  # what could not be started there cannot be stopped either

@@ -1,0 +1,169 @@
+"""Watching a run on many hosts: what they write comes back, a host that has rebooted gets its agent again."""
+
+from __future__ import annotations
+
+import base64
+import contextlib
+import re
+import subprocess
+import threading
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+from echelon.agent.spec import AgentSpec
+from echelon.cluster.starting import Seat, start_agent
+from echelon.errors import EchelonError, RemoteError, TrainingError
+from echelon.launch.local import StopRequests
+from echelon.runfolder import RunFolder, open_no_link, parse_json, to_json
+
+_MIRRORED = re.compile(r"(records|logs)/(worker|agent)-\d{1,6}\.(jsonl|log)")
+_RETRY_S = 2.0
+_POLL_S = 0.1
+_STOP_S = 15.0
+"""How long hosts that can be reached may take to end everything at once."""
+_LAST_WORDS_S = 10.0
+Tell = Callable[[str], None]
+
+
+class HostWatch:
+    """One host, followed by a thread for as long as the run goes on."""
+
+    def __init__(self, seat: Seat, spec: AgentSpec | None, run: RunFolder, tell: Tell) -> None:
+        self.seat = seat
+        self.outcome: str | None = None
+        self.message = ""
+        self.is_reached = True
+        self.is_done = threading.Event()
+        self._spec = spec
+        """How to start its agent again; None for one who only watches."""
+        self._run = run
+        self._tell = tell
+        self._offsets: dict[str, int] = {}
+        self._process: subprocess.Popen[bytes] | None = None
+        self._thread = threading.Thread(target=self._watch, name=f"watch-{seat.name}", daemon=True)
+        self._thread.start()
+
+    def close(self) -> None:
+        self.is_done.set()
+        if self._process is not None:
+            self._process.kill()
+        self._thread.join(timeout=5)
+
+    def _watch(self) -> None:
+        while not self.is_done.is_set():
+            try:
+                last = self._follow()
+                self._note_reached(True)
+                if last.get("alive") is False:
+                    self._agent_has_gone(last)
+            except (RemoteError, OSError, ValueError) as error:
+                self._note_reached(False, str(error))
+            self.is_done.wait(_RETRY_S)
+
+    def _follow(self) -> dict[str, Any]:
+        """Take in what the host writes until it stops, and return its last word."""
+        seat = self.seat
+        command = [*seat.python, "-m", "echelon.agent", "follow", str(self._run.path), str(seat.number)]
+        self._process = process = seat.remote.start(
+            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
+        )
+        last: dict[str, Any] = {}
+        with process:
+            assert process.stdin is not None
+            assert process.stdout is not None
+            with contextlib.suppress(BrokenPipeError):
+                process.stdin.write(to_json(None if seat.sees_our_folder else self._offsets).encode())
+                process.stdin.close()
+            for line in process.stdout:
+                last = parse_json(line)
+                self._note_reached(True)
+                if "file" in last:
+                    self._keep(last)
+                if self.is_done.is_set():
+                    break
+            process.kill()
+        if not last:
+            raise RemoteError(seat.name, "connection lost", "it cannot be reached")
+        return last
+
+    def _keep(self, news: dict[str, Any]) -> None:
+        """Append what a host wrote to the same file of our own run folder."""
+        name, data = str(news["file"]), base64.b64decode(news["data"])
+        if not _MIRRORED.fullmatch(name):
+            raise ValueError(f"{self.seat.name} sent a file {name!r}")
+        with open(self._run.path / name, "ab", opener=open_no_link) as file:
+            file.write(data)
+        self._offsets[name] = int(news["at"]) + len(data)
+
+    def _agent_has_gone(self, last: dict[str, Any]) -> None:
+        if last.get("outcome"):
+            self.outcome, self.message = str(last["outcome"]), str(last.get("message") or "")
+            self.is_done.set()
+        elif self._spec is None:
+            self.outcome = "gone"
+            self.is_done.set()
+        else:
+            start_agent(self.seat, self._spec)
+            self._tell(f"{self.seat.name}: its agent had died, and was started again")
+
+    def _note_reached(self, is_reached: bool, why: str = "") -> None:
+        if is_reached != self.is_reached:
+            self.is_reached = is_reached
+            name = self.seat.name
+            self._tell(f"{name} can be reached again" if is_reached else f"{name} cannot be reached ({why})")
+
+
+def watch_hosts(
+    watches: Sequence[HostWatch], run: Path, stops: StopRequests, on_poll: Callable[[], None]
+) -> str:
+    """Wait until the run is over on all hosts that can be reached; how it ended. Raises TrainingError where it failed.
+
+    The first stop request has the run save and leave, the second ends it at once.
+    """
+    asked = 0
+    over_since: float | None = None
+    while True:
+        on_poll()
+        wanted = (2 if stops.must_kill else 1) if stops.is_set else 0
+        if wanted > asked:
+            asked = wanted
+            deadline = time.monotonic() + _STOP_S
+            for watch in watches:
+                threading.Thread(target=stop_host, args=(watch.seat, run, wanted > 1), daemon=True).start()
+        outcomes = {watch.outcome for watch in watches if watch.outcome}
+        if outcomes and over_since is None:
+            over_since = time.monotonic()
+        is_over = all(watch.outcome or not watch.is_reached for watch in watches)
+        if over_since is not None and (is_over or time.monotonic() - over_since > _LAST_WORDS_S):
+            break
+        if asked > 1 and (time.monotonic() > deadline or is_over):
+            return _say_who_was_not_reached(watches)
+        time.sleep(_POLL_S)
+    on_poll()
+    return _judge(watches)
+
+
+def stop_host(seat: Seat, run: Path, now: bool) -> None:
+    """Tell a host's agent to stop; a host that cannot be reached is told by the others, or stops when alone."""
+    with contextlib.suppress(EchelonError):
+        seat.run_agent("stop", str(run), str(seat.number), *(["--now"] if now else []), timeout_s=10)
+
+
+def _judge(watches: Sequence[HostWatch]) -> str:
+    outcomes = [watch.outcome for watch in watches if watch.outcome]
+    for wanted in ("finished", "interrupted"):
+        if wanted in outcomes:
+            return wanted
+    failed = [watch for watch in watches if watch.outcome == "failed" and watch.message]
+    raise TrainingError(failed[0].message if failed else "the agents of all hosts have gone")
+
+
+def _say_who_was_not_reached(watches: Sequence[HostWatch]) -> str:
+    missing = [watch.seat.name for watch in watches if not watch.outcome and not watch.is_reached]
+    if missing:
+        raise TrainingError(
+            f"stopped; {', '.join(missing)} could not be reached: what runs there ends when it finds itself alone"
+        )
+    return "interrupted"
