@@ -54,6 +54,25 @@ Workers = Annotated[
 ]
 LabName = Annotated[str, typer.Option("--name", help="Which lab; several may be up.")]
 LabHost = Annotated[str, typer.Argument(metavar="HOST", help="A host of the lab, e.g. host1.")]
+Hosts = Annotated[
+    str | None,
+    typer.Option(
+        metavar="A:2,B:2|FILE",
+        help="Train on these hosts over SSH, so many workers on each; or a hostfile, or AWS's list of instances.",
+    ),
+]
+NumHosts = Annotated[
+    str | None,
+    typer.Option(metavar="MIN:MAX", help="How many hosts there must be, and may be; more than half by default."),
+]
+SshConfig = Annotated[
+    Path | None, typer.Option(help="An ssh configuration in place of your own.", show_default=False)
+]
+HostPython = Annotated[str | None, typer.Option(help="The Python with Echelon on the hosts.")]
+Interface = Annotated[
+    str | None, typer.Option(help="The hosts' network card, where the one found is not right.")
+]
+Port = Annotated[int | None, typer.Option(help="Where the hosts' agents listen.", min=1024, max=65535)]
 Which = Annotated[
     str | None, typer.Option("--checkpoint", metavar="best|last|average|PATH", help="Which weights to use.")
 ]
@@ -120,6 +139,12 @@ def train(
     recipe: RecipeFile,
     run: Annotated[Path | None, typer.Option(help="The run's folder; runs/NAME where not given.")] = None,
     workers: Workers = None,
+    hosts: Hosts = None,
+    num_hosts: NumHosts = None,
+    ssh_config: SshConfig = None,
+    python: HostPython = None,
+    interface: Interface = None,
+    port: Port = None,
     set_: Set = None,
     json_: Json = False,
 ) -> None:
@@ -128,7 +153,16 @@ def train(
     from echelon.commands.training import train as run_training
     from echelon.commands.wording import trained_words
 
-    result = run_training(TrainOptions(recipe, run, workers, set_ or []), messages())
+    cluster = None
+    if hosts is not None:
+        from echelon.commands.clusters import ClusterOptions
+        from echelon.launch.hosts import load_hosts
+        from echelon.launch.ssh import find_config
+
+        cluster = ClusterOptions(
+            load_hosts(hosts), num_hosts, find_config(ssh_config), python, interface, port
+        )
+    result = run_training(TrainOptions(recipe, run, workers, set_ or [], cluster), messages())
     show(json_, result, trained_words(result))
     _leave_if_interrupted(result)
 

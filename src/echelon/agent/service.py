@@ -98,7 +98,7 @@ def _hold(path: Path) -> Iterator[None]:
         if not _is_free(descriptor):
             raise RunError(f"{path.parent}: an agent of this host is at work already; stop the run first")
         os.ftruncate(descriptor, 0)
-        os.pwrite(descriptor, f"{os.getpid()}\n".encode(), 0)
+        os.pwrite(descriptor, f"{os.getpid()} {socket.gethostname()}\n".encode(), 0)
         yield
     finally:
         os.close(descriptor)
@@ -120,13 +120,15 @@ def _redirect_output(log: Path) -> None:
 
 
 def find_agent(run: RunFolder, host: int) -> int | None:
-    """The process number of this host's agent; None where there is none."""
+    """The process number of the agent of host number `host`; None where none runs on this machine."""
     try:
         descriptor = os.open(run.agent_lock(host), os.O_RDWR)
     except OSError:
         return None
     try:
-        return None if _is_free(descriptor) else int(os.pread(descriptor, 20, 0))
+        pid, _, machine = os.pread(descriptor, 300, 0).decode(errors="replace").strip().partition(" ")
+        is_held_here = machine == socket.gethostname() and not _is_free(descriptor)
+        return int(pid) if is_held_here else None
     finally:
         os.close(descriptor)
 

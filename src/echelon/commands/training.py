@@ -9,6 +9,7 @@ from typing import Any
 
 from rich.console import Console
 
+from echelon.commands.clusters import ClusterOptions, train_on_hosts
 from echelon.commands.listing import read_scores
 from echelon.commands.preparing import prepare_data
 from echelon.data.planning import plan_batches
@@ -49,12 +50,15 @@ class TrainOptions:
     run: Path | None = None
     workers: WorkerRange | None = None
     overrides: list[str] = field(default_factory=list)
+    cluster: ClusterOptions | None = None
 
 
 def train(options: TrainOptions, console: Console) -> dict[str, Any]:
     """Prepare if needed, train or go on training, score; returns what `train --json` prints."""
     recipe = _with_absolute_init(load_recipe(options.recipe, options.overrides))
     run = RunFolder(options.run or Path("runs") / recipe.name)
+    if options.cluster is not None:
+        run = RunFolder(run.path.absolute())
     workers = options.workers or parse_workers(recipe.train.workers)
     _refuse_other_recipe(run, recipe)
     prepared = prepare_data(
@@ -66,13 +70,13 @@ def train(options: TrainOptions, console: Console) -> dict[str, Any]:
         _refuse_other_data(run, prepared)
         recipe = _with_resolved(recipe, run)
         write_run(run, recipe, prepared)
-        for line in (
-            *notes(recipe, prepared, workers),
-            f"run folder: {run.path}",
-            "starting the workers ...",
-        ):
+        for line in (*notes(recipe, prepared, workers), f"run folder: {run.path}"):
             console.print(line, markup=False, highlight=False, soft_wrap=True)
-        ended = _run_workers(run, recipe, workers, lock, console)
+        if options.cluster is None:
+            console.print("starting the workers ...", highlight=False)
+            ended = _run_workers(run, recipe, workers, lock, console)
+    if options.cluster is not None:  # the agents of its hosts lock the run folder themselves
+        ended = train_on_hosts(options.cluster, run, recipe, prepared, console)
     return {
         "run": str(run.path),
         "finished": ended.is_finished,
