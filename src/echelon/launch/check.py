@@ -1,0 +1,225 @@
+"""Are the hosts ready? All are asked side by side, and every problem of every host is found before anything starts."""
+
+from __future__ import annotations
+
+import contextlib
+import secrets
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from itertools import chain
+from pathlib import Path
+from typing import TypeVar
+
+from pydantic import TypeAdapter, ValidationError
+
+from echelon.errors import RemoteError
+from echelon.launch.findings import (
+    Finding,
+    HostFacts,
+    Link,
+    Needs,
+    judge_host,
+    judge_link,
+    judge_network,
+    judge_together,
+)
+from echelon.launch.hosts import Host
+from echelon.launch.machine import Disk, Machine, nearest_existing, own_versions
+from echelon.launch.routes import Attempt, Network, Route, candidates, choose_routes
+from echelon.launch.session import Session, find_python
+from echelon.launch.ssh import Remote
+
+_ANSWER_S = 60.0
+_LINK_S = 150.0
+"""Importing torch on a slow, busy host takes a good part of it."""
+Value = TypeVar("Value")
+
+
+@dataclass(frozen=True)
+class HostReport:
+    """What was found out about a host, and what is wrong with it."""
+
+    host: Host
+    python: tuple[str, ...] = ()
+    """How to run Python with Echelon there."""
+    facts: HostFacts | None = None
+    route: Route | None = None
+    """Where it meets the other hosts."""
+    link: Link | None = None
+    """The speed at which all hosts exchange together."""
+    findings: tuple[Finding, ...] = ()
+
+    @property
+    def is_fit(self) -> bool:
+        return not any(finding.is_fatal for finding in self.findings)
+
+
+@dataclass
+class _Guest:
+    """A host while it is being asked."""
+
+    host: Host
+    session: Session | None = None
+    python: list[str] = field(default_factory=list)
+    facts: HostFacts | None = None
+    findings: list[Finding] = field(default_factory=list)
+
+
+def check_hosts(hosts: Sequence[Host], remotes: Mapping[str, Remote], needs: Needs) -> list[HostReport]:
+    """Ask all hosts, `remotes` by their names, and have them try their network; never raises for a host's sake."""
+    guests = [_Guest(host) for host in hosts]
+    try:
+        with _shared_token(needs.run_folder) as token:
+            _side_by_side(guests, lambda guest: _ask(guest, remotes[guest.host.name], needs, token))
+        network = _find_network(guests, needs)
+        link = _measure_link(guests, network)
+    finally:
+        _side_by_side(guests, lambda guest: guest.session.close() if guest.session else None)
+    return _report(guests, needs, network, link)
+
+
+def _report(guests: Sequence[_Guest], needs: Needs, network: Network, link: Link | None) -> list[HostReport]:
+    here = own_versions()
+    facts = {guest.host.name: guest.facts for guest in guests if guest.facts}
+    together, meeting = judge_together(facts), judge_network(network, list(facts), needs)
+    reports = []
+    for guest in guests:
+        name = guest.host.name
+        own = judge_host(guest.host, guest.facts, here, needs) if guest.facts else []
+        findings = (*guest.findings, *own, *together.get(name, ()), *meeting.get(name, ()), *judge_link(link))
+        reports.append(
+            HostReport(guest.host, tuple(guest.python), guest.facts, network.routes.get(name), link, findings)
+        )
+    return reports
+
+
+def _ask(guest: _Guest, remote: Remote, needs: Needs, token: tuple[Path, str] | None) -> None:
+    """Everything that a host can tell on its own; what keeps it from telling becomes a finding."""
+    try:
+        guest.python = [find_python(remote, needs.python)]
+        guest.session = session = Session(remote, guest.python)
+        machine = TypeAdapter(Machine).validate_python(session.ask("machine", _ANSWER_S))
+        disk = session.ask("disk", _ANSWER_S, folder=str(needs.run_folder)) if needs.run_folder else None
+        data = None
+        if needs.data:
+            data = session.ask("data", _ANSWER_S, folder=str(needs.data.folder), key=needs.data.key)
+        shares = session.ask("sees_file", _ANSWER_S, path=str(token[0]), content=token[1]) if token else None
+        guest.facts = HostFacts(
+            machine=machine,
+            disk=TypeAdapter(Disk | None).validate_python(disk),
+            clock=session.clock_offset(),
+            data_problem=data,
+            shares_run_folder=shares,
+        )
+    except RemoteError as error:
+        guest.findings.append(Finding(error.message, error.remedy))
+    except ValidationError:
+        guest.findings.append(
+            Finding(
+                "its Echelon is another version, too different to ask", "--install puts the right one there"
+            )
+        )
+
+
+@contextlib.contextmanager
+def _shared_token(run_folder: Path | None) -> Iterator[tuple[Path, str] | None]:
+    """A file where the run folder is or will be, by which a host that shares the folder can be told."""
+    if run_folder is None:
+        yield None
+        return
+    path, content = nearest_existing(run_folder) / f".echelon-{secrets.token_hex(8)}", secrets.token_hex(8)
+    try:
+        path.write_text(content)
+    except OSError:
+        yield None  # that it cannot be written is found by `disk`, where this machine is one of the hosts
+        return
+    try:
+        yield path, content
+    finally:
+        path.unlink(missing_ok=True)
+
+
+def _find_network(guests: Sequence[_Guest], needs: Needs) -> Network:
+    """Have every host try to reach every other, and choose where each meets them."""
+    present = {guest.host.name: guest for guest in guests if guest.facts}
+    machines = {name: guest.facts.machine for name, guest in present.items() if guest.facts}
+    possible = candidates(machines, needs.interface)
+    names = {name: f"{secrets.token_hex(8)} {name}" for name in present}
+    ports = dict[str, dict[str, int]]()
+
+    def listen(guest: _Guest) -> None:
+        own = guest.host.name
+        addresses = [route.address for route in possible[own]]
+        ports[own] = _ask_or_note(guest, "listen", {}, addresses=addresses, name=names[own])
+
+    def reach(guest: _Guest) -> list[Attempt]:
+        own = guest.host.name
+        targets = [(name, route.address) for name in present if name != own for route in possible[name]]
+        asked = [(names[name], address, ports[name].get(address, 0)) for name, address in targets]
+        nothing: list[list[str | None]] = []
+        answers = _ask_or_note(guest, "reach", nothing, targets=asked)
+        return [
+            Attempt(own, name, address, error, own_address)
+            for (name, address), (error, own_address) in zip(targets, answers, strict=bool(answers))
+        ]
+
+    _side_by_side(present.values(), listen)
+    attempts = list(chain.from_iterable(_side_by_side(present.values(), reach)))
+    _side_by_side(present.values(), lambda guest: _ask_or_note(guest, "stop_listening", None))
+    return choose_routes(machines, possible, attempts)
+
+
+def _measure_link(guests: Sequence[_Guest], network: Network) -> Link | None:
+    """A short all-reduce over all hosts; None where they cannot form a group, or it failed on one of them."""
+    versions = {guest.facts.machine.versions.torch for guest in guests if guest.facts}
+    if (
+        len(network.routes) < max(2, len(guests))
+        or network.unreached
+        or len(versions) != 1
+        or None in versions
+    ):
+        return None
+    store = network.routes[guests[0].host.name].address
+    port = _ask_or_note(guests[0], "open_store", 0, address=store)
+    if not port:
+        return None
+    group = {
+        "WORLD_SIZE": str(len(guests)),
+        "MASTER_ADDR": store,
+        "MASTER_PORT": str(port),
+        "OMP_NUM_THREADS": "1",
+    }
+    ranks = {guest.host.name: str(rank) for rank, guest in enumerate(guests)}
+
+    def take_part(guest: _Guest) -> Link | None:
+        name = guest.host.name
+        own = {"RANK": ranks[name], "GLOO_SOCKET_IFNAME": network.routes[name].interface}
+        answer = _ask_or_note(guest, "link", {"error": ""}, environment=group | own, seconds=_LINK_S)
+        if "error" not in answer:
+            return TypeAdapter(Link).validate_python(answer)
+        if answer["error"]:
+            what = f"a test all-reduce over all hosts failed: {answer['error']}"
+            guest.findings.append(Finding(what, "open all ports between the hosts, and only between them"))
+        return None
+
+    links = _side_by_side(guests, take_part)
+    return links[0] if all(links) else None
+
+
+def _ask_or_note(guest: _Guest, question: str, otherwise: Value, **values: object) -> Value:
+    """A host's answer; where it fails, that is noted and `otherwise` returned."""
+    assert guest.session is not None
+    try:
+        answer: Value = guest.session.ask(question, _LINK_S + _ANSWER_S, **values)
+    except RemoteError as error:
+        guest.findings.append(Finding(error.message, error.remedy))
+        return otherwise
+    return answer
+
+
+def _side_by_side(guests: Iterable[_Guest], ask: Callable[[_Guest], Value]) -> list[Value]:
+    """`ask` of every host at once, answers in their order."""
+    guests = list(guests)
+    with ThreadPoolExecutor(max(1, len(guests))) as threads:
+        return list(threads.map(ask, guests))
