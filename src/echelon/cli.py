@@ -63,7 +63,9 @@ Hosts = Annotated[
 ]
 NumHosts = Annotated[
     str | None,
-    typer.Option(metavar="MIN:MAX", help="How many hosts there must be, and may be; more than half by default."),
+    typer.Option(
+        metavar="MIN:MAX", help="How many hosts there must be, and may be; more than half by default."
+    ),
 ]
 SshConfig = Annotated[
     Path | None, typer.Option(help="An ssh configuration in place of your own.", show_default=False)
@@ -137,6 +139,7 @@ def describe(recipe: RecipeFile, set_: Set = None, json_: Json = False) -> None:
 
 def train(
     recipe: RecipeFile,
+    *,
     run: Annotated[Path | None, typer.Option(help="The run's folder; runs/NAME where not given.")] = None,
     workers: Workers = None,
     hosts: Hosts = None,

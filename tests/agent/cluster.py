@@ -41,6 +41,7 @@ class Cluster:
             max_restarts=3,
             window_s=3600,
             files={},
+            environment={},
         )
         self.spec = replace(self.spec, **changes)
         self._pids: set[int] = set()

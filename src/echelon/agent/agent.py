@@ -198,7 +198,8 @@ class Agent:
     def _note_alive(self, alive: list[int]) -> None:
         if alive == self._alive:
             return
-        if self._mine.leads or self._mine.plan is None:
+        is_first = self._mine.plan is None and self._spec.host == min(alive)
+        if self._mine.leads or is_first:
             for host in sorted(set(self._alive) - set(alive)):
                 self._tell(f"{self._name(host)} is lost: it was not heard for {self._rules.silence_s:g} s")
             for host in sorted(set(alive) - set(self._alive) - {self._spec.host}):

@@ -51,6 +51,7 @@ def _become_agent(spec: AgentSpec, writing: int) -> NoReturn:
         os.setsid()
         with _prepare(spec) as (run, lock, listener):
             _redirect_output(run.agent_log(spec.host))
+            os.environ.update(spec.environment)
             with open(writing, "w") as pipe:
                 pipe.write(to_json({"pid": os.getpid(), "host": socket.gethostname()}))
             records = RecordWriter(run.agent_records(spec.host))

@@ -44,6 +44,8 @@ class AgentSpec:
     window_s: float
     files: dict[str, str]
     """Files of the run folder, in base64, for a host that does not see the launcher's."""
+    environment: dict[str, str]
+    """For the workers, beyond what this host has."""
     program: tuple[str, ...] = ()
     """What starts a worker, followed by the run's path; empty for this Python."""
 

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import base64
+import os
 import secrets
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -20,6 +21,7 @@ from echelon.runfolder import RunFolder, parse_json
 _START_S = 60.0
 _FIRST_PORT, _NUM_PORTS = 20_000, 10_000
 """Below the ports that systems give to outgoing connections."""
+_PASSED_ON = ("OMP_", "MKL_", "KMP_", "NCCL_", "GLOO_", "TORCH_")
 Value = TypeVar("Value")
 
 
@@ -121,9 +123,15 @@ def render_specs(
         max_restarts=recipe.restart.max_restarts,
         window_s=recipe.restart.window_minutes * 60,
         files={},
+        environment=passed_on(os.environ),
     )
     files = run_files(run)
     return [replace(common, host=seat.number, files={} if seat.sees_our_folder else files) for seat in seats]
+
+
+def passed_on(environment: Mapping[str, str]) -> dict[str, str]:
+    """What a user sets for training where it is launched, and means for every host."""
+    return {name: value for name, value in environment.items() if name.startswith(_PASSED_ON)}
 
 
 def run_files(run: RunFolder) -> dict[str, str]:

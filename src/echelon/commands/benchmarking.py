@@ -11,7 +11,8 @@ from rich.console import Console
 from echelon.commands.preparing import prepare_data
 from echelon.commands.training import TrainOptions, write_run
 from echelon.errors import TrainingError
-from echelon.launch.local import LocalJob, available_cores
+from echelon.launch.cores import available_cores
+from echelon.launch.local import LocalJob
 from echelon.monitor.records import read_records
 from echelon.recipe.loading import load_recipe
 from echelon.recipe.workers import parse_workers

@@ -52,7 +52,9 @@ class ClusterOptions:
 def open_remotes(options: ClusterOptions) -> Iterator[dict[str, Remote]]:
     """A connection to each host, by name."""
     with ExitStack() as stack:
-        yield {host.name: stack.enter_context(Remote(host.name, options.ssh_config)) for host in options.hosts}
+        yield {
+            host.name: stack.enter_context(Remote(host.name, options.ssh_config)) for host in options.hosts
+        }
 
 
 def train_on_hosts(
@@ -97,9 +99,7 @@ def find_seats(
     ]
     if problems:
         raise HostsError("not all hosts are ready:" + "".join(f"\n  {problem}" for problem in problems))
-    return [
-        _seat(number, report, remotes[report.host.name], recipe) for number, report in enumerate(reports)
-    ]
+    return [_seat(number, report, remotes[report.host.name], recipe) for number, report in enumerate(reports)]
 
 
 def _seat(number: int, report: HostReport, remote: Remote, recipe: Recipe) -> Seat:

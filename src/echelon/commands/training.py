@@ -15,7 +15,8 @@ from echelon.commands.preparing import prepare_data
 from echelon.data.planning import plan_batches
 from echelon.data.prepared import Prepared
 from echelon.errors import EchelonError, RunError
-from echelon.launch.local import LocalJob, StopRequests, available_cores, follow
+from echelon.launch.cores import available_cores
+from echelon.launch.local import LocalJob, StopRequests, follow
 from echelon.launch.supervise import Supervised, policy_of, supervise
 from echelon.monitor.provenance import collect_provenance
 from echelon.monitor.records import RecordWriter, read_records

@@ -19,6 +19,7 @@ from pathlib import Path
 from types import FrameType
 
 from echelon.errors import TrainingError, WorkerError
+from echelon.launch.cores import available_cores
 from echelon.monitor.heartbeat import HEARTBEAT_VARIABLE, Heartbeats, Pulse, find_hung
 from echelon.monitor.records import RecordReader, read_records
 from echelon.runfolder import RunFolder, open_no_link
@@ -111,11 +112,6 @@ def render_worker(
             **_ALLOCATOR,
         },
     )
-
-
-def available_cores() -> int:
-    """Cores this process may use: a container or `taskset` may leave it fewer than the machine has."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 class StopRequests:
