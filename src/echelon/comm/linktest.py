@@ -16,8 +16,6 @@ import torch
 from echelon.comm.group import Group, join_group
 from echelon.runfolder import to_json
 
-MARK = "echelon-probe "
-"""As in launch/probe.py, which reads the answer."""
 _FIRST_BYTES = 1 << 20
 _LAST_BYTES = 64 << 20
 _ENOUGH_S = 0.3
@@ -64,7 +62,7 @@ def _time_all_reduce(group: Group, numbers: int) -> float:
 def main() -> None:
     torch.set_num_threads(1)
     link = measure_link(join_group(float(sys.argv[1])))
-    sys.stdout.write(MARK + to_json(asdict(link)) + "\n")
+    sys.stdout.write(to_json(asdict(link)) + "\n")
     sys.stdout.flush()
     os._exit(
         0

@@ -24,16 +24,25 @@ def claimed(folder: Path) -> Iterator[Path]:
     """Hold the sole right to make `folder`, and give an empty folder beside it to make it in."""
     folder.parent.mkdir(parents=True, exist_ok=True)
     remove_abandoned(folder.parent)
-    lock = _lock(_beside(folder, LOCK), wait=True)
-    assert lock is not None
     partial = _beside(folder, PARTIAL)
+    with locked(_beside(folder, LOCK)):
+        try:
+            shutil.rmtree(partial, ignore_errors=True)
+            partial.mkdir()
+            yield partial
+        finally:
+            shutil.rmtree(partial, ignore_errors=True)
+
+
+@contextmanager
+def locked(path: Path) -> Iterator[None]:
+    """Wait until no other process is in here with the same path; the file there is gone afterwards."""
+    lock = _lock(path, wait=True)
+    assert lock is not None
     try:
-        shutil.rmtree(partial, ignore_errors=True)
-        partial.mkdir()
-        yield partial
+        yield
     finally:
-        shutil.rmtree(partial, ignore_errors=True)
-        _unlock(_beside(folder, LOCK), lock)
+        _unlock(path, lock)
 
 
 def publish(partial: Path, folder: Path) -> None:

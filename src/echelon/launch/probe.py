@@ -1,7 +1,6 @@
 """`python -m echelon.launch.probe`: answers a launcher's questions about the host it runs on, until its input ends.
 
-A question is a line of JSON, `{"ask": NAME, ...}`; the answer is a line that begins with MARK, since a login script may
-print what it likes. launch/check.py asks.
+A question is a line of JSON, `{"ask": NAME, ...}`. launch/check.py asks.
 """
 
 from __future__ import annotations
@@ -19,10 +18,10 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+from echelon.launch.dialogue import say
 from echelon.launch.machine import describe_machine, measure_disk
-from echelon.runfolder import parse_json, to_json
+from echelon.runfolder import parse_json
 
-MARK = "echelon-probe "
 REACH_S = 3.0
 LINK_PROGRAM = (sys.executable, "-m", "echelon.comm.linktest")
 
@@ -116,11 +115,10 @@ class Probe:
             )
         except subprocess.TimeoutExpired:
             return {"error": f"the test all-reduce did not end within {seconds:g} seconds"}
-        answers = [line for line in result.stdout.splitlines() if line.startswith(MARK)]
-        if result.returncode or not answers:
+        if result.returncode:
             said = [line for line in result.stderr.splitlines() if line.strip()]
             return {"error": said[-1] if said else f"exit status {result.returncode}"}
-        return dict(parse_json(answers[-1].removeprefix(MARK)))
+        return dict(parse_json(result.stdout))
 
 
 def _answer_callers(listener: socket.socket, name: bytes) -> None:
@@ -166,8 +164,7 @@ def answer(probe: Probe, line: str) -> dict[str, Any]:
 def main() -> None:
     probe = Probe()
     for line in sys.stdin:
-        sys.stdout.write(MARK + to_json(answer(probe, line)) + "\n")
-        sys.stdout.flush()
+        say(answer(probe, line))
     os._exit(0)  # at once: threads may be waiting for callers, and nobody is left to read an answer
 
 

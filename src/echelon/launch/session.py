@@ -2,21 +2,15 @@
 
 from __future__ import annotations
 
-import contextlib
-import queue
-import subprocess
 import sys
-import tempfile
-import threading
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Self
+from typing import Any
 
 from echelon.errors import RemoteError
-from echelon.launch.probe import MARK
-from echelon.launch.ssh import Remote, explain_failure
-from echelon.runfolder import parse_json, to_json
+from echelon.launch.dialogue import Dialogue
+from echelon.launch.ssh import Remote
 
 INSTALLED_PYTHON = "~/.echelon/env/bin/python"
 """Where `--install` puts it."""
@@ -32,6 +26,7 @@ echo "${found:-none}"
 exit 3
 """
 _CLOCK_ROUNDS = 5
+_CLOCK_S = 10.0
 
 
 def find_python(remote: Remote, override: str | None = None) -> str:
@@ -62,93 +57,25 @@ class ClockOffset:
     """Half the shortest round trip."""
 
 
-class Session:
-    """A probe on a host. Questions that cannot be answered raise RemoteError; the probe ends with its session."""
+class Session(Dialogue):
+    """A probe on a host."""
 
     def __init__(self, remote: Remote, python: Sequence[str]) -> None:
-        self._remote = remote
-        self._stderr = tempfile.TemporaryFile()  # noqa: SIM115 - closed with the session
-        try:
-            self._process = remote.start(
-                [*python, "-u", "-m", "echelon.launch.probe"],
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                stderr=self._stderr,
-            )
-        except BaseException:
-            self._stderr.close()
-            raise
-        self._answers: queue.Queue[str | None] = queue.Queue()
-        self._reader = threading.Thread(target=self._read, daemon=True)
-        self._reader.start()
+        super().__init__(remote, python, "echelon.launch.probe")
 
     def ask(self, question: str, timeout_s: float, **values: Any) -> Any:
         """The probe's answer to one question, as JSON gives it."""
-        assert self._process.stdin is not None
-        try:
-            self._process.stdin.write(to_json({"ask": question, **values}).encode() + b"\n")
-            self._process.stdin.flush()
-        except OSError:
-            raise self._failure() from None
-        try:
-            line = self._answers.get(timeout=timeout_s)
-        except queue.Empty:
-            raise RemoteError(
-                self._remote.host, "timed out", f"no answer about {question!r} within {timeout_s:g} seconds"
-            ) from None
-        if line is None:
-            raise self._failure()
-        answer = parse_json(line)
-        if "error" in answer:
-            raise RemoteError(self._remote.host, "failed", f"{question!r} failed there: {answer['error']}")
-        return answer["answer"]
+        self.send({"ask": question, **values})
+        return self.answer(f"{question!r}", timeout_s)["answer"]
 
     def clock_offset(self) -> ClockOffset:
         """The host's clock against the one here, from the quickest of a few exchanges."""
         exchanges = []
         for _ in range(_CLOCK_ROUNDS):
             sent = time.time()
-            there = float(self.ask("clock", 10))
+            there = float(self.ask("clock", _CLOCK_S))
             exchanges.append((sent, there, time.time()))
         return offset_of(exchanges)
-
-    def close(self) -> None:
-        assert self._process.stdin is not None
-        with contextlib.suppress(OSError):  # it may have ended already
-            self._process.stdin.close()
-        try:
-            self._process.wait(2)
-        except subprocess.TimeoutExpired:
-            self._process.kill()
-            self._process.wait()
-        self._reader.join(2)
-        self._stderr.close()
-
-    def _read(self) -> None:
-        assert self._process.stdout is not None
-        with self._process.stdout as stdout:
-            for line in stdout:
-                text = line.decode(errors="replace")
-                if text.startswith(MARK):
-                    self._answers.put(text.removeprefix(MARK))
-        self._answers.put(None)
-
-    def _failure(self) -> RemoteError:
-        status = self._process.wait()
-        self._stderr.seek(0)
-        said = self._stderr.read().decode(errors="replace")
-        host = self._remote.host
-        lines = [line.strip() for line in said.splitlines() if line.strip()]
-        last = lines[-1] if lines else f"exit status {status}"
-        return explain_failure(host, self._remote.by_hand, status, said) or RemoteError(
-            host, "failed", f"Echelon cannot run there: {last}", "--install puts the right one there"
-        )
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
 
 
 def offset_of(exchanges: Sequence[tuple[float, float, float]]) -> ClockOffset:

@@ -232,7 +232,7 @@ def explain_failure(host: str, by_hand: str, status: int, stderr: str) -> Remote
             forget = offered[0].strip() if offered else f"ssh-keygen -R {shlex.quote(address)}"
             values = {"said": said, "ssh": by_hand, "host": host, "forget": forget}
             return RemoteError(host, reason, message.format(**values), remedy.format(**values))
-    return RemoteError(host, "connection lost", f"ssh failed: {said}", f"try `{by_hand}` by hand")
+    return RemoteError(host, "connection lost", f"the connection was lost: {said}", f"try `{by_hand}` by hand")
 
 
 _CAUSES: tuple[tuple[str, Reason, str, str], ...] = (

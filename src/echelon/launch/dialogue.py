@@ -1,0 +1,116 @@
+"""The launcher's end of a conversation with one of Echelon's modules on a host: lines of JSON there and back."""
+
+from __future__ import annotations
+
+import contextlib
+import queue
+import subprocess
+import sys
+import tempfile
+import threading
+from collections.abc import Sequence
+from typing import Any, Self
+
+from echelon.errors import RemoteError
+from echelon.launch.ssh import Remote, explain_failure
+from echelon.runfolder import parse_json, to_json
+
+MARK = "echelon-answer "
+"""What an answer's line begins with: a login script on the host may print what it likes."""
+_LEAVE_S = 3.0
+
+
+def say(answer: dict[str, Any]) -> None:
+    """The host's end: answer the launcher, `{"error": TEXT}` for what cannot be done."""
+    sys.stdout.write(MARK + to_json(answer) + "\n")
+    sys.stdout.flush()
+
+
+class Dialogue:
+    """`python -m MODULE` on a host, which ends with the dialogue. What fails there or on the way raises RemoteError."""
+
+    def __init__(self, remote: Remote, python: Sequence[str], module: str) -> None:
+        self.host = remote.host
+        self._remote = remote
+        self._stderr = tempfile.TemporaryFile()  # noqa: SIM115 - closed with the dialogue
+        try:
+            self._process = remote.start(
+                [*python, "-m", module], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self._stderr
+            )
+        except BaseException:
+            self._stderr.close()
+            raise
+        self._answers: queue.Queue[bytes | None] = queue.Queue()
+        self._reader = threading.Thread(target=self._read, daemon=True)
+        self._reader.start()
+
+    def send(self, message: dict[str, Any]) -> None:
+        """Send one line."""
+        self.write(to_json(message).encode() + b"\n")
+
+    def write(self, data: bytes) -> None:
+        """Send bytes as they are."""
+        assert self._process.stdin is not None
+        try:
+            self._process.stdin.write(data)
+        except OSError:
+            self.answer("the transfer")  # where it says why it left
+            raise self._failure() from None
+
+    def answer(self, question: str, timeout_s: float | None = None) -> dict[str, Any]:
+        """The next answer; `question` is how errors call what was asked."""
+        assert self._process.stdin is not None
+        with contextlib.suppress(OSError):  # if it has ended, what it said last is still to be read
+            self._process.stdin.flush()
+        try:
+            line = self._answers.get(timeout=timeout_s)
+        except queue.Empty:
+            raise RemoteError(
+                self.host, "timed out", f"no answer about {question} within {timeout_s:g} seconds"
+            ) from None
+        if line is None:
+            raise self._failure()
+        answer: dict[str, Any] = parse_json(line)
+        if "error" in answer:
+            raise RemoteError(self.host, "failed", f"{question} failed there: {answer['error']}")
+        return answer
+
+    def close(self) -> None:
+        """End it; what is at work there notices that its input has ended."""
+        assert self._process.stdin is not None
+        with contextlib.suppress(OSError):  # it may have ended already
+            self._process.stdin.close()
+        try:
+            self._process.wait(_LEAVE_S)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
+        self._reader.join(_LEAVE_S)
+        self._stderr.close()
+
+    def _read(self) -> None:
+        assert self._process.stdout is not None
+        with self._process.stdout as stdout:
+            for line in stdout:
+                if line.startswith(MARK.encode()):
+                    self._answers.put(line.removeprefix(MARK.encode()))
+        self._answers.put(None)
+
+    def _failure(self) -> RemoteError:
+        """Why it ended without an answer."""
+        status = self._process.wait()
+        self._stderr.seek(0)
+        said = self._stderr.read().decode(errors="replace")
+        lines = [line.strip() for line in said.splitlines() if line.strip()]
+        return explain_failure(self.host, self._remote.by_hand, status, said) or RemoteError(
+            self.host,
+            "failed",
+            f"Echelon cannot run there: {lines[-1] if lines else f'exit status {status}'}",
+            "--install puts the right one there",
+        )
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
