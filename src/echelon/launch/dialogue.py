@@ -1,4 +1,4 @@
-"""The launcher's end of a conversation with one of Echelon's modules on a host: lines of JSON there and back."""
+"""The launcher's end of a conversation with a program of Echelon's on a host: lines of JSON there and back."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import subprocess
 import sys
 import tempfile
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Self
 
 from echelon.errors import RemoteError
@@ -27,15 +27,21 @@ def say(answer: dict[str, Any]) -> None:
 
 
 class Dialogue:
-    """`python -m MODULE` on a host, which ends with the dialogue. What fails there or on the way raises RemoteError."""
+    """A command on a host that answers by `say`. What fails there or on the way raises RemoteError.
 
-    def __init__(self, remote: Remote, python: Sequence[str], module: str) -> None:
+    The command must end when its input does. `on_line` gets what it prints beside its answers.
+    """
+
+    def __init__(
+        self, remote: Remote, command: Sequence[str], on_line: Callable[[str], None] = lambda line: None
+    ) -> None:
         self.host = remote.host
         self._remote = remote
+        self._on_line = on_line
         self._stderr = tempfile.TemporaryFile()  # noqa: SIM115 - closed with the dialogue
         try:
             self._process = remote.start(
-                [*python, "-m", module], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self._stderr
+                command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self._stderr
             )
         except BaseException:
             self._stderr.close()
@@ -94,6 +100,8 @@ class Dialogue:
             for line in stdout:
                 if line.startswith(MARK.encode()):
                     self._answers.put(line.removeprefix(MARK.encode()))
+                else:
+                    self._on_line(line.decode(errors="replace").rstrip())
         self._answers.put(None)
 
     def _failure(self) -> RemoteError:

@@ -61,7 +61,7 @@ class Session(Dialogue):
     """A probe on a host."""
 
     def __init__(self, remote: Remote, python: Sequence[str]) -> None:
-        super().__init__(remote, python, "echelon.launch.probe")
+        super().__init__(remote, [*python, "-m", "echelon.launch.probe"])
 
     def ask(self, question: str, timeout_s: float, **values: Any) -> Any:
         """The probe's answer to one question, as JSON gives it."""

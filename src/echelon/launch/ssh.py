@@ -15,17 +15,19 @@ import signal
 import subprocess
 import tempfile
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
-from typing import IO, Self
+from typing import IO, Self, TypeVar
 
 from echelon.errors import HostsError, Reason, RemoteError
 
 CONFIG_VARIABLE = "ECHELON_SSH_CONFIG"
 LOCAL_NAMES = ("localhost", "local")
 Stream = int | IO[bytes] | None
+Value = TypeVar("Value")
 
 _OPTIONS = {
     "BatchMode": "yes",  # nobody is there to type a password
@@ -189,6 +191,19 @@ class Remote:
         self.close()
 
 
+def on_all(remotes: Sequence[Remote], action: Callable[[Remote], Value]) -> dict[str, Value | RemoteError]:
+    """Do something on all hosts at once; for each what came of it, or what went wrong."""
+
+    def attempt(remote: Remote) -> Value | RemoteError:
+        try:
+            return action(remote)
+        except RemoteError as error:
+            return error
+
+    with ThreadPoolExecutor(max(1, len(remotes))) as threads:
+        return dict(zip([remote.host for remote in remotes], threads.map(attempt, remotes), strict=True))
+
+
 def find_config(given: Path | None) -> Path | None:
     """The ssh configuration to use in place of the user's: `given`, or $ECHELON_SSH_CONFIG; None for the user's."""
     named = os.environ.get(CONFIG_VARIABLE)
@@ -232,7 +247,9 @@ def explain_failure(host: str, by_hand: str, status: int, stderr: str) -> Remote
             forget = offered[0].strip() if offered else f"ssh-keygen -R {shlex.quote(address)}"
             values = {"said": said, "ssh": by_hand, "host": host, "forget": forget}
             return RemoteError(host, reason, message.format(**values), remedy.format(**values))
-    return RemoteError(host, "connection lost", f"the connection was lost: {said}", f"try `{by_hand}` by hand")
+    return RemoteError(
+        host, "connection lost", f"the connection was lost: {said}", f"try `{by_hand}` by hand"
+    )
 
 
 _CAUSES: tuple[tuple[str, Reason, str, str], ...] = (

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -17,7 +16,7 @@ from echelon.launch.dialogue import Dialogue
 from echelon.launch.findings import show_bytes
 from echelon.launch.receive import SentFile
 from echelon.launch.session import find_python
-from echelon.launch.ssh import Remote
+from echelon.launch.ssh import Remote, on_all
 
 _SEND_BYTES = 1 << 20
 Progress = Callable[[str, int, int], None]
@@ -43,15 +42,11 @@ def sync_hosts(
     """Copy a folder to all hosts at once; for each what was done, or what went wrong."""
     files = list_files(source)
 
-    def sync(remote: Remote) -> Synced | RemoteError:
+    def sync(remote: Remote) -> Synced:
         python = (pythons or {}).get(remote.host)
-        try:
-            return sync_folder(remote, source, target, files=files, python=python, progress=progress)
-        except RemoteError as error:
-            return error
+        return sync_folder(remote, source, target, files=files, python=python, progress=progress)
 
-    with ThreadPoolExecutor(max(1, len(remotes))) as threads:
-        return dict(zip([remote.host for remote in remotes], threads.map(sync, remotes), strict=True))
+    return on_all(remotes, sync)
 
 
 def sync_folder(
@@ -70,7 +65,7 @@ def sync_folder(
     """
     files = list_files(source) if files is None else files
     python = [find_python(remote)] if python is None else python
-    with Dialogue(remote, python, "echelon.launch.receive") as other:
+    with Dialogue(remote, [*python, "-m", "echelon.launch.receive"]) as other:
         other.send({"target": str(target), "files": [asdict(file) for file in files]})
         answer = other.answer("what is there already")
         found = [_find_missing(source, file, answer["have"].get(file.name)) for file in files]
