@@ -14,6 +14,7 @@ from typing import TypeVar
 from pydantic import TypeAdapter, ValidationError
 
 from echelon.errors import RemoteError
+from echelon.launch.container import PYTHON, Container, look_at, render_run
 from echelon.launch.findings import (
     Finding,
     HostFacts,
@@ -70,6 +71,10 @@ def check_hosts(hosts: Sequence[Host], remotes: Mapping[str, Remote], needs: Nee
     """Ask all hosts, `remotes` by their names, and have them try their network; never raises for a host's sake."""
     guests = [_Guest(host) for host in hosts]
     try:
+        if needs.container and needs.run_folder:
+            needs.run_folder.mkdir(
+                parents=True, exist_ok=True
+            )  # a container sees nothing above what is mounted
         with _shared_token(needs.run_folder) as token:
             _side_by_side(guests, lambda guest: _ask(guest, remotes[guest.host.name], needs, token))
         network = _find_network(guests, needs)
@@ -97,7 +102,7 @@ def _report(guests: Sequence[_Guest], needs: Needs, network: Network, link: Link
 def _ask(guest: _Guest, remote: Remote, needs: Needs, token: tuple[Path, str] | None) -> None:
     """Everything that a host can tell on its own; what keeps it from telling becomes a finding."""
     try:
-        guest.python = [find_python(remote, needs.python)]
+        guest.python = _find_program(remote, needs)
         guest.session = session = Session(remote, guest.python)
         machine = TypeAdapter(Machine).validate_python(session.ask("machine", _ANSWER_S))
         disk = session.ask("disk", _ANSWER_S, folder=str(needs.run_folder)) if needs.run_folder else None
@@ -120,6 +125,19 @@ def _ask(guest: _Guest, remote: Remote, needs: Needs, token: tuple[Path, str] | 
                 "its Echelon is another version, too different to ask", "--install puts the right one there"
             )
         )
+
+
+def _find_program(remote: Remote, needs: Needs) -> list[str]:
+    """How to run Python with Echelon there."""
+    if needs.container is None:
+        return [find_python(remote, needs.python)]
+    folders = [folder for folder in (needs.run_folder, needs.data and needs.data.folder) if folder]
+    if needs.run_folder:
+        remote.run(["mkdir", "-p", str(needs.run_folder)], timeout_s=_ANSWER_S)
+    host = look_at(remote, folders)
+    there = tuple(folder for folder in folders if folder in host.folders)
+    container = Container(needs.container, f"echelon-check-{secrets.token_hex(4)}", there)
+    return render_run(container, host, [needs.python or PYTHON])
 
 
 @contextlib.contextmanager
