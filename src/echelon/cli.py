@@ -58,7 +58,7 @@ Hosts = Annotated[
     str | None,
     typer.Option(
         metavar="A:2,B:2|FILE",
-        help="Train on these hosts over SSH, so many workers on each; or a hostfile, or AWS's list of instances.",
+        help="These hosts over SSH, so many workers on each; or a hostfile, or AWS's list of instances.",
     ),
 ]
 NumHosts = Annotated[
@@ -325,6 +325,44 @@ def _lab_verb(verb: HostVerb, summary: str) -> Callable[..., None]:
     return change
 
 
+def doctor(
+    *,
+    hosts: Hosts = None,
+    hostfile: Annotated[
+        Path | None,
+        typer.Option(help="A hostfile: `host slots=2` or `host:2` a line, or AWS's list of instances."),
+    ] = None,
+    ssh_config: SshConfig = None,
+    run: Annotated[Path | None, typer.Option(help="Where the run will go; its disk is looked at.")] = None,
+    python: HostPython = None,
+    interface: Interface = None,
+    container: Annotated[
+        str | None, typer.Option(metavar="IMAGE", help="Look at the hosts from within a container.")
+    ] = None,
+    aws_address: Annotated[
+        Literal["private", "public"], typer.Option(help="Which address of AWS's instances to use.")
+    ] = "private",
+    json_: Json = False,
+) -> None:
+    """Is everything ready, here and on the hosts? Exit status 1 if something needs doing."""
+    from echelon.commands.doctor import diagnose
+    from echelon.commands.readiness import diagnosis_words
+    from echelon.launch.findings import Needs
+    from echelon.launch.hosts import load_hosts
+    from echelon.launch.ssh import find_config
+
+    if hosts is not None and hostfile is not None:
+        raise UserError("--hosts and --hostfile both name hosts; use one of them")
+    source = hosts if hosts is not None else hostfile
+    named = load_hosts(source, aws_address) if source is not None else []
+    needs = Needs(run.absolute() if run else None, python=python, interface=interface, container=container)
+    messages().print(f"looking at {', '.join(['this machine', *map(str, named)])} ...", highlight=False)
+    diagnosis = diagnose(named, find_config(ssh_config), needs)
+    show(json_, diagnosis.to_json(), diagnosis_words(diagnosis))
+    if not diagnosis.is_fit:
+        raise typer.Exit(1)
+
+
 LAB_VERBS: dict[str, Callable[..., None]] = {
     "up": lab_up,
     "down": lab_down,
@@ -347,6 +385,7 @@ VERBS: dict[str, Callable[..., None]] = {
     "evaluate": evaluate,
     "translate": translate,
     "benchmark": benchmark,
+    "doctor": doctor,
 }
 
 

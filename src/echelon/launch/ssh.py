@@ -284,7 +284,7 @@ _CAUSES: tuple[tuple[str, Reason, str, str], ...] = (
         "start sshd there, or name the right port in ~/.ssh/config",
     ),
     (
-        "No route to host|Network is unreachable",
+        "No route to host|Network is unreachable|proxy dialer did not pass back",
         "unreachable",
         "there is no way through the network ({said})",
         "check that the host is up and on the same network, VPN or jump host",
