@@ -38,20 +38,16 @@ def check_them(sshd: Sshd) -> Iterator[Check]:
         remote.close()
 
 
-@pytest.fixture
-def no_link_test(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(check, "_measure_link", lambda guests, network: None)
-
-
 @pytest.fixture(scope="module")
 def alpha(sshd: Sshd) -> Iterator[Remote]:
     with Remote("alpha", sshd.config) as remote:
         yield remote
 
 
-@pytest.mark.usefixtures("no_link_test")
 def test_every_problem_of_every_host_comes_at_once(check_them: Check, tmp_path: Path) -> None:
-    needs = Needs(tmp_path / "run", PreparedData(tmp_path / "data", "abc"), disk_bytes=1 << 60)
+    needs = Needs(
+        tmp_path / "run", PreparedData(tmp_path / "data", "abc"), disk_bytes=1 << 60, measures_link=False
+    )
     reports = check_them("alpha:2,no-such-host.invalid,localhost", needs)
     for name in ("alpha", "localhost"):
         whats = [finding.what for finding in reports[name].findings if finding.is_fatal]
@@ -61,9 +57,8 @@ def test_every_problem_of_every_host_comes_at_once(check_them: Check, tmp_path: 
     assert [f.what for f in reports["no-such-host.invalid"].findings] == ["there is no host of this name"]
 
 
-@pytest.mark.usefixtures("no_link_test")
 def test_hosts_that_are_fit_are_described(check_them: Check, tmp_path: Path) -> None:
-    reports = check_them("alpha:2,beta,localhost", Needs(tmp_path))
+    reports = check_them("alpha:2,beta,localhost", Needs(tmp_path, measures_link=False))
     for name, report in reports.items():
         assert report.is_fit, report.findings
         assert report.python == (sys.executable,)
@@ -99,7 +94,6 @@ def test_an_all_reduce_that_fails_is_a_finding(check_them: Check, monkeypatch: p
         )
 
 
-@pytest.mark.usefixtures("no_link_test")
 def test_a_folder_that_is_not_the_same_there_is_not_taken_for_shared(
     check_them: Check, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
@@ -113,7 +107,7 @@ def test_a_folder_that_is_not_the_same_there_is_not_taken_for_shared(
         return real(session, question, timeout_s, **values)
 
     monkeypatch.setattr(Session, "ask", ask)
-    report = check_them("alpha", Needs(tmp_path / "here"))["alpha"]
+    report = check_them("alpha", Needs(tmp_path / "here", measures_link=False))["alpha"]
     assert report.facts is not None
     assert report.facts.shares_run_folder is False
 
@@ -124,20 +118,37 @@ def test_the_same_python_as_here_is_found_first_and_one_that_was_named_is_the_on
         find_python(alpha, "/bin/false")
 
 
-def test_the_installed_python_is_found_in_the_home_folder(
-    alpha: Remote, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    monkeypatch.setattr(sys, "executable", "/nonexistent/python")
-    home = tmp_path / "home with space"
-    python = home / ".echelon" / "env" / "bin" / "python"
+@pytest.fixture
+def installed(alpha: Remote, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
+    """A host's home folder with what `--install` makes in it."""
+    python = tmp_path / "home with space" / ".echelon" / "env" / "bin" / "python"
     python.parent.mkdir(parents=True)
-    python.write_text("#!/bin/sh\n")
+    python.write_text(f'#!/bin/sh\nexec {sys.executable} "$@"\n')
     python.chmod(0o755)
-    run = alpha.run
+    run, home = alpha.run, tmp_path / "home with space"
     monkeypatch.setattr(
         alpha, "run", lambda command, timeout_s: run(["env", f"HOME={home}", *command], timeout_s=timeout_s)
     )
-    assert find_python(alpha) == str(python)
+    return python
+
+
+def test_the_installed_python_is_found_in_the_home_folder(
+    alpha: Remote, installed: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "executable", "/nonexistent/python")
+    assert find_python(alpha) == str(installed)
+
+
+def test_a_python_with_the_same_code_is_taken_before_one_with_other_code(
+    alpha: Remote, installed: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    other = tmp_path / "python"
+    other.write_text("#!/bin/sh\n")  # imports anything, and has no version
+    other.chmod(0o755)
+    monkeypatch.setattr(sys, "executable", str(other))
+    assert find_python(alpha) == str(installed)
+    installed.unlink()
+    assert find_python(alpha) == str(other)
 
 
 def test_a_probe_that_cannot_start_is_told(alpha: Remote) -> None:

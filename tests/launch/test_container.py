@@ -11,7 +11,6 @@ from pathlib import Path
 import pytest
 
 from echelon.errors import HostsError, RemoteError
-from echelon.launch import check
 from echelon.launch.check import check_hosts
 from echelon.launch.container import (
     Container,
@@ -173,11 +172,8 @@ def test_a_host_without_docker_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
         look_at(Remote("localhost"))
 
 
-def test_hosts_are_checked_from_within_the_container(
-    dockers: Dockers, there: Remote, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(check, "_measure_link", lambda guests, network: None)
-    needs = Needs(run_folder=tmp_path / "run", container="trainer")
+def test_hosts_are_checked_from_within_the_container(dockers: Dockers, there: Remote, tmp_path: Path) -> None:
+    needs = Needs(run_folder=tmp_path / "run", container="trainer", measures_link=False)
     (report,) = check_hosts(parse_hosts("alpha"), {"alpha": there}, needs)
     assert report.is_fit, report.findings
     assert report.facts is not None

@@ -78,7 +78,7 @@ def check_hosts(hosts: Sequence[Host], remotes: Mapping[str, Remote], needs: Nee
         with _shared_token(needs.run_folder) as token:
             _side_by_side(guests, lambda guest: _ask(guest, remotes[guest.host.name], needs, token))
         network = _find_network(guests, needs)
-        link = _measure_link(guests, network)
+        link = _measure_link(guests, network) if needs.measures_link else None
     finally:
         _side_by_side(guests, lambda guest: guest.session.close() if guest.session else None)
     return _report(guests, needs, network, link)

@@ -47,6 +47,8 @@ class Needs:
     """Which Python to use there; None looks where it may be."""
     interface: str | None = None
     """Which network interface to use; None finds out."""
+    measures_link: bool = True
+    """Whether the hosts are to try a short all-reduce, which takes some seconds."""
     container: str | None = None
     """The image in which everything runs there; None runs it on the host itself."""
 

@@ -10,20 +10,27 @@ from typing import Any
 
 from echelon.errors import RemoteError
 from echelon.launch.dialogue import Dialogue
+from echelon.launch.machine import own_versions
 from echelon.launch.ssh import Remote
 
 INSTALLED_PYTHON = "~/.echelon/env/bin/python"
 """Where `--install` puts it."""
+_SHOW_VERSIONS = """
+from echelon.launch.machine import own_versions
+versions = own_versions()
+print(versions.source, str(versions.torch).partition("+")[0])
+"""
 _FIND_PYTHON = """
+versions=$1
+code=$2
+shift 2
 for python; do
     case $python in '~/'*) python=$HOME/${python#??} ;; esac
-    if [ -x "$python" ]; then
-        found="$found $python"
-        "$python" -c 'import echelon' 2> /dev/null && { echo "echelon-python:$python"; exit 0; }
-    fi
+    "$python" -c 'import echelon' 2> /dev/null || continue
+    [ "$("$python" -c "$code" 2> /dev/null)" = "$versions" ] && { found=$python; break; }
+    found=${found:-$python}
 done
-echo "${found:-none}"
-exit 3
+echo "echelon-python:$found"
 """
 _CLOCK_ROUNDS = 5
 _CLOCK_S = 10.0
@@ -32,13 +39,15 @@ _CLOCK_S = 10.0
 def find_python(remote: Remote, override: str | None = None) -> str:
     """The Python with Echelon on a host: `override`, or the path of the one here, or what `--install` made.
 
-    Raises RemoteError where there is none that can import Echelon.
+    Of several the one with the same code and torch as here. Raises RemoteError where none can import Echelon.
     """
     places = [override] if override else [sys.executable, INSTALLED_PYTHON]
-    completed = remote.run(["sh", "-c", _FIND_PYTHON, "sh", *places], timeout_s=60)
+    here = own_versions()
+    versions = f"{here.source} {str(here.torch).partition('+')[0]}"
+    completed = remote.run(["sh", "-c", _FIND_PYTHON, "sh", versions, _SHOW_VERSIONS, *places], timeout_s=60)
     lines = completed.stdout.decode(errors="replace").splitlines()
     found = [line.removeprefix("echelon-python:") for line in lines if line.startswith("echelon-python:")]
-    if completed.status == 0 and found:
+    if found and found[0]:
         return found[0]
     raise RemoteError(
         remote.host,
