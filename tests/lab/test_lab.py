@@ -155,4 +155,4 @@ def test_mistakes_are_told(lab: Lab, tmp_path: Path) -> None:
         Lab.find("nowhere")
     with pytest.raises(UserError, match="--name"):
         Lab.find("../nowhere")
-    assert Lab.find(lab.name).status() == lab.status()
+    assert Lab.find(lab.name).hosts == lab.hosts
