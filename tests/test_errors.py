@@ -24,8 +24,10 @@ def test_users_mistakes_leave_with_2_and_failed_work_with_1() -> None:
         "RecipeError": 2,
         "DataError": 2,
         "RunError": 2,
+        "HostsError": 2,
         "CheckpointError": 1,
         "WorkerError": 1,
+        "RemoteError": 1,
         "TrainingError": 1,
         "LabError": 1,
     }

@@ -213,7 +213,7 @@ def test_a_worker_that_has_not_begun_has_time_to_import_its_libraries(
 ) -> None:
     slow = program("time.sleep(1.5)")
     assert Attempt(run, slow, max_restarts=0, hang_s=0.2)() == Supervised(is_finished=True, restarts=0)
-    monkeypatch.setattr(local, "_START_S", 0.5)
+    monkeypatch.setattr(local, "START_S", 0.5)
     with pytest.raises(WorkerError, match=r"no progress for . seconds at step 0"):
         Attempt(run, slow, max_restarts=0, hang_s=0.2)()
 
