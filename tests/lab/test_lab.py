@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable
@@ -82,6 +83,10 @@ def test_other_tools_work_with_the_ssh_config(lab: Lab, tmp_path: Path) -> None:
         capture_output=True,
     )
     assert b"sshd_config" in result.stdout
+    if shutil.which("rsync"):
+        target = f"host1:{lab.disk}/synchronised"
+        subprocess.run(["rsync", "-e", f"ssh -F {config}", tmp_path / "file", target], check=True)
+        assert (disk_of(lab, "host1") / "synchronised").read_bytes() == (tmp_path / "file").read_bytes()
 
 
 @pytest.mark.slow
