@@ -74,6 +74,9 @@ HostPython = Annotated[str | None, typer.Option(help="The Python with Echelon on
 Interface = Annotated[
     str | None, typer.Option(help="The hosts' network card, where the one found is not right.")
 ]
+Container = Annotated[
+    str | None, typer.Option(metavar="IMAGE", help="Run everything on the hosts in containers of this image.")
+]
 Port = Annotated[int | None, typer.Option(help="Where the hosts' agents listen.", min=1024, max=65535)]
 Which = Annotated[
     str | None, typer.Option("--checkpoint", metavar="best|last|average|PATH", help="Which weights to use.")
@@ -148,6 +151,17 @@ def train(
     python: HostPython = None,
     interface: Interface = None,
     port: Port = None,
+    install: Annotated[bool, typer.Option("--install", help="Put Echelon on the hosts first.")] = False,
+    sync: Annotated[
+        bool, typer.Option("--sync", help="Copy prepared data to hosts that do not see it.")
+    ] = False,
+    container: Container = None,
+    detach: Annotated[
+        bool, typer.Option("--detach", help="Train in the background; see status, watch, attach and stop.")
+    ] = False,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Show what would be run on every host, and run nothing.")
+    ] = False,
     set_: Set = None,
     json_: Json = False,
 ) -> None:
@@ -156,6 +170,14 @@ def train(
     from echelon.commands.training import train as run_training
     from echelon.commands.wording import trained_words
 
+    if detach:
+        from echelon.commands.running import detach as run_in_background
+        from echelon.commands.training import run_folder
+
+        words = [word for word in sys.argv[1:] if word != "--detach"]
+        begun = run_in_background(words, run_folder(recipe, run, set_ or []), messages())
+        show(json_, begun, f"training in the background; `echelon watch {begun['run']}` shows it")
+        return
     cluster = None
     if hosts is not None:
         from echelon.commands.clusters import ClusterOptions
@@ -163,7 +185,15 @@ def train(
         from echelon.launch.ssh import find_config
 
         cluster = ClusterOptions(
-            load_hosts(hosts), num_hosts, find_config(ssh_config), python, interface, port
+            load_hosts(hosts),
+            num_hosts,
+            find_config(ssh_config),
+            python,
+            interface,
+            port,
+            install,
+            sync,
+            container,
         )
     result = run_training(TrainOptions(recipe, run, workers, set_ or [], cluster), messages())
     show(json_, result, trained_words(result))
@@ -376,12 +406,59 @@ LAB_VERBS: dict[str, Callable[..., None]] = {
     "rate": lab_rate,
 }
 
+
+def status(run: Run, json_: Json = False) -> None:
+    """How a run stands, here or on its hosts."""
+    from echelon.commands.running import get_status
+    from echelon.commands.wording import status_words
+    from echelon.runfolder import RunFolder
+
+    result = get_status(RunFolder(run.absolute()))
+    show(json_, result, status_words(result))
+
+
+def watch(run: Run, json_: Json = False) -> None:
+    """Show a run that is going on; Ctrl-C leaves it alone."""
+    _show_run(run, json_, may_stop=False)
+
+
+def attach(run: Run, json_: Json = False) -> None:
+    """Show a run that is going on; Ctrl-C makes it save and leave."""
+    _show_run(run, json_, may_stop=True)
+
+
+def _show_run(run: Path, as_json: bool, *, may_stop: bool) -> None:
+    from echelon.commands.running import watch as watch_run
+    from echelon.runfolder import RunFolder
+
+    result = watch_run(RunFolder(run.absolute()), messages(), may_stop=may_stop)
+    show(as_json, result, f"{result['run']}: {result['state']} at step {result['step']:,}")
+
+
+def stop(
+    run: Run,
+    now: Annotated[bool, typer.Option("--now", help="End it at once, without saving.")] = False,
+    json_: Json = False,
+) -> None:
+    """Have a run save and leave, wherever it runs."""
+    from echelon.commands.running import stop as stop_run
+    from echelon.commands.wording import stopped_words
+    from echelon.runfolder import RunFolder
+
+    result = stop_run(RunFolder(run.absolute()), now=now)
+    show(json_, result, stopped_words(result))
+
+
 VERBS: dict[str, Callable[..., None]] = {
     "demo": demo,
     "prepare": prepare,
     "describe": describe,
     "train": train,
     "runs": runs,
+    "status": status,
+    "watch": watch,
+    "attach": attach,
+    "stop": stop,
     "evaluate": evaluate,
     "translate": translate,
     "benchmark": benchmark,

@@ -75,6 +75,10 @@ class RunFolder:
     def agent_lock(self, host: int) -> Path:
         return self.path / f"agent-{host}.lock"
 
+    def mirror_state(self, host: int) -> Path:
+        """How much of a host's records and logs has come back to a launcher that does not share its folder."""
+        return self.path / f"mirror-{host}.json"
+
     def score_file(self, split: str) -> Path:
         return self.scores / f"{split}.json"
 

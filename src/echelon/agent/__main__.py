@@ -4,6 +4,8 @@ start < SPEC            begin to look after this host's workers, in the backgrou
 follow RUN HOST         what the agent and its workers write, as they write it, until the agent is gone
 stop RUN HOST [--now]   have the run save and leave, on all hosts; --now: end this host's part of it at once
 pack RUN                scores, and the best and the last checkpoint, as a tar stream
+stay RUN HOST           wait until the agent has come and gone: what a container does
+ask RUN HOST            whether the agent is at work
 mark, marks, unmark     how a launcher finds out which hosts see the same run folder
 """
 
@@ -16,7 +18,7 @@ from pathlib import Path
 from echelon.agent.following import follow
 from echelon.agent.marks import MARKING
 from echelon.agent.packing import pack
-from echelon.agent.service import start, stop
+from echelon.agent.service import find_agent, start, stay, stop
 from echelon.errors import EchelonError
 from echelon.runfolder import RunFolder, parse_json, to_json
 
@@ -26,7 +28,7 @@ def main() -> int:
     verbs = parser.add_subparsers(dest="verb", required=True)
     verbs.add_parser("start")
     verbs.add_parser("pack").add_argument("run", type=Path)
-    for verb in ("follow", "stop", *MARKING):
+    for verb in ("follow", "stop", "ask", "stay", *MARKING):
         one = verbs.add_parser(verb)
         one.add_argument("run", type=Path)
         if verb in MARKING:
@@ -42,6 +44,11 @@ def main() -> int:
                 result = start(sys.stdin.buffer.read())
             case "stop":
                 result = stop(RunFolder(options.run), options.host, now=options.now)
+            case "stay":
+                stay(RunFolder(options.run), options.host)
+                return 0
+            case "ask":
+                result = {"is_running": find_agent(RunFolder(options.run), options.host) is not None}
             case "pack":
                 pack(RunFolder(options.run), sys.stdout.buffer)
                 return 0

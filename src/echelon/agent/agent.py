@@ -328,7 +328,7 @@ class Agent:
         self._mine = replace(self._mine, phase=phase)
 
     def _start(self, plan: Plan) -> None:
-        place = self._placement(plan)
+        place = place_of(self._spec, plan)
         listener, self._listener = self._listener, None
         program = self._spec.program or WORKER_PROGRAM
 
@@ -346,22 +346,6 @@ class Agent:
 
         self._job, self._job_order = HostJob(start), plan.order
         self._set_phase("running")
-
-    def _placement(self, plan: Plan) -> Placement:
-        """The leader's workers come first, as the first of them keeps the group's store; then host by host."""
-        order = [plan.leader, *(host for host in plan.members if host != plan.leader)]
-        counts = [self._spec.hosts[host].workers for host in order]
-        before = order.index(self._spec.host)
-        return Placement(
-            size=sum(counts),
-            first_rank=sum(counts[:before]),
-            address=self._spec.hosts[plan.leader].address,
-            port=plan.port,
-            interface=self._spec.me.interface,
-            num_hosts=len(plan.members),
-            generation=plan.number if self._spec.shares_folder else 0,
-            shares_folder=self._spec.shares_folder,
-        )
 
     def _pulses(self) -> dict[int, tuple[int, int, int, float]]:
         pulses = self._job.pulses if self._job else {}
@@ -451,3 +435,20 @@ class Agent:
 
     def _tell(self, message: str, **values: object) -> None:
         self._records.write("event", message=message, **values)
+
+
+def place_of(spec: AgentSpec, plan: Plan) -> Placement:
+    """Where a host's workers stand: the leader's come first, as the first of them keeps the group's store."""
+    order = [plan.leader, *(host for host in plan.members if host != plan.leader)]
+    counts = [spec.hosts[host].workers for host in order]
+    before = order.index(spec.host)
+    return Placement(
+        size=sum(counts),
+        first_rank=sum(counts[:before]),
+        address=spec.hosts[plan.leader].address,
+        port=plan.port,
+        interface=spec.me.interface,
+        num_hosts=len(plan.members),
+        generation=plan.number if spec.shares_folder else 0,
+        shares_folder=spec.shares_folder,
+    )

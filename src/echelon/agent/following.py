@@ -51,6 +51,7 @@ def _print_news(run: RunFolder, offsets: dict[str, int], out: TextIO) -> bool:
     for path in (*sorted(run.records.glob("*.jsonl")), *sorted(run.logs.glob("*.log"))):
         name = str(path.relative_to(run.path))
         start = offsets.get(name, 0)
+        start = start if start <= path.stat().st_size else 0  # the folder was emptied meanwhile
         data = _read(path, start)
         if data:
             offsets[name] = start + len(data)

@@ -24,6 +24,8 @@ from echelon.runfolder import RunFolder, open_no_link, parse_json, to_json, writ
 
 _SENT_FILES = ("recipe.toml", "data.json", "tokeniser.model", "provenance.json", "hosts.json")
 """What a launcher may put into the run folder of a host that does not see its own."""
+_COME_S = 300.0
+_POLL_S = 0.5
 
 
 def start(text: bytes) -> dict[str, Any]:
@@ -132,6 +134,15 @@ def find_agent(run: RunFolder, host: int) -> int | None:
         return int(pid) if is_held_here else None
     finally:
         os.close(descriptor)
+
+
+def stay(run: RunFolder, host: int) -> None:
+    """Return when the agent has come and gone, or has not come in time."""
+    deadline = time.monotonic() + _COME_S
+    while find_agent(run, host) is None and time.monotonic() < deadline:
+        time.sleep(_POLL_S)
+    while find_agent(run, host) is not None:
+        time.sleep(_POLL_S)
 
 
 def stop(run: RunFolder, host: int, *, now: bool) -> dict[str, Any]:

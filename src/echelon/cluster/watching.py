@@ -16,7 +16,7 @@ from echelon.agent.spec import AgentSpec
 from echelon.cluster.starting import Seat, start_agent
 from echelon.errors import EchelonError, RemoteError, TrainingError
 from echelon.launch.local import StopRequests
-from echelon.runfolder import RunFolder, open_no_link, parse_json, to_json
+from echelon.runfolder import RunFolder, open_no_link, parse_json, read_json, to_json, write_json
 
 _MIRRORED = re.compile(r"(records|logs)/(worker|agent)-\d{1,6}\.(jsonl|log)")
 _RETRY_S = 2.0
@@ -24,13 +24,16 @@ _POLL_S = 0.1
 _STOP_S = 15.0
 """How long hosts that can be reached may take to end everything at once."""
 _LAST_WORDS_S = 10.0
+_NOTE_S = 2.0
 Tell = Callable[[str], None]
 
 
 class HostWatch:
     """One host, followed by a thread for as long as the run goes on."""
 
-    def __init__(self, seat: Seat, spec: AgentSpec | None, run: RunFolder, tell: Tell) -> None:
+    def __init__(
+        self, seat: Seat, spec: AgentSpec | None, run: RunFolder, tell: Tell, *, mirrors: bool = True
+    ) -> None:
         self.seat = seat
         self.outcome: str | None = None
         self.message = ""
@@ -40,7 +43,10 @@ class HostWatch:
         """How to start its agent again; None for one who only watches."""
         self._run = run
         self._tell = tell
-        self._offsets: dict[str, int] = {}
+        self._mirrors = mirrors and not seat.sees_our_folder
+        """Whether what the host writes is to be kept in our run folder, and nobody else does that."""
+        self._offsets = _read_offsets(run.mirror_state(seat.number)) if self._mirrors else {}
+        self._noted_at = 0.0
         self._process: subprocess.Popen[bytes] | None = None
         self._thread = threading.Thread(target=self._watch, name=f"watch-{seat.name}", daemon=True)
         self._thread.start()
@@ -50,6 +56,7 @@ class HostWatch:
         if self._process is not None:
             self._process.kill()
         self._thread.join(timeout=5)
+        self._note_offsets()
 
     def _watch(self) -> None:
         while not self.is_done.is_set():
@@ -74,7 +81,7 @@ class HostWatch:
             assert process.stdin is not None
             assert process.stdout is not None
             with contextlib.suppress(BrokenPipeError):
-                process.stdin.write(to_json(None if seat.sees_our_folder else self._offsets).encode())
+                process.stdin.write(to_json(self._offsets if self._mirrors else None).encode())
                 process.stdin.close()
             for line in process.stdout:
                 last = parse_json(line)
@@ -96,6 +103,15 @@ class HostWatch:
         with open(self._run.path / name, "ab", opener=open_no_link) as file:
             file.write(data)
         self._offsets[name] = int(news["at"]) + len(data)
+        if time.monotonic() - self._noted_at > _NOTE_S:
+            self._note_offsets()
+
+    def _note_offsets(self) -> None:
+        """So that whoever watches next goes on from here."""
+        self._noted_at = time.monotonic()
+        if self._mirrors and self._offsets:
+            with contextlib.suppress(OSError):
+                write_json(self._run.mirror_state(self.seat.number), self._offsets)
 
     def _agent_has_gone(self, last: dict[str, Any]) -> None:
         if last.get("outcome"):
@@ -113,6 +129,14 @@ class HostWatch:
             self.is_reached = is_reached
             name = self.seat.name
             self._tell(f"{name} can be reached again" if is_reached else f"{name} cannot be reached ({why})")
+
+
+def _read_offsets(path: Path) -> dict[str, int]:
+    try:
+        offsets = read_json(path)
+    except (OSError, ValueError):
+        return {}
+    return {str(name): int(offset) for name, offset in offsets.items()} if isinstance(offsets, dict) else {}
 
 
 def watch_hosts(

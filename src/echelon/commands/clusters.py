@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import shlex
 import socket
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from rich.console import Console
 
+from echelon.agent.agent import place_of
+from echelon.agent.membership import Plan
 from echelon.agent.spec import AgentSpec, HostSpec
+from echelon.cluster.boxes import end_boxes, open_boxes, render_box
 from echelon.cluster.fetching import fetch_results
 from echelon.cluster.roster import write_roster
 from echelon.cluster.starting import (
@@ -22,14 +26,18 @@ from echelon.cluster.starting import (
 )
 from echelon.cluster.watching import HostWatch, watch_hosts
 from echelon.commands.following import RunScreen
+from echelon.commands.readiness import hosts_words
 from echelon.data.prepared import Prepared
-from echelon.errors import HostsError
+from echelon.errors import HostsError, RemoteError
 from echelon.launch.check import HostReport, check_hosts
+from echelon.launch.container import send_image
 from echelon.launch.findings import Needs, PreparedData
 from echelon.launch.hosts import Host
-from echelon.launch.local import StopRequests, signals_call
-from echelon.launch.ssh import Remote
+from echelon.launch.install import InstallOptions, install_hosts
+from echelon.launch.local import StopRequests, render_worker, signals_call
+from echelon.launch.ssh import Remote, on_all
 from echelon.launch.supervise import Supervised
+from echelon.launch.sync import sync_hosts
 from echelon.monitor.records import RecordWriter
 from echelon.recipe.schema import Recipe
 from echelon.recipe.workers import parse_workers
@@ -46,71 +54,148 @@ class ClusterOptions:
     python: str | None = None
     interface: str | None = None
     port: int | None = None
+    install: bool = False
+    sync: bool = False
+    container: str | None = None
+
+
+class Hosts:
+    """The hosts of one run, while their launcher deals with them."""
+
+    def __init__(
+        self,
+        options: ClusterOptions,
+        run: RunFolder,
+        recipe: Recipe,
+        prepared: Prepared,
+        remotes: Mapping[str, Remote],
+    ) -> None:
+        self._options = options
+        self._run = run
+        self._recipe = recipe
+        self._prepared = prepared
+        self._remotes = remotes
+        self.size = choose_size(options.num_hosts, len(options.hosts))
+
+    def get_ready(self, console: Console) -> list[Seat]:
+        """Put on the hosts what is wanted there, check them all, and show what was found; HostsError where one is not
+        ready, with every problem of every host."""
+        options = self._options
+        if options.install:
+            console.print("installing Echelon on the hosts ...", highlight=False)
+            answers = install_hosts(list(self._remotes.values()), InstallOptions())
+            _raise_problems([answer for answer in answers.values() if isinstance(answer, RemoteError)])
+        if options.container:
+            image = options.container
+            sent = on_all(list(self._remotes.values()), lambda remote: send_image(remote, image))
+            _raise_problems([answer for answer in sent.values() if isinstance(answer, RemoteError)])
+        console.print("checking the hosts ...", highlight=False)
+        reports = self._check()
+        without_data = [r for r in reports if r.facts is not None and r.facts.data_problem]
+        if options.sync and without_data:
+            self._send_data(without_data, console)
+            reports = self._check()
+        console.print(hosts_words(reports), markup=False, highlight=False, soft_wrap=True)
+        if not all(report.is_fit for report in reports):
+            raise HostsError("not all hosts are ready: see the lines marked with ✗")
+        return [self._seat(number, report) for number, report in enumerate(reports)]
+
+    def _check(self) -> list[HostReport]:
+        data = PreparedData(self._prepared.folder.resolve(), self._prepared.key)
+        options = self._options
+        needs = Needs(
+            run_folder=self._run.path,
+            data=data,
+            python=options.python,
+            interface=options.interface,
+            container=options.container,
+        )
+        return check_hosts(options.hosts, self._remotes, needs)
+
+    def _send_data(self, reports: Sequence[HostReport], console: Console) -> None:
+        names = [report.host.name for report in reports]
+        console.print(f"copying the prepared data to {', '.join(names)} ...", highlight=False)
+        folder = self._prepared.folder.resolve()
+        pythons = {report.host.name: report.python for report in reports}
+        done = sync_hosts([self._remotes[name] for name in names], folder, folder, pythons=pythons)
+        _raise_problems([answer for answer in done.values() if isinstance(answer, RemoteError)])
+
+    def _seat(self, number: int, report: HostReport) -> Seat:
+        facts, route = report.facts, report.route
+        assert facts is not None, "a host without problems has told about itself"
+        assert route is not None
+        workers = report.host.workers or len(facts.machine.gpus)
+        workers = workers or parse_workers(self._recipe.train.workers).at_start(facts.machine.cores)
+        spec = HostSpec(report.host.name, route.address, route.interface, workers)
+        remote = self._remotes[report.host.name]
+        return Seat(number, remote, report.python, spec, bool(facts.shares_run_folder))
+
+    def specs(self, seats: Sequence[Seat], *, is_shared: bool) -> list[AgentSpec]:
+        """What each host's agent is told."""
+        return render_specs(
+            seats, self._run, self._recipe, self.size, port=self._options.port, is_shared=is_shared
+        )
 
 
 @contextmanager
-def open_remotes(options: ClusterOptions) -> Iterator[dict[str, Remote]]:
-    """A connection to each host, by name."""
+def open_hosts(
+    options: ClusterOptions, run: RunFolder, recipe: Recipe, prepared: Prepared
+) -> Iterator[Hosts]:
+    """A connection to each host, closed at the end."""
     with ExitStack() as stack:
-        yield {
+        remotes = {
             host.name: stack.enter_context(Remote(host.name, options.ssh_config)) for host in options.hosts
         }
+        yield Hosts(options, run, recipe, prepared, remotes)
 
 
 def train_on_hosts(
     options: ClusterOptions, run: RunFolder, recipe: Recipe, prepared: Prepared, console: Console
 ) -> Supervised:
-    """Train a run whose folder is written on the hosts; returns when it is over."""
-    size = choose_size(options.num_hosts, len(options.hosts))
-    with open_remotes(options) as remotes:
-        console.print("checking the hosts ...", highlight=False)
-        seats = find_seats(options, remotes, run, recipe, prepared)
-        is_shared = is_folder_shared(seats, run)
-        write_roster(run, seats, socket.gethostname(), options.ssh_config)
-        specs = render_specs(seats, run, recipe, size, port=options.port, is_shared=is_shared)
-        with run.lock(with_others=True):
-            start_agents(seats, specs)
-            outcome, restarts = _watch(seats, specs, run, recipe, console)
-        if outcome == "finished" and not any(seat.sees_our_folder for seat in seats):
-            fetch_results(seats, run)
+    """Train a run, whose folder is written here, on its hosts; returns when it is over."""
+    with open_hosts(options, run, recipe, prepared) as hosts:
+        seats = hosts.get_ready(console)
+        if options.container:
+            seats = open_boxes(options.container, seats, run.path, prepared.folder.resolve())
+        try:
+            is_shared = is_folder_shared(seats, run)
+            write_roster(run, seats, socket.gethostname(), options.ssh_config)
+            specs = hosts.specs(seats, is_shared=is_shared)
+            with run.lock(with_others=True):
+                start_agents(seats, specs)
+                outcome, restarts = _watch(seats, specs, run, recipe, console)
+            if outcome == "finished" and not any(seat.sees_our_folder for seat in seats):
+                fetch_results(seats, run)
+        finally:
+            if options.container:
+                end_boxes(seats, run.path)
     return Supervised(outcome == "finished", restarts)
 
 
-def find_seats(
-    options: ClusterOptions,
-    remotes: dict[str, Remote],
-    run: RunFolder,
-    recipe: Recipe,
-    prepared: Prepared,
-) -> list[Seat]:
-    """Check all hosts; HostsError with every problem of every host."""
-    needs = Needs(
-        run_folder=run.path,
-        data=PreparedData(prepared.folder.resolve(), prepared.key),
-        python=options.python,
-        interface=options.interface,
-    )
-    reports = check_hosts(options.hosts, remotes, needs)
-    problems = [
-        f"{report.host.name}: {finding.what}; {finding.remedy}"
-        for report in reports
-        for finding in report.findings
-        if finding.is_fatal
-    ]
-    if problems:
-        raise HostsError("not all hosts are ready:" + "".join(f"\n  {problem}" for problem in problems))
-    return [_seat(number, report, remotes[report.host.name], recipe) for number, report in enumerate(reports)]
+def describe_launch(
+    options: ClusterOptions, run: RunFolder, recipe: Recipe, prepared: Prepared, console: Console
+) -> dict[str, list[str]]:
+    """What would be run on every host, by its name; the hosts are asked, and nothing is started or changed."""
+    with open_hosts(options, run, recipe, prepared) as hosts:
+        seats = hosts.get_ready(console)
+        specs = hosts.specs(seats, is_shared=all(seat.sees_our_folder for seat in seats))
+        return {seat.name: _commands(seat, specs[seat.number], options, prepared) for seat in seats}
 
 
-def _seat(number: int, report: HostReport, remote: Remote, recipe: Recipe) -> Seat:
-    facts, route = report.facts, report.route
-    assert facts is not None, "a host without problems has told about itself"
-    assert route is not None
-    machine = facts.machine
-    workers = report.host.workers or len(machine.gpus)
-    workers = workers or parse_workers(recipe.train.workers).at_start(machine.cores)
-    spec = HostSpec(report.host.name, route.address, route.interface, workers)
-    return Seat(number, remote, report.python, spec, bool(facts.shares_run_folder))
+def _commands(seat: Seat, spec: AgentSpec, options: ClusterOptions, prepared: Prepared) -> list[str]:
+    """The commands for one host: the agent's, and those that it then runs for its workers."""
+    plan = Plan(1, 0, tuple(range(len(spec.hosts))), port=1)
+    place = replace(place_of(spec, plan), port=0)
+    run, folder = RunFolder(Path(spec.run)), prepared.folder.resolve()
+    box = [shlex.join(render_box(options.container, seat, run.path, folder))] if options.container else []
+    agent = [*seat.python, "-m", "echelon.agent", "start"]
+    workers = []
+    for local_rank in range(seat.spec.workers):
+        worker = render_worker(run, place, local_rank, seat.spec.workers)
+        settings = {**worker.environment, "MASTER_PORT": "chosen when it starts"}
+        words = [f"{name}={shlex.quote(value)}" for name, value in settings.items()]
+        workers.append(" ".join([*words, shlex.join([*seat.python, *worker.command[1:]])]))
+    return [*box, f"{shlex.join(agent)} < orders", *workers]
 
 
 def _watch(
@@ -134,3 +219,8 @@ def _watch(
         screen.close()
         records.close()
     return outcome, max(0, screen.generations - 1)
+
+
+def _raise_problems(errors: Sequence[RemoteError]) -> None:
+    if errors:
+        raise HostsError("\n".join(sorted(str(error) for error in errors)))

@@ -89,6 +89,11 @@ def train(options: TrainOptions, console: Console) -> dict[str, Any]:
     }
 
 
+def run_folder(recipe: Path, run: Path | None, overrides: list[str]) -> RunFolder:
+    """Where a run goes that is started with these."""
+    return RunFolder(run or Path("runs") / load_recipe(recipe, overrides).name)
+
+
 def notes(recipe: Recipe, prepared: Prepared, workers: WorkerRange) -> list[str]:
     """What is allowed but seldom meant."""
     found = []

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from echelon.commands.listing import RunSummary
+from echelon.commands.running import RunStatus
 from echelon.data.prepared import CorpusEntry, Prepared
 from echelon.monitor.screen import describe_scores, show_seconds
 
@@ -87,6 +88,30 @@ def runs_words(runs: Sequence[RunSummary], folder: Path) -> str:
         "  ".join(f"{cell:<{width}}" for cell, width in zip(row, widths, strict=True)).rstrip()
         for row in rows
     )
+
+
+def status_words(status: RunStatus) -> str:
+    """A run that may be going on, its hosts, and what was told last."""
+    run = status.run
+    lines = [f"{run.path}: {run.state}, step {run.step:,}" + (f" of {run.steps:,}" if run.steps else "")]
+    if status.seconds_per_step:
+        lines[0] += f", {status.seconds_per_step * 1000:,.0f} ms a step"
+    if status.seconds_left is not None:
+        lines[0] += f", {show_seconds(status.seconds_left)} to go"
+    if run.bleu is not None:
+        lines.append(f"  BLEU {run.bleu:.2f} ({run.bleu_of})")
+    if status.generation is not None:
+        lines.append(f"  generation {status.generation}")
+    lines += [f"  {host.host}: {host.state}, {host.workers} workers" for host in status.hosts]
+    lines += [f"  {event.splitlines()[0]}" for event in status.events if event]
+    return "\n".join(lines)
+
+
+def stopped_words(result: dict[str, Any]) -> str:
+    """That a run has been stopped, or did not run."""
+    if not result["was_running"]:
+        return f"{result['run']}: nobody was training it ({result['state']} at step {result['step']:,})"
+    return f"{result['run']}: {result['state']} at step {result['step']:,}"
 
 
 def benchmark_words(result: dict[str, Any]) -> str:

@@ -62,7 +62,9 @@ def container_name(run: Path, generation: int) -> str:
     return f"echelon-{name}-{digest}-g{generation}"
 
 
-def render_run(container: Container, host: DockerHost, command: Sequence[str]) -> list[str]:
+def render_run(
+    container: Container, host: DockerHost, command: Sequence[str], *, in_background: bool = False
+) -> list[str]:
     """The command that runs `command` in a container on a host; its input and output are the container's."""
     for folder in container.folders:
         if re.search('[,"\n]', str(folder)):
@@ -71,7 +73,14 @@ def render_run(container: Container, host: DockerHost, command: Sequence[str]) -
             )
     mounts = [f"type=bind,source={folder},target={folder}" for folder in dict.fromkeys(container.folders)]
     return [
-        *("docker", "run", "--rm", "--interactive", "--init", "--pull=never"),
+        *(
+            "docker",
+            "run",
+            "--rm",
+            "--detach" if in_background else "--interactive",
+            "--init",
+            "--pull=never",
+        ),
         f"--name={container.name}",
         "--network=host",  # workers meet at the host's own addresses
         "--ipc=host",  # workers share memory, of which a container has 64 MB

@@ -1,0 +1,253 @@
+"""`status`, `watch`, `attach` and `stop`: a run that is going on, here or on its hosts; and `train --detach`."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+
+from echelon.agent.service import find_agent
+from echelon.agent.service import stop as stop_agent
+from echelon.cluster.roster import Roster, open_seats, read_roster
+from echelon.cluster.starting import Seat, do_everywhere
+from echelon.cluster.watching import HostWatch
+from echelon.commands.following import RunScreen
+from echelon.commands.listing import RunSummary, summarise
+from echelon.errors import RemoteError, RunError, TrainingError
+from echelon.launch.local import StopRequests, signals_call
+from echelon.monitor.records import read_records
+from echelon.recipe.loading import load_recipe
+from echelon.runfolder import RunFolder
+
+_POLL_S = 0.2
+_STOP_S = 320.0
+"""A little more than launch/local.py gives workers to save and leave."""
+_KILL_S = 15.0
+_START_S = 600.0
+
+
+@dataclass(frozen=True)
+class HostState:
+    """One host of a run that is going on."""
+
+    host: str
+    workers: int
+    state: str
+    """running, stopped, or why it cannot be asked."""
+
+
+@dataclass(frozen=True)
+class RunStatus:
+    """A run in a few lines."""
+
+    run: RunSummary
+    generation: int | None
+    seconds_per_step: float | None
+    seconds_left: float | None
+    hosts: list[HostState]
+    events: list[str]
+    """The last things that its launcher and its agents have told."""
+
+
+def get_status(run: RunFolder) -> RunStatus:
+    """How a run stands; its hosts are asked."""
+    summary, roster = summarise(run.require()), read_roster(run)
+    records = read_records(run.worker_records(0))
+    times = [record["seconds"] for record in records[-60:] if record["kind"] == "step"]
+    pace = sum(times) / len(times) if times else None
+    left = (summary.steps - summary.step) * pace if summary.steps and pace else None
+    hosts = _ask_hosts(roster, run) if roster else []
+    if any(host.state == "running" for host in hosts):
+        summary = RunSummary(**{**asdict(summary), "state": "training"})
+    told = _told(run, len(roster.entries) if roster else 0)
+    generations = [record["generation"] for record in told if "generation" in record]
+    return RunStatus(
+        run=summary,
+        generation=generations[-1] if generations else None,
+        seconds_per_step=pace,
+        seconds_left=left if summary.state == "training" else None,
+        hosts=hosts,
+        events=[str(record["message"]) for record in told[-5:]],
+    )
+
+
+def _told(run: RunFolder, num_hosts: int) -> list[dict[str, Any]]:
+    """Events of the launcher and of all agents, by time."""
+    files = [run.launcher_records, *(run.agent_records(host) for host in range(num_hosts))]
+    records = [record for file in files for record in read_records(file) if record["kind"] == "event"]
+    return sorted(records, key=lambda record: float(record.get("time") or 0))
+
+
+def _ask_hosts(roster: Roster, run: RunFolder) -> list[HostState]:
+    def ask(seat: Seat) -> HostState:
+        try:
+            answer = seat.run_agent("ask", str(run.path), str(seat.number), timeout_s=15)
+            state = "running" if answer["is_running"] else "stopped"
+        except RemoteError as error:
+            state = error.message
+        return HostState(seat.name, seat.spec.workers, state)
+
+    seats = open_seats(roster)
+    try:
+        return do_everywhere(seats, ask)
+    finally:
+        for seat in seats:
+            seat.remote.close()
+
+
+def watch(run: RunFolder, console: Console, *, may_stop: bool) -> dict[str, Any]:
+    """Show a run until it is over; Ctrl-C leaves it alone or, where `may_stop`, has it save and leave."""
+    roster = read_roster(run.require())
+    num_hosts = len(roster.entries) if roster else 0
+    screen = RunScreen(run, num_hosts, load_recipe(run.recipe).train.log_every, console)
+    stops, has_asked = StopRequests(), False
+    outcome = "gone"
+    try:
+        with signals_call(stops.ask), _watching(roster, run, screen) as is_going_on:
+            while is_going_on():
+                screen.show_news()
+                if stops.is_set and not may_stop:
+                    outcome = "left alone"
+                    break
+                if stops.is_set and not has_asked:
+                    has_asked = True
+                    ask_to_stop(run, now=False)
+                time.sleep(_POLL_S)
+            screen.show_news()
+    finally:
+        screen.close()
+    state = summarise(run).state if outcome == "gone" else "training"
+    return {"run": str(run.path), "state": state, "step": summarise(run).step}
+
+
+@contextlib.contextmanager
+def _watching(roster: Roster | None, run: RunFolder, screen: RunScreen) -> Iterator[Callable[[], bool]]:
+    """Yields a question: does the run still go on?"""
+    if roster is None:
+        yield run.is_locked
+        return
+    seats = open_seats(roster)
+    mirrors = not run.is_locked()  # its launcher, if it lives, does that
+    watches = [HostWatch(seat, None, run, screen.tell, mirrors=mirrors) for seat in seats]
+
+    def is_going_on() -> bool:
+        return any(watch.outcome is None and watch.is_reached for watch in watches)
+
+    try:
+        yield is_going_on
+    finally:
+        for one in watches:
+            one.close()
+            one.seat.remote.close()
+
+
+def stop(run: RunFolder, *, now: bool) -> dict[str, Any]:
+    """Have a run save and leave, or end at once, wherever it runs; returns when it has."""
+    was_running = ask_to_stop(run.require(), now=now)
+    deadline = time.monotonic() + (_KILL_S if now else _STOP_S)
+    while was_running and _is_running(run):
+        if time.monotonic() > deadline:
+            raise TrainingError(f"{run.path}: it has not stopped yet; --now ends it at once")
+        time.sleep(_POLL_S)
+    summary = summarise(run)
+    return {"run": str(run.path), "was_running": was_running, "state": summary.state, "step": summary.step}
+
+
+def ask_to_stop(run: RunFolder, *, now: bool) -> bool:
+    """Tell whoever trains a run to stop: the agents of its hosts, or the process here. Whether anybody was told."""
+    roster = read_roster(run)
+    if roster is not None:
+        return _stop_hosts(roster, run, now)
+    pid = _holder(run)
+    if pid is None:
+        return False
+    with contextlib.suppress(ProcessLookupError):
+        os.kill(pid, signal.SIGTERM)
+        if now:
+            time.sleep(1.1)  # a second signal within a second counts as the first
+            os.kill(pid, signal.SIGTERM)
+    return True
+
+
+def _stop_hosts(roster: Roster, run: RunFolder, now: bool) -> bool:
+    here = [host for host in range(len(roster.entries)) if find_agent(run, host) is not None]
+    if here and not now:  # this machine is one of the hosts: its agent tells the others
+        return bool(stop_agent(run, here[0], now=False)["was_running"])
+    seats = open_seats(roster)
+
+    def ask(seat: Seat) -> bool:
+        try:
+            words = ["stop", str(run.path), str(seat.number), *(["--now"] if now else [])]
+            return bool(seat.run_agent(*words, timeout_s=20)["was_running"])
+        except RemoteError:
+            return False  # the others tell it, or it ends when it finds itself alone
+
+    try:
+        return any(do_everywhere(seats, ask))
+    finally:
+        for seat in seats:
+            seat.remote.close()
+
+
+def _is_running(run: RunFolder) -> bool:
+    roster = read_roster(run)
+    return any(host.state == "running" for host in _ask_hosts(roster, run)) if roster else run.is_locked()
+
+
+def _holder(run: RunFolder) -> int | None:
+    """The process that trains the run on this machine; RunError where that is another machine."""
+    if not run.is_locked():
+        return None
+    match = re.fullmatch(r"process (\d+) on (.*)\n?", run.lock_file.read_text(errors="replace"))
+    if match is None:
+        return None
+    if match[2].strip() != socket.gethostname():
+        raise RunError(f"{run.path}: is being trained on {match[2].strip()}; stop it there")
+    return int(match[1])
+
+
+def detach(command: Sequence[str], run: RunFolder, console: Console) -> dict[str, Any]:
+    """Run a command in the background, and return when the run has begun to train; RunError where it ends before."""
+    run.create()
+    begun = len(_starts(run))
+    log = run.logs / "launcher.log"
+    with open(log, "ab") as out:
+        position = out.tell()
+        process = subprocess.Popen(
+            [sys.executable, "-m", "echelon", *command],
+            stdin=subprocess.DEVNULL,
+            stdout=out,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+        )
+    deadline = time.monotonic() + _START_S
+    while process.poll() is None and len(_starts(run)) <= begun and time.monotonic() < deadline:
+        position = _show_log(log, position, console)
+        time.sleep(_POLL_S)
+    _show_log(log, position, console)
+    if process.poll() not in (None, 0):
+        raise RunError(f"{run.path}: the run did not begin; see above, or {log}")
+    return {"run": str(run.path), "process": process.pid, "log": str(log)}
+
+
+def _starts(run: RunFolder) -> list[dict[str, Any]]:
+    return [record for record in read_records(run.worker_records(0)) if record["kind"] == "start"]
+
+
+def _show_log(log: Path, position: int, console: Console) -> int:
+    with open(log, "rb") as file:
+        file.seek(position)
+        text = file.read().decode(errors="replace")
+        console.print(text, end="", markup=False, highlight=False, soft_wrap=True)
+        return file.tell()
