@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import itertools
 import os
+import subprocess
+import sys
 from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import pytest
 
@@ -13,6 +16,9 @@ from echelon.lab.cgroup import find_cpu_controller
 from echelon.lab.lab import Lab
 from echelon.lab.plan import LabSpec
 from echelon.lab.requirements import check_machine
+from echelon.runfolder import RunFolder
+from tests.conftest import RECIPE, write_toy_corpus
+from tests.lab.training import SETTINGS, Training
 
 MakeLab = Callable[..., Lab]
 """make_lab(hosts=3, rate="1gbit", cpus=0.5): a lab of its own name and folder, removed after the module's tests."""
@@ -49,3 +55,56 @@ def make_lab(lab_machine: None, tmp_path_factory: pytest.TempPathFactory) -> Ite
 def lab(make_lab: MakeLab) -> Lab:
     """Three hosts with 1 Gbit/s and half a CPU each."""
     return make_lab()
+
+
+@pytest.fixture(scope="module")
+def recipe(lab: Lab) -> Path:
+    folder = lab.shared / "toy"
+    folder.mkdir()
+    for name, lines, seed in (("train", 600, 1), ("valid", 20, 2), ("test", 20, 3)):
+        write_toy_corpus(folder, name, lines, seed)
+    (folder / "recipe.toml").write_text(RECIPE)
+    return folder / "recipe.toml"
+
+
+@pytest.fixture(scope="module")
+def environment(lab: Lab) -> Iterator[None]:
+    os.environ["ECHELON_CACHE"] = str(lab.shared / "cache")
+    os.environ["OMP_NUM_THREADS"] = "1"
+    yield
+    del os.environ["ECHELON_CACHE"]
+
+
+@pytest.fixture(scope="module")
+def undisturbed(lab: Lab, recipe: Path, environment: None) -> RunFolder:
+    """The same recipe on this machine, with as many workers as there are hosts."""
+    run = RunFolder(lab.shared / "undisturbed")
+    sets = [word for setting in SETTINGS for word in ("--set", setting)]
+    command = [sys.executable, "-m", "echelon", "train", str(recipe), "--run", str(run.path)]
+    subprocess.run([*command, "--workers", str(len(lab.hosts)), *sets], check=True, capture_output=True)
+    return run
+
+
+@pytest.fixture(params=["shared folder", "own folders"])
+def folder(request: pytest.FixtureRequest, lab: Lab) -> Path:
+    return lab.shared if request.param == "shared folder" else lab.disk
+
+
+@pytest.fixture
+def train(lab: Lab, recipe: Path, environment: None) -> Iterator[Callable[..., Training]]:
+    begun: list[Training] = []
+
+    def start(folder: Path, *arguments: str) -> Training:
+        begun.append(Training(lab, recipe, folder, *arguments))
+        return begun[-1]
+
+    yield start
+    for training in begun:
+        if training.process.poll() is None:
+            training.process.terminate()
+            training.process.communicate(timeout=60)
+    for host in lab.status().hosts:
+        if not host.running:
+            lab.boot(host.name)
+        if not host.connected:
+            lab.heal(host.name)

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from echelon.launch import machine
+from echelon.launch.cores import available_cores
 from echelon.launch.machine import (
     Gpu,
     describe_machine,
@@ -21,7 +22,7 @@ from echelon.launch.machine import (
 def test_a_machine_describes_itself() -> None:
     described = describe_machine()
     assert described.hostname == os.uname().nodename
-    assert described.cores == len(os.sched_getaffinity(0))
+    assert described.cores == available_cores()
     assert 0 < described.free_memory_bytes <= described.memory_bytes
     assert described.versions.torch is not None
     assert described.identity == describe_machine().identity

@@ -7,7 +7,7 @@ import queue
 from rich.console import Console
 
 from echelon.launch.local import follow
-from echelon.monitor.records import RecordReader
+from echelon.monitor.records import RecordReader, read_records
 from echelon.monitor.screen import open_screen
 from echelon.runfolder import RunFolder
 
@@ -21,6 +21,12 @@ class RunScreen:
         self._agents = [RecordReader(run.agent_records(host), from_end=True) for host in range(num_hosts)]
         self._messages: queue.SimpleQueue[str] = queue.SimpleQueue()
         self.generations = 0
+
+    def show_start(self, run: RunFolder) -> None:
+        """Show when and with how many workers the run was last started: for who comes to it later."""
+        starts = [record for record in read_records(run.worker_records(0)) if record["kind"] == "start"]
+        for record in starts[-1:]:
+            self._screen.show(record)
 
     def tell(self, message: str) -> None:
         """Have a message shown; from any thread."""

@@ -111,6 +111,7 @@ def watch(run: RunFolder, console: Console, *, may_stop: bool) -> dict[str, Any]
     roster = read_roster(run.require())
     num_hosts = len(roster.entries) if roster else 0
     screen = RunScreen(run, num_hosts, load_recipe(run.recipe).train.log_every, console)
+    screen.show_start(run)
     stops, has_asked = StopRequests(), False
     outcome = "gone"
     try:

@@ -22,6 +22,7 @@ from pathlib import Path
 import psutil
 
 import echelon
+from echelon.launch.cores import available_cores
 
 _SPEED_BYTES = 64 << 20
 _SPEED_S = 1.0
@@ -106,7 +107,7 @@ def describe_machine() -> Machine:
         user=_user(),
         executable=sys.executable,
         versions=own_versions(),
-        cores=len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1,
+        cores=available_cores(),
         memory_bytes=memory.total,
         free_memory_bytes=memory.available,
         free_shm_bytes=shutil.disk_usage("/dev/shm").free if os.path.isdir("/dev/shm") else None,

@@ -1,0 +1,101 @@
+"""A run on hosts outlives its terminal; whoever comes to it can watch it, ask after it, and stop it."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from echelon.lab.lab import Lab
+from echelon.runfolder import RunFolder
+from tests.integration.runs import assert_same_end
+from tests.lab.training import SETTINGS, Training
+
+pytestmark = pytest.mark.slow
+
+
+def echelon(*words: str | Path, status: int = 0) -> str:
+    command = [sys.executable, "-m", "echelon", *map(str, words)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=200)
+    assert done.returncode == status, done.stdout + done.stderr
+    return done.stdout
+
+
+def ask(run: RunFolder) -> Any:
+    """`status --json`, as a user of the lab would get it."""
+    return json.loads(echelon("status", run.path, "--json"))
+
+
+def workers_left(lab: Lab, run: RunFolder) -> list[str]:
+    """Agents and workers of the run that are alive on any host."""
+    left = []
+    for host in lab.hosts:
+        lines = lab.run(host, ["ps", "-eo", "args"]).stdout.splitlines()
+        left += [f"{host}: {line}" for line in lines if "echelon." in line and str(run.path) in line]
+        left += [f"{host}: {line}" for line in lines if "echelon.agent start" in line]
+    return left
+
+
+def wait_until(is_so: Callable[[], bool], timeout_s: float = 60) -> None:
+    deadline = time.monotonic() + timeout_s
+    while not is_so():
+        assert time.monotonic() < deadline
+        time.sleep(0.2)
+
+
+def test_ctrl_c_stops_every_process_on_every_host_and_the_same_command_goes_on(
+    train: Callable[..., Training], folder: Path, undisturbed: RunFolder, lab: Lab
+) -> None:
+    training = train(folder)
+    training.wait_for_step(15)
+    training.process.send_signal(signal.SIGINT)
+    asked = time.monotonic()
+    output = training.finish(status=130)
+    print(f"\nCtrl-C: all hosts had saved and left {time.monotonic() - asked:.1f} s later")
+    assert "interrupted" in output
+    assert workers_left(lab, training.run) == []
+    again = training.again()
+    again.finish()
+    assert_same_end(training.run, undisturbed)
+
+
+def test_a_run_outlives_its_launcher_and_can_be_watched_and_stopped_by_others(
+    train: Callable[..., Training], folder: Path, undisturbed: RunFolder, lab: Lab
+) -> None:
+    training = train(folder, "--set", "train.steps=100000")
+    training.wait_for_step(15)
+    os.killpg(training.process.pid, signal.SIGKILL)
+    training.process.communicate()
+    status = ask(training.run)
+    assert status["run"]["state"] == "training"
+    assert [host["state"] for host in status["hosts"]] == ["running"] * 3
+    before = training.steps()[-1][0]
+    watcher = subprocess.Popen(
+        [sys.executable, "-m", "echelon", "watch", str(training.run.path)], stderr=subprocess.PIPE, text=True
+    )
+    wait_until(lambda: training.steps()[-1][0] > before)
+    watcher.send_signal(signal.SIGINT)
+    assert "step" in watcher.communicate(timeout=60)[1]
+    assert ask(training.run)["run"]["state"] == "training"
+    assert "interrupted" in echelon("stop", training.run.path)
+    assert workers_left(lab, training.run) == []
+    assert "nobody was training it" in echelon("stop", training.run.path)
+
+
+def test_a_detached_run_finishes_by_itself(lab: Lab, recipe: Path, undisturbed: RunFolder) -> None:
+    run = RunFolder(lab.shared / "detached")
+    sets = [word for setting in SETTINGS for word in ("--set", setting)]
+    hosts = ",".join(f"{host}:1" for host in lab.hosts)
+    where = ("--run", str(run.path), "--hosts", hosts, "--ssh-config", str(lab.ssh_config))
+    echelon("train", recipe, *where, *sets, "--detach")
+    echelon("attach", run.path)
+    wait_until(lambda: not run.is_locked())
+    assert_same_end(run, undisturbed)
