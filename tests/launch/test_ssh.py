@@ -198,7 +198,7 @@ def test_without_an_ssh_client_the_error_says_so(sshd: Sshd, monkeypatch: pytest
 
 def test_the_users_forwardings_and_commands_do_not_get_in_the_way(sshd: Sshd, tmp_path: Path) -> None:
     options = (
-        f"LocalForward {sshd.port} 127.0.0.1:1",
+        f"LocalForward 127.0.0.1:{sshd.port} 127.0.0.1:1",
         "ExitOnForwardFailure yes",
         "RemoteCommand false",
         "RequestTTY yes",

@@ -5,12 +5,15 @@ from __future__ import annotations
 import os
 import random
 import subprocess
+import sys
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor, wait
 from pathlib import Path
 
 import pytest
 
 from echelon.errors import DataError, RemoteError
+from echelon.launch.dialogue import Dialogue
 from echelon.launch.receive import Receiver, SentFile
 from echelon.launch.ssh import Remote
 from echelon.launch.sync import Synced, sync_folder, sync_hosts
@@ -128,18 +131,31 @@ def flip_a_bit(path: Path, position: int) -> None:
     path.write_bytes(data)
 
 
+def test_a_second_receiver_of_the_same_folder_waits_for_the_first(source: Path, target: Path) -> None:
+    """As on hosts that share the folder among themselves."""
+    began = list[int]()
+    with ThreadPoolExecutor() as threads:
+        with Dialogue(HERE, [sys.executable, "-m", "echelon.launch.receive"]) as first:
+            first.send({"target": str(target), "files": []})
+            first.answer("what is there already")
+            second = threads.submit(
+                sync_folder, HERE, source, target, progress=lambda host, sent, total: began.append(sent)
+            )
+            assert wait([second], timeout=1.5).done == set()
+            assert began == []
+        assert second.result().sent_bytes == TOTAL
+
+
 def test_a_file_damaged_on_the_way_is_sent_once_more(
     source: Path, target: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from echelon.launch.dialogue import Dialogue
-
     write, blocks = Dialogue.write, list[bytes]()
 
-    def damage_third(dialogue: Dialogue, data: bytes) -> None:
+    def damage_one(dialogue: Dialogue, data: bytes) -> None:
         blocks.append(data)
         write(dialogue, b"x" + data[1:] if len(blocks) == 5 else data)
 
-    monkeypatch.setattr(Dialogue, "write", damage_third)
+    monkeypatch.setattr(Dialogue, "write", damage_one)
     assert sync_folder(HERE, source, target).sent_bytes == TOTAL + SIZES["train-0.source.tokens"]
     assert contents(target) == contents(source)
 
@@ -162,7 +178,7 @@ def test_a_part_that_was_whole_but_had_no_name_yet_is_not_forgotten(source: Path
 
 @pytest.fixture
 def small_disk(tmp_path: Path) -> Iterator[Path]:
-    """A disk of four megabytes."""
+    """A disk of eight megabytes."""
     place = tmp_path / "disk"
     place.mkdir()
     mounted = subprocess.run(
