@@ -417,9 +417,28 @@ def status(run: Run, json_: Json = False) -> None:
     show(json_, result, status_words(result))
 
 
-def watch(run: Run, json_: Json = False) -> None:
+def watch(
+    run: Run,
+    *,
+    logs: Annotated[
+        bool, typer.Option("--logs", help="Also what workers and agents print, with whose it is.")
+    ] = False,
+    tensorboard: Annotated[
+        bool, typer.Option("--tensorboard", help="Serve its curves on this machine meanwhile.")
+    ] = False,
+    port: Annotated[int, typer.Option(min=1024, max=65535, help="Where TensorBoard is served.")] = 6006,
+    json_: Json = False,
+) -> None:
     """Show a run that is going on; Ctrl-C leaves it alone."""
-    _show_run(run, json_, may_stop=False)
+    if not tensorboard:
+        _show_run(run, json_, may_stop=False, with_logs=logs)
+        return
+    from echelon.commands.boards import open_board
+    from echelon.runfolder import RunFolder
+
+    with open_board(RunFolder(run.absolute()), port) as address:
+        messages().print(f"TensorBoard: {address}", highlight=False)
+        _show_run(run, json_, may_stop=False, with_logs=logs)
 
 
 def attach(run: Run, json_: Json = False) -> None:
@@ -427,11 +446,11 @@ def attach(run: Run, json_: Json = False) -> None:
     _show_run(run, json_, may_stop=True)
 
 
-def _show_run(run: Path, as_json: bool, *, may_stop: bool) -> None:
+def _show_run(run: Path, as_json: bool, *, may_stop: bool, with_logs: bool = False) -> None:
     from echelon.commands.running import watch as watch_run
     from echelon.runfolder import RunFolder
 
-    result = watch_run(RunFolder(run.absolute()), messages(), may_stop=may_stop)
+    result = watch_run(RunFolder(run.absolute()), messages(), may_stop=may_stop, with_logs=with_logs)
     show(as_json, result, f"{result['run']}: {result['state']} at step {result['step']:,}")
 
 

@@ -29,8 +29,7 @@ class Training:
         self, lab: Lab, recipe: Path, folder: Path, *arguments: str, run: RunFolder | None = None
     ) -> None:
         self.run = run or RunFolder(folder / f"run-{next(_numbers)}")
-        self.again = lambda: Training(lab, recipe, folder, *arguments, run=self.run)
-        """The same command a second time."""
+        self._lab, self._recipe, self._arguments = lab, recipe, arguments
         hosts = ",".join(f"{host}:1" for host in lab.hosts)
         sets = [word for setting in SETTINGS for word in ("--set", setting)]
         command = [sys.executable, "-m", "echelon", "train", str(recipe), "--run", str(self.run.path)]
@@ -41,6 +40,10 @@ class Training:
             text=True,
             start_new_session=True,
         )
+
+    def again(self) -> Training:
+        """The same command a second time."""
+        return Training(self._lab, self._recipe, self.run.path.parent, *self._arguments, run=self.run)
 
     def steps(self) -> list[tuple[int, float]]:
         records = read_records(self.run.worker_records(0))

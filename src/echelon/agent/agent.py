@@ -97,6 +97,7 @@ class Agent:
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, self._ask_to_stop)
         server = await asyncio.start_server(self._listen_to, sock=listener)
+        self._records.write("start", host=self._spec.me.name)
         others = [host for host in range(len(self._spec.hosts)) if host != self._spec.host]
         tasks = [asyncio.create_task(self._talk_to(host)) for host in others]
         try:

@@ -6,6 +6,7 @@ import queue
 
 from rich.console import Console
 
+from echelon.commands.logs import LogTails
 from echelon.launch.local import follow
 from echelon.monitor.records import RecordReader, read_records
 from echelon.monitor.screen import open_screen
@@ -21,6 +22,7 @@ class RunScreen:
         self._agents = [RecordReader(run.agent_records(host), from_end=True) for host in range(num_hosts)]
         self._messages: queue.SimpleQueue[str] = queue.SimpleQueue()
         self.generations = 0
+        self.logs: LogTails | None = None
 
     def show_start(self, run: RunFolder) -> None:
         """Show when and with how many workers the run was last started: for who comes to it later."""
@@ -43,6 +45,8 @@ class RunScreen:
                     self._screen.show(record)
         for record in self._worker.read():
             self._screen.show(record)
+        for line in self.logs.read() if self.logs else ():
+            self._screen.show({"kind": "event", "message": line})
 
     def close(self) -> None:
         self._screen.close()

@@ -24,6 +24,7 @@ from echelon.cluster.starting import Seat, do_everywhere
 from echelon.cluster.watching import HostWatch
 from echelon.commands.following import RunScreen
 from echelon.commands.listing import RunSummary, summarise
+from echelon.commands.logs import LogTails
 from echelon.errors import RemoteError, RunError, TrainingError
 from echelon.launch.local import StopRequests, signals_call
 from echelon.monitor.records import read_records
@@ -106,12 +107,13 @@ def _ask_hosts(roster: Roster, run: RunFolder) -> list[HostState]:
             seat.remote.close()
 
 
-def watch(run: RunFolder, console: Console, *, may_stop: bool) -> dict[str, Any]:
+def watch(run: RunFolder, console: Console, *, may_stop: bool, with_logs: bool = False) -> dict[str, Any]:
     """Show a run until it is over; Ctrl-C leaves it alone or, where `may_stop`, has it save and leave."""
     roster = read_roster(run.require())
     num_hosts = len(roster.entries) if roster else 0
     screen = RunScreen(run, num_hosts, load_recipe(run.recipe).train.log_every, console)
     screen.show_start(run)
+    screen.logs = LogTails(run) if with_logs else None
     stops, has_asked = StopRequests(), False
     outcome = "gone"
     try:

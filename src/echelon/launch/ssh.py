@@ -128,6 +128,27 @@ class Remote:
             if error:
                 raise error
 
+    def forward(self, port: int, there: int) -> None:
+        """Let this machine's loopback port lead to a loopback port of the host, for as long as the connection lasts."""
+        self.connect()
+        options = [
+            f"-oControlPath={self._socket}",
+            "-O",
+            "forward",
+            "-L",
+            f"127.0.0.1:{port}:127.0.0.1:{there}",
+        ]
+        done = subprocess.run(
+            ["ssh", *self._config, *options, "--", self.host],
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            timeout=_CONNECT_S,
+            check=False,
+        )
+        if done.returncode != 0:
+            said = _last_line(done.stderr.decode(errors="replace"))
+            raise RemoteError(self.host, "failed", f"port {port} could not be forwarded: {said}")
+
     def close(self) -> None:
         """End the shared connection, if there is one."""
         if self._folder is None:

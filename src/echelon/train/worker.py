@@ -12,6 +12,7 @@ import faulthandler
 import gc
 import os
 import signal
+import socket
 import sys
 import time
 import traceback
@@ -108,7 +109,13 @@ def work(run: RunFolder, group: Group, records: RecordWriter, stop: StopRequest)
     started = time.time()
     training = set_up(run, group, records)
     training.stop = stop
-    records.write("start", step=training.state.step, steps=training.steps, workers=group.size)
+    records.write(
+        "start",
+        step=training.state.step,
+        steps=training.steps,
+        workers=group.size,
+        host=socket.gethostname(),
+    )
     gc.freeze()  # what set-up made stays; the collector need not look at it again
     outcome = train(training)
     if outcome is not Outcome.INTERRUPTED:

@@ -1,0 +1,45 @@
+"""TensorBoard on the machine that has a run's curves, on loopback only."""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from typing import IO
+
+from echelon.runfolder import RunFolder, to_json
+
+
+@contextlib.contextmanager
+def serve_board(run: RunFolder, port: int) -> Iterator[subprocess.Popen[bytes]]:
+    """Serve a run's curves at a port of loopback, as long as this lasts."""
+    command = [sys.executable, "-m", "tensorboard.main", "--logdir", str(run.tensorboard)]
+    process = subprocess.Popen(
+        [*command, "--host", "127.0.0.1", "--port", str(port)],
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    )
+    try:
+        yield process
+    finally:
+        process.terminate()
+        process.wait()
+
+
+def board_time(run: RunFolder) -> float:
+    """When the newest of a run's event files has last changed; 0 where there is none."""
+    return max((path.stat().st_mtime for path in run.tensorboard.rglob("*") if path.is_file()), default=0.0)
+
+
+def offer_board(run: RunFolder, until: IO[bytes], out: IO[str]) -> None:
+    """Serve a run's curves at a free port, say which, and end when `until` ends: with the connection."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    with serve_board(run, port):
+        out.write(to_json({"port": port}) + "\n")
+        out.flush()
+        until.read()

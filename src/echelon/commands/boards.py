@@ -1,0 +1,81 @@
+"""TensorBoard of a run, wherever the run is: on this machine's loopback, through an SSH tunnel from a host."""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+import subprocess
+from collections.abc import Iterator
+
+from echelon.agent.boards import serve_board
+from echelon.cluster.roster import open_seats, read_roster
+from echelon.cluster.starting import Seat, do_everywhere
+from echelon.errors import RemoteError, RunError
+from echelon.runfolder import RunFolder, parse_json
+
+_START_S = 30.0
+
+
+@contextlib.contextmanager
+def open_board(run: RunFolder, port: int) -> Iterator[str]:
+    """Serve a run's curves as long as this lasts; the address for a browser on this machine."""
+    roster = read_roster(run.require())
+    if roster is None or any(entry.sees_our_folder for entry in roster.entries):
+        with serve_board(run, _check_free(port)) as process:
+            yield f"http://127.0.0.1:{port}/"
+            process.poll()
+        return
+    seats = open_seats(roster)
+    try:
+        with _tunnel(_find_newest(seats, run), run, _check_free(port)):
+            yield f"http://127.0.0.1:{port}/"
+    finally:
+        for seat in seats:
+            seat.remote.close()
+
+
+@contextlib.contextmanager
+def _tunnel(seat: Seat, run: RunFolder, port: int) -> Iterator[None]:
+    command = [*seat.python, "-m", "echelon.agent", "board", str(run.path)]
+    process = seat.remote.start(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    with process:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        try:
+            there = int(parse_json(process.stdout.readline() or b"{}")["port"])
+            seat.remote.forward(port, there)
+            yield
+        except (KeyError, ValueError):
+            raise RunError(f"{seat.name}: TensorBoard could not be started there") from None
+        finally:
+            process.stdin.close()  # which ends it there
+
+
+def _find_newest(seats: list[Seat], run: RunFolder) -> Seat:
+    """The host whose curves are the newest: the run's first worker is there."""
+
+    def ask(seat: Seat) -> float:
+        try:
+            return float(
+                seat.run_agent("ask", str(run.path), str(seat.number), timeout_s=_START_S)["board_time"]
+            )
+        except RemoteError:
+            return -1.0
+
+    times = do_everywhere(seats, ask)
+    newest = max(times)
+    if newest <= 0:
+        raise RunError(f"{run.path}: no host that can be reached has TensorBoard's files (track.tensorboard)")
+    return seats[times.index(newest)]
+
+
+def _check_free(port: int) -> int:
+    with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind(("127.0.0.1", port))
+        except OSError as error:
+            raise RunError(
+                f"port {port} cannot be used here: {error.strerror}; choose another with --port"
+            ) from None
+    return port

@@ -1,0 +1,44 @@
+"""What workers and agents print, line by line as it comes, each with whose it is."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+from echelon.monitor.records import read_records
+from echelon.runfolder import RunFolder
+
+_NAME = re.compile(r"(worker|agent)-(\d+)\.log")
+
+
+class LogTails:
+    """Follows all logs of a run, from now on."""
+
+    def __init__(self, run: RunFolder) -> None:
+        self._run = run
+        self._positions = {path: path.stat().st_size for path in run.logs.glob("*.log")}
+
+    def read(self) -> Iterator[str]:
+        """The lines that were completed since the last call, e.g. `host2 worker 3 | out of memory`."""
+        for path in sorted(self._run.logs.glob("*.log")):
+            match = _NAME.fullmatch(path.name)
+            if match is None:
+                continue
+            with open(path, "rb") as file:
+                file.seek(self._positions.get(path, 0))
+                data = file.read()
+            whole = data[: data.rfind(b"\n") + 1]
+            self._positions[path] = self._positions.get(path, 0) + len(whole)
+            prefix = self._owner(match[1], int(match[2])) if whole else ""
+            for line in whole.decode(errors="replace").splitlines():
+                yield f"{prefix} | {line}"
+
+    def _owner(self, kind: str, number: int) -> str:
+        file = self._run.worker_records(number) if kind == "worker" else self._run.agent_records(number)
+        return f"{_last_host(file)} {kind} {number}".strip()
+
+
+def _last_host(records: Path) -> str:
+    hosts = [record["host"] for record in read_records(records) if isinstance(record.get("host"), str)]
+    return hosts[-1] if hosts else ""
