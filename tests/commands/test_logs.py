@@ -13,8 +13,10 @@ def test_new_lines_of_all_logs_come_with_host_and_worker(tmp_path: Path) -> None
     run = RunFolder(tmp_path / "run")
     run.create()
     run.worker_log(0).write_text("from an earlier start\n")
-    RecordWriter(run.worker_records(1)).write("start", host="host2")
-    RecordWriter(run.agent_records(2)).write("start", host="host3")
+    for file, host in ((run.worker_records(1), "host2"), (run.agent_records(2), "host3")):
+        records = RecordWriter(file)
+        records.write("start", host=host)
+        records.close()
     tails = LogTails(run)
     assert list(tails.read()) == []
     with open(run.worker_log(0), "a") as log:

@@ -52,7 +52,7 @@ VERBS: dict[str, tuple[tuple[str, ...], Callable[[Options], Answer]]] = {
     "ask": (("run", "host"), _ask),
     "board": (("run",), lambda options: offer_board(RunFolder(options.run), sys.stdin.buffer, sys.stdout)),
     "pack": (("run",), lambda options: pack(RunFolder(options.run), sys.stdout.buffer)),
-    **{verb: (("run", "mark"), _mark) for verb in MARKING},
+    **dict.fromkeys(MARKING, (("run", "mark"), _mark)),
 }
 """Each verb: its arguments, and what it does; what it answers, where it has not printed that itself."""
 _KINDS: dict[str, Callable[[str], Any]] = {"run": Path, "host": int, "mark": str}
