@@ -108,3 +108,5 @@ def train(lab: Lab, recipe: Path, environment: None) -> Iterator[Callable[..., T
             lab.boot(host.name)
         if not host.connected:
             lab.heal(host.name)
+        if host.frozen:
+            lab.thaw(host.name)

@@ -65,3 +65,17 @@ def test_a_host_that_is_cut_off_comes_back(
     lab.rate("host1", "1gbit")
     assert "a host has come back" in training.finish()
     assert_close_end(training.run, undisturbed)
+
+
+def test_a_host_that_is_frozen_is_left_behind_and_harms_nothing_when_it_wakes(
+    train: Callable[..., Training], folder: Path, undisturbed: RunFolder, lab: Lab
+) -> None:
+    training = train(folder)
+    training.wait_for_step(15)
+    lab.freeze("host1")
+    fault = time.time()
+    recovered = training.wait_for_step(1, after=fault + 1)
+    print(f"\nhost1 frozen: the next step came {recovered - fault:.1f} s later")
+    lab.thaw("host1")
+    training.finish()
+    assert_close_end(training.run, undisturbed)
