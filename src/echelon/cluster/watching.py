@@ -25,6 +25,8 @@ _STOP_S = 15.0
 """How long hosts that can be reached may take to end everything at once."""
 _LAST_WORDS_S = 10.0
 _NOTE_S = 2.0
+_MOST_RESTARTS = 100
+"""Of one host's agent; a host that comes and goes that often is of no use."""
 Tell = Callable[[str], None]
 
 
@@ -47,6 +49,7 @@ class HostWatch:
         """Whether what the host writes is to be kept in our run folder, and nobody else does that."""
         self._offsets = _read_offsets(run.mirror_state(seat.number)) if self._mirrors else {}
         self._noted_at = 0.0
+        self._restarts = 0
         self._process: subprocess.Popen[bytes] | None = None
         self._thread = threading.Thread(target=self._watch, name=f"watch-{seat.name}", daemon=True)
         self._thread.start()
@@ -120,9 +123,14 @@ class HostWatch:
         elif self._spec is None:
             self.outcome = "gone"
             self.is_done.set()
+        elif self._restarts == _MOST_RESTARTS:
+            log = self._run.agent_log(self.seat.number)
+            self.outcome, self.message = "failed", f"{self.seat.name}: its agent keeps dying; see {log}"
+            self.is_done.set()
         else:
+            self._restarts += 1
             start_agent(self.seat, self._spec)
-            self._tell(f"{self.seat.name}: its agent had died, and was started again")
+            self._tell(f"{self.seat.name}: its agent had gone, and was started again")
 
     def _note_reached(self, is_reached: bool, why: str = "") -> None:
         if is_reached != self.is_reached:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+import signal
 import socket
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
@@ -211,7 +212,8 @@ def _watch(
 
     watches = [HostWatch(seat, specs[seat.number], run, tell) for seat in seats]
     try:
-        with signals_call(stops.ask):
+        # A terminal that is closed ends the launcher, and not the run: the agents do without.
+        with signals_call(stops.ask, (signal.SIGINT, signal.SIGTERM)):
             outcome = watch_hosts(watches, run.path, stops, screen.show_news)
     finally:
         for watch in watches:

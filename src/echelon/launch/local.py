@@ -398,13 +398,15 @@ def listen(address: str, port: int = 0) -> socket.socket:
 
 
 @contextlib.contextmanager
-def signals_call(action: Callable[[], None]) -> Iterator[None]:
-    """Turn SIGINT, SIGTERM and SIGHUP into a call of `action`."""
+def signals_call(
+    action: Callable[[], None],
+    numbers: Sequence[signal.Signals] = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP),
+) -> Iterator[None]:
+    """Turn signals into a call of `action`."""
 
     def handler(_number: int, _frame: FrameType | None) -> None:
         action()
 
-    numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
     before = {number: signal.signal(number, handler) for number in numbers}
     try:
         yield
