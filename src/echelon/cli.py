@@ -64,7 +64,8 @@ Hosts = Annotated[
 NumHosts = Annotated[
     str | None,
     typer.Option(
-        metavar="MIN:MAX", help="How many hosts there must be, and may be; more than half by default."
+        metavar="MIN:MAX",
+        help="How many hosts there must be, and may be.",
     ),
 ]
 SshConfig = Annotated[

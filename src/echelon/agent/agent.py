@@ -205,6 +205,11 @@ class Agent:
                 self._tell(f"{self._name(host)} is lost: it was not heard for {self._rules.silence_s:g} s")
             for host in sorted(set(alive) - set(self._alive) - {self._spec.host}):
                 self._tell(f"{self._name(host)} is here")
+        if self._mine.plan and len(alive) < self._rules.fewest <= len(self._alive):
+            self._tell(
+                f"{self._spec.me.name} hears {len(alive) - 1} other hosts, and {self._rules.fewest} must be there: "
+                "it waits for them (--num-hosts)"
+            )
         self._alive, self._alive_since = alive, time.monotonic()
 
     def _follow(self, view: dict[int, Heard]) -> None:
@@ -302,7 +307,9 @@ class Agent:
             self._job = job = None
         is_member = plan is not None and self._spec.host in plan.members
         is_stale = plan is None or self._job_order != plan.order
-        if job is not None and (is_stale or not is_member or not has_quorum(self._mine, view, self._rules)):
+        is_alone = plan is not None and plan.leader not in self._alive
+        is_alone |= not has_quorum(self._mine, view, self._rules)
+        if job is not None and (is_stale or not is_member or is_alone):
             job.kill()
         elif plan is None or not is_member:
             self._set_phase("waiting")

@@ -64,10 +64,11 @@ class Size:
     most: int
 
 
-def choose_size(text: str | None, hosts: int) -> Size:
-    """From `MIN:MAX` or `MIN`; without, more than half must be there. HostsError where that cannot be."""
+def choose_size(text: str | None, hosts: int, *, is_shared: bool) -> Size:
+    """From `MIN:MAX` or `MIN`; HostsError where that cannot be. Without, one is enough where the lease on a shared
+    folder decides who goes on; where each host has its own, more than half must be there, so that only one part can."""
     if text is None:
-        return Size(hosts // 2 + 1, hosts)
+        return Size(1 if is_shared else hosts // 2 + 1, hosts)
     fewest, _, most = text.partition(":")
     try:
         size = Size(int(fewest), int(most or hosts))

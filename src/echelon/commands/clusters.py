@@ -20,6 +20,7 @@ from echelon.cluster.fetching import fetch_results
 from echelon.cluster.roster import write_roster
 from echelon.cluster.starting import (
     Seat,
+    Size,
     choose_size,
     is_folder_shared,
     render_specs,
@@ -76,7 +77,7 @@ class Hosts:
         self._recipe = recipe
         self._prepared = prepared
         self._remotes = remotes
-        self.size = choose_size(options.num_hosts, len(options.hosts))
+        self._size(is_shared=True)  # refuses what cannot be, before anything is done
 
     def get_ready(self, console: Console) -> list[Seat]:
         """Put on the hosts what is wanted there, check them all, and show what was found; HostsError where one is not
@@ -134,8 +135,16 @@ class Hosts:
     def specs(self, seats: Sequence[Seat], *, is_shared: bool) -> list[AgentSpec]:
         """What each host's agent is told."""
         return render_specs(
-            seats, self._run, self._recipe, self.size, port=self._options.port, is_shared=is_shared
+            seats,
+            self._run,
+            self._recipe,
+            self._size(is_shared=is_shared),
+            port=self._options.port,
+            is_shared=is_shared,
         )
+
+    def _size(self, *, is_shared: bool) -> Size:
+        return choose_size(self._options.num_hosts, len(self._options.hosts), is_shared=is_shared)
 
 
 @contextmanager
