@@ -32,8 +32,8 @@ Value = TypeVar("Value")
 _OPTIONS = {
     "BatchMode": "yes",  # nobody is there to type a password
     "ConnectTimeout": "10",
-    "ServerAliveInterval": "3",  # with the next: a host that is cut off is noticed within ten seconds
-    "ServerAliveCountMax": "3",
+    "ServerAliveInterval": "2",  # with the next: a host that is cut off is noticed within ten seconds
+    "ServerAliveCountMax": "4",
     "ControlMaster": "auto",
     "ControlPersist": "60",  # if we are killed, the connection ends a minute after its last command
     "ClearAllForwardings": "yes",  # the user's own forwardings are for the user's own sessions
@@ -103,16 +103,13 @@ class Remote:
         The process leads a group of its own, so that Ctrl-C reaches the caller alone. Ending it ends the command's
         input and output, not the command. `explain_failure` tells what its exit status means.
         """
-        if not self.is_local:
-            self.connect()
+        self.connect()
         return self._open(command, stdin=stdin, stdout=stdout, stderr=stderr)
 
     def connect(self) -> None:
         """Connect if need be; RemoteError that says why it is impossible."""
-        if self.is_local or self._socket.exists():
-            return
         with self._lock:
-            if self._socket.exists():
+            if self.is_local or self._socket.exists():
                 return
             process = self._open(
                 ["true"], stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE
@@ -269,7 +266,7 @@ def explain_failure(host: str, by_hand: str, status: int, stderr: str) -> Remote
             values = {"said": said, "ssh": by_hand, "host": host, "forget": forget}
             return RemoteError(host, reason, message.format(**values), remedy.format(**values))
     return RemoteError(
-        host, "connection lost", f"the connection was lost: {said}", f"try `{by_hand}` by hand"
+        host, "connection lost", f"the connection was lost ({said})", f"try `{by_hand}` by hand"
     )
 
 
@@ -327,7 +324,7 @@ _CAUSES: tuple[tuple[str, Reason, str, str], ...] = (
 
 def _last_line(text: str) -> str:
     lines = [line.strip() for line in text.splitlines() if line.strip()]
-    return lines[-1] if lines else "no reason given"
+    return lines[-1] if lines else ""
 
 
 def _make_private_folder() -> Path:
