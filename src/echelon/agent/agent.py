@@ -33,7 +33,7 @@ from echelon.agent.membership import (
     should_lead,
 )
 from echelon.agent.spec import AgentSpec
-from echelon.agent.wire import WireError, answer, call
+from echelon.agent.wire import Receiver, WireError, answer, call
 from echelon.launch import supervise
 from echelon.launch.local import START_S, WORKER_PROGRAM, LocalJob, Placement, StopRequests, listen
 from echelon.lease import LEASE_S, Lease
@@ -46,7 +46,8 @@ _BEAT_S = 0.5
 """How often a statement is sent although nothing has changed."""
 _REDIAL_S = 0.5
 _STRANGERS = 16
-"""Connections that have not shown yet that they know the secret; more are closed at once."""
+"""Connections that have not shown yet that they know the secret; where more come, the oldest are closed: a member needs
+a moment for what a stranger never gets done."""
 _LINGER_S = 3.0
 """How long an agent goes on telling the others that the run is over."""
 _ALONE_S = 1800.0
@@ -82,7 +83,8 @@ class Agent:
         self._lease = Lease(run, spec.me.name) if spec.shares_folder else None
         self._lease_seen = time.monotonic()
         self._listener: socket.socket | None = None
-        self._strangers = 0
+        self._strangers: list[asyncio.StreamWriter] = []
+        self._callers: dict[int, asyncio.StreamWriter] = {}
         self._changed = asyncio.Event()
         self._ticked = time.monotonic()
         self._alive: list[int] = []
@@ -117,22 +119,34 @@ class Agent:
         """Hear another agent out. Who is not a host of this run is sent away."""
         address = (writer.get_extra_info("peername") or ("",))[0]
         try:
-            if self._strangers >= _STRANGERS or address not in {host.address for host in self._spec.hosts}:
+            if address not in {host.address for host in self._spec.hosts}:
                 return
-            self._strangers += 1
-            try:
-                receiver = await answer(reader, writer, self._secret, self._spec.host)
-            finally:
-                self._strangers -= 1
+            receiver = await self._let_in(reader, writer)
             while True:
-                self._hear(receiver.caller, parse_statement(await receiver.receive()))
+                statement = parse_statement(await receiver.receive(), len(self._spec.hosts))
+                if self._callers.get(receiver.caller) is writer:
+                    self._hear(receiver.caller, statement)
         except (WireError, ValueError):
             pass
         finally:
             writer.close()
 
+    async def _let_in(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> Receiver:
+        """A caller that knows the secret. A host's newest connection counts: an older one may hold old statements."""
+        self._strangers.append(writer)
+        if len(self._strangers) > _STRANGERS:
+            self._strangers.pop(0).transport.abort()
+        try:
+            receiver = await answer(reader, writer, self._secret, self._spec.host)
+        finally:
+            self._strangers = [other for other in self._strangers if other is not writer]
+        if receiver.caller in self._callers:
+            self._callers[receiver.caller].transport.abort()
+        self._callers[receiver.caller] = writer
+        return receiver
+
     def _hear(self, caller: int, statement: Statement) -> None:
-        if statement.host != caller or not 0 <= caller < len(self._spec.hosts) or caller == self._spec.host:
+        if statement.host != caller or caller == self._spec.host:
             raise WireError("a statement in another's name")
         now, peer = time.monotonic(), self._peers.get(caller)
         if peer is None:

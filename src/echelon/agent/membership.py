@@ -260,6 +260,19 @@ def dump_statement(statement: Statement) -> bytes:
     return _STATEMENT.dump_json(statement)
 
 
-def parse_statement(text: bytes) -> Statement:
-    """What `dump_statement` made; ValueError for anything else."""
-    return _STATEMENT.validate_json(text)
+def parse_statement(text: bytes, num_hosts: int) -> Statement:
+    """What `dump_statement` made, about a run of so many hosts; ValueError for anything else."""
+    statement = _STATEMENT.validate_json(text)
+    plan = statement.plan
+    named = {statement.host, *statement.sees, *((plan.leader, *plan.members) if plan else ())}
+    if not named <= set(range(num_hosts)):
+        raise ValueError("it names hosts that are none of this run's")
+    if plan and not _is_possible(plan):
+        raise ValueError("no agent makes such a plan")
+    return statement
+
+
+def _is_possible(plan: Plan) -> bool:
+    """Whether a plan is one that `make_plan` could have begun."""
+    is_sorted = plan.members == tuple(sorted(set(plan.members)))
+    return is_sorted and plan.leader in plan.members and plan.number > 0 and 0 <= plan.port < 2**16

@@ -1,0 +1,413 @@
+"""Who gets in and what is believed: the wire alone, then a real agent among strangers."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import secrets
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from echelon.agent import wire
+from echelon.agent.agent import Agent
+from echelon.agent.membership import Plan, Statement, dump_statement, parse_statement
+from echelon.agent.wire import Receiver, Sender, WireError, answer, call
+from echelon.launch.local import listen
+from echelon.monitor.records import RecordWriter
+from echelon.runfolder import RunFolder
+from tests.agent.cluster import Cluster
+
+SECRET = secrets.token_bytes(wire.SECRET_BYTES)
+CALLER, CALLED = 1, 0
+FRAME_BYTES = 4 + 32
+"""Length and tag, before the message."""
+
+
+@pytest.fixture
+def short_handshake(monkeypatch: pytest.MonkeyPatch) -> float:
+    monkeypatch.setattr(wire, "HANDSHAKE_S", 0.3)
+    return 0.3
+
+
+def play(scenario: Callable[[], Awaitable[None]]) -> None:
+    """Run a scenario, and let what it has closed end before the loop does."""
+
+    async def run() -> None:
+        await scenario()
+        await asyncio.sleep(0.05)
+
+    asyncio.run(run())
+
+
+@contextlib.asynccontextmanager
+async def speaking(port: int) -> AsyncIterator[Sender]:
+    sender = await call("127.0.0.1", port, SECRET, CALLER, CALLED)
+    try:
+        yield sender
+    finally:
+        sender.close()
+
+
+class Called:
+    """The called end: hears one caller out, and keeps what it said and why it was sent away."""
+
+    def __init__(self) -> None:
+        self.messages: list[bytes] = []
+        self.error: WireError | None = None
+        self.is_over = asyncio.Event()
+
+    async def listen_to(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        try:
+            receiver = await answer(reader, writer, SECRET, CALLED)
+            while True:
+                self.messages.append(await receiver.receive())
+        except WireError as error:
+            self.error = error
+        finally:
+            writer.close()
+            self.is_over.set()
+
+
+@contextlib.asynccontextmanager
+async def called() -> AsyncIterator[tuple[Called, int]]:
+    end = Called()
+    server = await asyncio.start_server(end.listen_to, "127.0.0.1")
+    async with server:
+        yield end, server.sockets[0].getsockname()[1]
+
+
+Meddle = Callable[[list[bytes]], list[bytes]]
+"""What somebody on the way makes of the frames that a caller sends after its handshake."""
+
+
+@contextlib.asynccontextmanager
+async def meddler(port: int, meddle: Meddle, frames: int) -> AsyncIterator[int]:
+    """A line to `port` that passes the handshake on as it is, waits for so many frames and passes on others."""
+
+    async def pass_on(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        their_reader, their_writer = await asyncio.open_connection("127.0.0.1", port)
+        writer.write(await their_reader.readexactly(32))
+        their_writer.write(await reader.readexactly(4 + 32 + 32))
+        writer.write(await their_reader.readexactly(32))
+        sent = []
+        for _ in range(frames):
+            head = await reader.readexactly(FRAME_BYTES)
+            sent.append(head + await reader.readexactly(int.from_bytes(head[:4], "big")))
+        their_writer.write(b"".join(meddle(sent)))
+        their_writer.close()
+        writer.close()
+
+    server = await asyncio.start_server(pass_on, "127.0.0.1")
+    async with server:
+        yield server.sockets[0].getsockname()[1]
+
+
+def test_messages_come_whole_and_in_order_from_who_knows_the_secret() -> None:
+    async def scenario() -> None:
+        async with called() as (end, port):
+            messages = [b"one", b"", b"x" * 2**20]
+            async with speaking(port) as sender:
+                for message in messages:
+                    await sender.send(message)
+            await end.is_over.wait()
+            assert end.messages == messages
+
+    play(scenario)
+
+
+@pytest.mark.parametrize(
+    ("secret", "addressee"), [(b"x" * 32, CALLED), (SECRET, 2)], ids=["wrong secret", "wrong addressee"]
+)
+def test_who_does_not_know_the_secret_or_means_another_host_is_sent_away(
+    secret: bytes, addressee: int
+) -> None:
+    async def scenario() -> None:
+        async with called() as (end, port):
+            with pytest.raises(WireError):
+                await call("127.0.0.1", port, secret, CALLER, addressee)
+            await end.is_over.wait()
+            assert "stranger" in str(end.error)
+
+    play(scenario)
+
+
+def test_a_caller_tells_nothing_to_a_listener_that_does_not_know_the_secret() -> None:
+    async def pretend(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(os.urandom(32))
+        heard.append(await reader.read(2**16))
+        writer.write(os.urandom(32))
+        heard.append(await reader.read())
+        writer.close()
+
+    heard: list[bytes] = []
+
+    async def scenario() -> None:
+        server = await asyncio.start_server(pretend, "127.0.0.1")
+        async with server:
+            with pytest.raises(WireError, match="does not know"):
+                await call("127.0.0.1", server.sockets[0].getsockname()[1], SECRET, CALLER, CALLED)
+            while len(heard) < 2:
+                await asyncio.sleep(0.01)
+
+    play(scenario)
+    assert [len(part) for part in heard] == [4 + 32 + 32, 0]
+    assert SECRET not in heard[0]
+
+
+@pytest.mark.parametrize(
+    ("meddle", "believed"),
+    [
+        (lambda f: f, 3),
+        (lambda f: [f[0], f[1][:-1] + bytes([f[1][-1] ^ 1]), f[2]], 1),
+        (lambda f: [f[0], f[1][:10] + bytes([f[1][10] ^ 1]) + f[1][11:], f[2]], 1),
+        (lambda f: [f[0], f[0], f[1]], 1),
+        (lambda f: [f[0], f[2], f[1]], 1),
+        (lambda f: [f[0], f[2]], 1),
+        (lambda f: [f[0], f[1][:-1]], 1),
+        (lambda f: [f[0], (2**20 + 1).to_bytes(4, "big") + f[1][4:]], 1),
+        (lambda f: [f[0], os.urandom(5000)], 1),
+    ],
+    ids=["untouched", "changed", "forged", "repeated", "reordered", "dropped", "cut", "oversized", "garbage"],
+)
+def test_what_was_changed_on_the_way_is_not_believed(meddle: Meddle, believed: int) -> None:
+    messages = [b"one", b"two", b"three"]
+
+    async def scenario() -> None:
+        async with called() as (end, port), meddler(port, meddle, len(messages)) as line:
+            async with speaking(line) as sender:
+                for message in messages:
+                    await sender.send(message)
+            await end.is_over.wait()
+            assert end.messages == messages[:believed]
+            assert end.error is not None
+
+    play(scenario)
+
+
+def test_a_recorded_connection_cannot_be_played_again() -> None:
+    async def scenario() -> None:
+        recorded: list[bytes] = []
+
+        def record(frames: list[bytes]) -> list[bytes]:
+            recorded.extend(frames)
+            return frames
+
+        async with called() as (end, port), meddler(port, record, 1) as line:
+            async with speaking(line) as sender:
+                await sender.send(b"one")
+            await end.is_over.wait()
+        async with called() as (end, port), meddler(port, lambda _: recorded, 1) as line:
+            async with speaking(line) as sender:
+                await sender.send(b"one")
+            await end.is_over.wait()
+            assert end.messages == []
+
+    play(scenario)
+
+
+@pytest.mark.parametrize("garbage", [b"", b"\0", b"GET / HTTP/1.0\r\n\r\n", b"\xff" * 100], ids=repr)
+def test_a_caller_that_sends_nothing_or_garbage_is_sent_away_in_time(
+    short_handshake: float, garbage: bytes
+) -> None:
+    async def scenario() -> None:
+        async with called() as (end, port):
+            _, writer = await asyncio.open_connection("127.0.0.1", port)
+            writer.write(garbage)
+            async with asyncio.timeout(20 * short_handshake):
+                await end.is_over.wait()
+            assert end.error is not None
+            writer.close()
+
+    play(scenario)
+
+
+def test_a_listener_that_says_nothing_does_not_hold_a_caller_up(short_handshake: float) -> None:
+    async def scenario() -> None:
+        with listen("127.0.0.1") as silent, pytest.raises(WireError, match="does not answer"):
+            async with asyncio.timeout(20 * short_handshake):
+                await call("127.0.0.1", silent.getsockname()[1], SECRET, CALLER, CALLED)
+
+    play(scenario)
+
+
+# A real agent: host 0 of three. The test is host 1, and whoever else.
+
+
+class Neighbour:
+    """Host 1 of an agent's run: hears what the agent says, and speaks to it."""
+
+    def __init__(self, spec: Any) -> None:
+        self._spec = spec
+        self._secret = bytes.fromhex(spec.secret)
+        self.heard: Statement | None = None
+
+    async def listen_to(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        with contextlib.suppress(WireError):
+            receiver: Receiver = await answer(reader, writer, self._secret, 1)
+            while True:
+                self.heard = parse_statement(await receiver.receive(), 3)
+        writer.close()
+
+    async def call(self) -> Sender:
+        me = self._spec.hosts[0]
+        return await call(me.address, self._spec.port, self._secret, 1, 0)
+
+    async def is_seen(self, *, sees: bool = True) -> None:
+        """Until the agent says that it hears this host, or does not."""
+        await until(lambda: self.heard is not None and (1 in self.heard.sees) == sees)
+
+
+async def until(is_so: Callable[[], bool]) -> None:
+    async with asyncio.timeout(20):
+        while not is_so():
+            await asyncio.sleep(0.02)
+
+
+Scenario = Callable[[Neighbour, Agent], Awaitable[None]]
+
+
+@pytest.fixture
+def among(tmp_path: Path) -> Iterator[Callable[[Scenario], None]]:
+    """Runs a scenario beside an agent that never has enough hosts to begin."""
+    run = RunFolder(tmp_path / "run")
+    run.create()
+    spec = replace(Cluster([run, run, run], 3, fewest=3, silence_s=1.0).spec, run=str(run.path), host=0)
+    records = RecordWriter(run.agent_records(0))
+
+    async def play_beside(scenario: Scenario) -> None:
+        agent, neighbour = Agent(spec, run, 0, records), Neighbour(spec)
+        hearing = await asyncio.start_server(neighbour.listen_to, sock=listen("127.0.0.2", spec.port))
+        task = asyncio.create_task(agent.run(listen("127.0.0.1", spec.port)))
+        try:
+            await until(lambda: neighbour.heard is not None)
+            await scenario(neighbour, agent)
+            assert not task.done(), "the agent lives"
+        finally:
+            task.cancel()
+            hearing.close()
+            with contextlib.suppress(asyncio.CancelledError):
+                await task
+
+    yield lambda scenario: play(lambda: play_beside(scenario))
+    records.close()
+
+
+def test_an_agent_hears_a_member_and_notices_when_it_falls_silent(
+    among: Callable[[Scenario], None],
+) -> None:
+    async def scenario(neighbour: Neighbour, _agent: Agent) -> None:
+        sender = await neighbour.call()
+        await sender.send(dump_statement(Statement(1)))
+        await neighbour.is_seen()
+        await neighbour.is_seen(sees=False)
+        sender.close()
+
+    among(scenario)
+
+
+def test_more_strangers_than_allowed_do_not_keep_a_member_out(among: Callable[[Scenario], None]) -> None:
+    async def scenario(neighbour: Neighbour, _agent: Agent) -> None:
+        port = neighbour._spec.port  # from a member's address, as another user of its machine could
+        held = [await asyncio.open_connection("127.0.0.1", port) for _ in range(60)]
+        started = time.monotonic()
+        sender = await neighbour.call()
+        assert time.monotonic() - started < wire.HANDSHAKE_S
+        await sender.send(dump_statement(Statement(1)))
+        await neighbour.is_seen()
+        for _, writer in held:
+            writer.close()
+        sender.close()
+
+    among(scenario)
+
+
+def test_a_caller_from_elsewhere_is_not_even_greeted(among: Callable[[Scenario], None]) -> None:
+    async def scenario(neighbour: Neighbour, _agent: Agent) -> None:
+        port = neighbour._spec.port
+        reader, writer = await asyncio.open_connection("127.0.0.1", port, local_addr=("127.0.0.9", 0))
+        assert await reader.read() == b""
+        writer.close()
+
+    among(scenario)
+
+
+def plan(**changes: Any) -> Plan:
+    return replace(Plan(7, 1, (0, 1)), **changes)
+
+
+NONSENSE = {
+    "another's name": dump_statement(Statement(2)),
+    "the agent's own name": dump_statement(Statement(0)),
+    "a host that is none": dump_statement(Statement(99)),
+    "sees nobody's host": dump_statement(Statement(1, sees=frozenset({0, 77}))),
+    "members that are none": dump_statement(Statement(1, frozenset({0}), plan(members=(0, 1, 99)))),
+    "a negative member": dump_statement(Statement(1, frozenset({0}), plan(members=(-1, 0, 1)))),
+    "members twice": dump_statement(Statement(1, frozenset({0}), plan(members=(0, 1, 1)))),
+    "a leader outside": dump_statement(Statement(1, frozenset({0}), plan(leader=1, members=(0, 2)))),
+    "no port": dump_statement(Statement(1, frozenset({0}), plan(port=70_000))),
+    "no number": dump_statement(Statement(1, frozenset({0}), plan(number=-3))),
+    "no phase": dump_statement(Statement(1)).replace(b'"waiting"', b'"dancing"'),
+    "a list": b"[1, 2, 3]",
+    "null": b"null",
+    "half": b'{"host": 1, "plan"',
+    "deep": b"[" * 100_000,
+    "not a number": dump_statement(Statement(1)).replace(b'"stop":0', b'"stop":NaN'),
+    "not text": b"\xff\xfe\x00",
+    "empty": b"",
+}
+
+
+def test_nonsense_from_a_member_is_refused_without_harm(among: Callable[[Scenario], None]) -> None:
+    async def scenario(neighbour: Neighbour, _agent: Agent) -> None:
+        for what, nonsense in NONSENSE.items():
+            sender = await neighbour.call()
+            await sender.send(nonsense)
+            assert await is_cut_off(sender), what
+            sender.close()
+        await asyncio.sleep(0.5)
+        assert neighbour.heard is not None
+        assert neighbour.heard.plan is None
+        assert neighbour.heard.sees == frozenset()
+        sender = await neighbour.call()
+        await sender.send(dump_statement(Statement(1)))
+        await neighbour.is_seen()
+        sender.close()
+
+    among(scenario)
+
+
+async def is_cut_off(sender: Sender) -> bool:
+    """Whether the agent ends a connection before long."""
+    for _ in range(20):
+        await asyncio.sleep(0.01)
+        try:
+            await sender.send(dump_statement(Statement(1)))
+        except OSError:
+            return True
+    return False
+
+
+def test_of_two_connections_of_a_member_the_newer_counts(among: Callable[[Scenario], None]) -> None:
+    """The older may still deliver what was said before a cut."""
+
+    async def scenario(neighbour: Neighbour, _agent: Agent) -> None:
+        older = await neighbour.call()
+        await asyncio.sleep(0.1)
+        newer = await neighbour.call()
+        with contextlib.suppress(OSError):
+            await older.send(dump_statement(Statement(1)))
+        await asyncio.sleep(1.0)
+        assert neighbour.heard is not None
+        assert 1 not in neighbour.heard.sees
+        await newer.send(dump_statement(Statement(1)))
+        await neighbour.is_seen()
+        newer.close()
+        older.close()
+
+    among(scenario)
