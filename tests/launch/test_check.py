@@ -94,6 +94,7 @@ def test_an_all_reduce_that_fails_is_a_finding(check_them: Check, monkeypatch: p
         )
 
 
+@pytest.mark.slow
 def test_a_folder_that_is_not_the_same_there_is_not_taken_for_shared(
     check_them: Check, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
@@ -157,6 +158,7 @@ def test_a_probe_that_cannot_start_is_told(alpha: Remote) -> None:
     assert caught.value.reason == "command not found"
 
 
+@pytest.mark.slow
 def test_a_question_that_fails_there_is_told_and_the_next_is_answered(alpha: Remote) -> None:
     with Session(alpha, [sys.executable]) as session:
         with pytest.raises(RemoteError, match="'open_store' failed there"):

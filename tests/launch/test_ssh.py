@@ -116,6 +116,7 @@ def test_a_lost_connection_is_made_anew(sshd: Sshd, alpha: Remote) -> None:
     assert alpha.run(["echo", "back"], timeout_s=30).stdout == b"back\n"
 
 
+@pytest.mark.slow
 def test_a_connection_lost_on_the_way_is_an_error(sshd: Sshd, alpha: Remote) -> None:
     command = ["sh", "-c", "echo here; sleep 60"]
     with alpha.start(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:

@@ -90,6 +90,7 @@ def test_a_transfer_that_was_interrupted_goes_on_where_it_stopped(source: Path, 
     assert contents(target) == contents(source)
 
 
+@pytest.mark.slow
 def test_a_lost_connection_is_an_error_and_the_next_transfer_sends_the_rest(
     sshd: Sshd, source: Path, target: Path
 ) -> None:
@@ -141,7 +142,7 @@ def test_a_second_receiver_of_the_same_folder_waits_for_the_first(source: Path, 
             second = threads.submit(
                 sync_folder, HERE, source, target, progress=lambda host, sent, total: began.append(sent)
             )
-            assert wait([second], timeout=1.5).done == set()
+            assert wait([second], timeout=0.6).done == set()
             assert began == []
         assert second.result().sent_bytes == TOTAL
 
