@@ -2,88 +2,24 @@
 
 from __future__ import annotations
 
-import itertools
 import os
-import subprocess
-import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-import torch
 
 from echelon.lab.lab import Lab
-from echelon.monitor.records import read_records
 from echelon.runfolder import RunFolder
-from echelon.train.checkpoint import choose_checkpoint
-from tests.conftest import RECIPE, write_toy_corpus
 from tests.integration.runs import assert_same_end
+from tests.lab.training import Training, assert_close_end, train_here, write_recipe
 
 pytestmark = pytest.mark.slow
-SETTINGS = (
-    "train.steps=60",
-    "checkpoint.every=10",
-    "checkpoint.keep=10",
-    "evaluate.every=30",
-    "train.log_every=1",
-)
-_numbers = itertools.count()
-
-
-class Training:
-    """`echelon train --hosts` in a process of its own."""
-
-    def __init__(self, lab: Lab, recipe: Path, folder: Path, *arguments: str) -> None:
-        self.run = RunFolder(folder / f"run-{next(_numbers)}")
-        hosts = ",".join(f"{host}:1" for host in lab.hosts)
-        sets = [word for setting in SETTINGS for word in ("--set", setting)]
-        command = [sys.executable, "-m", "echelon", "train", str(recipe), "--run", str(self.run.path)]
-        self.process = subprocess.Popen(
-            [*command, "--hosts", hosts, "--ssh-config", str(lab.ssh_config), *sets, *arguments],
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-        )
-
-    def steps(self) -> list[tuple[int, float]]:
-        records = read_records(self.run.worker_records(0))
-        return [(record["step"], record["time"]) for record in records if record["kind"] == "step"]
-
-    def wait_for_step(self, step: int, after: float = 0.0) -> float:
-        """The time at which such a step, or a later one, was made after a moment."""
-        deadline = time.monotonic() + 150
-        while time.monotonic() < deadline and self.process.poll() is None:
-            times = [at for number, at in self.steps() if number >= step and at > after]
-            if times:
-                return times[0]
-            time.sleep(0.05)
-        raise AssertionError(f"step {step} did not come: {self.finish(status=None)}")
-
-    def wait_for_workers(self, count: int, after: float) -> None:
-        """Until so many workers have started together after a moment."""
-        deadline = time.monotonic() + 150
-        while time.monotonic() < deadline and self.process.poll() is None:
-            records = read_records(self.run.worker_records(0))
-            if any(r["kind"] == "start" and r["workers"] == count and r["time"] > after for r in records):
-                return
-            time.sleep(0.05)
-        raise AssertionError(f"{count} workers did not start: {self.finish(status=None)}")
-
-    def finish(self, status: int | None = 0) -> str:
-        output, _ = self.process.communicate(timeout=200)
-        assert status is None or self.process.returncode == status, output
-        return output
 
 
 @pytest.fixture(scope="module")
 def recipe(lab: Lab) -> Path:
-    folder = lab.shared / "toy"
-    folder.mkdir()
-    for name, lines, seed in (("train", 600, 1), ("valid", 20, 2), ("test", 20, 3)):
-        write_toy_corpus(folder, name, lines, seed)
-    (folder / "recipe.toml").write_text(RECIPE)
-    return folder / "recipe.toml"
+    return write_recipe(lab)
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -97,11 +33,7 @@ def environment(lab: Lab) -> Iterator[None]:
 @pytest.fixture(scope="module")
 def undisturbed(lab: Lab, recipe: Path, environment: None) -> RunFolder:
     """The same recipe on this machine, with as many workers as there are hosts."""
-    run = RunFolder(lab.shared / "undisturbed")
-    sets = [word for setting in SETTINGS for word in ("--set", setting)]
-    command = [sys.executable, "-m", "echelon", "train", str(recipe), "--run", str(run.path)]
-    subprocess.run([*command, "--workers", str(len(lab.hosts)), *sets], check=True, capture_output=True)
-    return run
+    return train_here(lab, recipe, workers=len(lab.hosts))
 
 
 @pytest.fixture(params=["shared folder", "own folders"])
@@ -127,15 +59,6 @@ def train(lab: Lab, recipe: Path) -> Iterator[Callable[..., Training]]:
             lab.boot(host.name)
         if not host.connected:
             lab.heal(host.name)
-
-
-def assert_close_end(run: RunFolder, other: RunFolder) -> None:
-    """The same model to rounding: the number of workers changed on the way."""
-    one, two = (choose_checkpoint(folder.checkpoints, "last") for folder in (run, other))
-    assert one.step == two.step
-    others = two.load_model()
-    for name, tensor in one.load_model().items():
-        torch.testing.assert_close(tensor, others[name], rtol=1e-2, atol=1e-3)
 
 
 def test_three_hosts_make_the_same_model_as_one_machine(

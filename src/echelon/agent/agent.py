@@ -315,7 +315,8 @@ class Agent:
             self._job = job = None
         is_member = plan is not None and self._spec.host in plan.members
         is_stale = plan is None or self._job_order != plan.order
-        if job is not None and (is_stale or not is_member or not has_quorum(self._mine, view, self._rules)):
+        has_enough = has_quorum(self._mine, view, self._rules)
+        if job is not None and (is_stale or not is_member or not has_enough):
             job.kill()
         elif plan is None or not is_member:
             self._set_phase("waiting")
@@ -325,7 +326,8 @@ class Agent:
             if plan.hung >= 0:
                 job.blame(plan.hung)
         elif plan.port and self._mine.phase == "ready":
-            self._start(plan)
+            if has_enough:
+                self._start(plan)
         elif not plan.port and self._mine.phase == "waiting":
             self._set_phase("ready")
 

@@ -1,0 +1,102 @@
+"""Training on the hosts of a lab, for tests: a recipe, `echelon train --hosts`, and what to compare its end with."""
+
+from __future__ import annotations
+
+import itertools
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+import torch
+
+from echelon.lab.lab import Lab
+from echelon.monitor.records import read_records
+from echelon.runfolder import RunFolder
+from echelon.train.checkpoint import choose_checkpoint
+from tests.conftest import RECIPE, write_toy_corpus
+
+SETTINGS = (
+    "train.steps=60",
+    "checkpoint.every=10",
+    "checkpoint.keep=10",
+    "evaluate.every=30",
+    "train.log_every=1",
+)
+_numbers = itertools.count()
+
+
+class Training:
+    """`echelon train --hosts` in a process of its own."""
+
+    def __init__(
+        self, lab: Lab, recipe: Path, folder: Path, *arguments: str, hosts: Sequence[str] = ()
+    ) -> None:
+        self.run = RunFolder(folder / f"run-{next(_numbers)}")
+        names = ",".join(f"{host}:1" for host in hosts or lab.hosts)
+        sets = [word for setting in SETTINGS for word in ("--set", setting)]
+        command = [sys.executable, "-m", "echelon", "train", str(recipe), "--run", str(self.run.path)]
+        self.process = subprocess.Popen(
+            [*command, "--hosts", names, "--ssh-config", str(lab.ssh_config), *sets, *arguments],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+        )
+
+    def steps(self) -> list[tuple[int, float]]:
+        records = read_records(self.run.worker_records(0))
+        return [(record["step"], record["time"]) for record in records if record["kind"] == "step"]
+
+    def wait_for_step(self, step: int, after: float = 0.0) -> float:
+        """The time at which such a step, or a later one, was made after a moment."""
+        deadline = time.monotonic() + 150
+        while time.monotonic() < deadline and self.process.poll() is None:
+            times = [at for number, at in self.steps() if number >= step and at > after]
+            if times:
+                return times[0]
+            time.sleep(0.05)
+        raise AssertionError(f"step {step} did not come: {self.finish(status=None)}")
+
+    def wait_for_workers(self, count: int, after: float) -> None:
+        """Until so many workers have started together after a moment."""
+        deadline = time.monotonic() + 150
+        while time.monotonic() < deadline and self.process.poll() is None:
+            records = read_records(self.run.worker_records(0))
+            if any(r["kind"] == "start" and r["workers"] == count and r["time"] > after for r in records):
+                return
+            time.sleep(0.05)
+        raise AssertionError(f"{count} workers did not start: {self.finish(status=None)}")
+
+    def finish(self, status: int | None = 0) -> str:
+        output, _ = self.process.communicate(timeout=200)
+        assert status is None or self.process.returncode == status, output
+        return output
+
+
+def write_recipe(lab: Lab) -> Path:
+    """A small recipe and its corpus, where all hosts see them."""
+    folder = lab.shared / "toy"
+    folder.mkdir()
+    for name, lines, seed in (("train", 600, 1), ("valid", 20, 2), ("test", 20, 3)):
+        write_toy_corpus(folder, name, lines, seed)
+    (folder / "recipe.toml").write_text(RECIPE)
+    return folder / "recipe.toml"
+
+
+def train_here(lab: Lab, recipe: Path, workers: int, *arguments: str) -> RunFolder:
+    """The same recipe on this machine, undisturbed."""
+    run = RunFolder(lab.shared / "undisturbed")
+    sets = [word for setting in SETTINGS for word in ("--set", setting)]
+    command = [sys.executable, "-m", "echelon", "train", str(recipe), "--run", str(run.path)]
+    subprocess.run([*command, "--workers", str(workers), *sets, *arguments], check=True, capture_output=True)
+    return run
+
+
+def assert_close_end(run: RunFolder, other: RunFolder) -> None:
+    """The same model to rounding: the number of workers changed on the way."""
+    one, two = (choose_checkpoint(folder.checkpoints, "last") for folder in (run, other))
+    assert one.step == two.step
+    others = two.load_model()
+    for name, tensor in one.load_model().items():
+        torch.testing.assert_close(tensor, others[name], rtol=1e-2, atol=1e-3)
