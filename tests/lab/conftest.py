@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import itertools
 import os
-import subprocess
-import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -17,8 +15,7 @@ from echelon.lab.lab import Lab
 from echelon.lab.plan import LabSpec
 from echelon.lab.requirements import check_machine
 from echelon.runfolder import RunFolder
-from tests.conftest import RECIPE, write_toy_corpus
-from tests.lab.training import SETTINGS, Training
+from tests.lab.training import Training, train_here, write_recipe
 
 MakeLab = Callable[..., Lab]
 """make_lab(hosts=3, rate="1gbit", cpus=0.5): a lab of its own name and folder, removed after the module's tests."""
@@ -59,12 +56,7 @@ def lab(make_lab: MakeLab) -> Lab:
 
 @pytest.fixture(scope="module")
 def recipe(lab: Lab) -> Path:
-    folder = lab.shared / "toy"
-    folder.mkdir()
-    for name, lines, seed in (("train", 600, 1), ("valid", 20, 2), ("test", 20, 3)):
-        write_toy_corpus(folder, name, lines, seed)
-    (folder / "recipe.toml").write_text(RECIPE)
-    return folder / "recipe.toml"
+    return write_recipe(lab)
 
 
 @pytest.fixture(scope="module")
@@ -78,11 +70,7 @@ def environment(lab: Lab) -> Iterator[None]:
 @pytest.fixture(scope="module")
 def undisturbed(lab: Lab, recipe: Path, environment: None) -> RunFolder:
     """The same recipe on this machine, with as many workers as there are hosts."""
-    run = RunFolder(lab.shared / "undisturbed")
-    sets = [word for setting in SETTINGS for word in ("--set", setting)]
-    command = [sys.executable, "-m", "echelon", "train", str(recipe), "--run", str(run.path)]
-    subprocess.run([*command, "--workers", str(len(lab.hosts)), *sets], check=True, capture_output=True)
-    return run
+    return train_here(lab, recipe, len(lab.hosts))
 
 
 @pytest.fixture(params=["shared folder", "own folders"])

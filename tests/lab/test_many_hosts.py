@@ -7,24 +7,13 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-import torch
 
 from echelon.lab.lab import Lab
 from echelon.runfolder import RunFolder
-from echelon.train.checkpoint import choose_checkpoint
 from tests.integration.runs import assert_same_end
-from tests.lab.training import Training
+from tests.lab.training import Training, assert_close_end
 
 pytestmark = pytest.mark.slow
-
-
-def assert_close_end(run: RunFolder, other: RunFolder) -> None:
-    """The same model to rounding: the number of workers changed on the way."""
-    one, two = (choose_checkpoint(folder.checkpoints, "last") for folder in (run, other))
-    assert one.step == two.step
-    others = two.load_model()
-    for name, tensor in one.load_model().items():
-        torch.testing.assert_close(tensor, others[name], rtol=1e-2, atol=1e-3)
 
 
 def test_three_hosts_make_the_same_model_as_one_machine(

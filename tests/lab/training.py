@@ -1,4 +1,4 @@
-"""`echelon train --hosts` on the lab, for tests: a training in a process of its own."""
+"""Training on the hosts of a lab, for tests: a recipe, `echelon train --hosts`, and what to compare its end with."""
 
 from __future__ import annotations
 
@@ -6,11 +6,16 @@ import itertools
 import subprocess
 import sys
 import time
+from collections.abc import Sequence
 from pathlib import Path
+
+import torch
 
 from echelon.lab.lab import Lab
 from echelon.monitor.records import read_records
 from echelon.runfolder import RunFolder
+from echelon.train.checkpoint import choose_checkpoint
+from tests.conftest import RECIPE, write_toy_corpus
 
 SETTINGS = (
     "train.steps=60",
@@ -23,18 +28,24 @@ _numbers = itertools.count()
 
 
 class Training:
-    """`echelon train --hosts`, with one worker on each of the lab's hosts."""
+    """`echelon train --hosts` in a process of its own."""
 
     def __init__(
-        self, lab: Lab, recipe: Path, folder: Path, *arguments: str, run: RunFolder | None = None
+        self,
+        lab: Lab,
+        recipe: Path,
+        folder: Path,
+        *arguments: str,
+        hosts: Sequence[str] = (),
+        run: RunFolder | None = None,
     ) -> None:
+        self._lab, self._recipe, self._arguments, self._hosts = lab, recipe, arguments, hosts
         self.run = run or RunFolder(folder / f"run-{next(_numbers)}")
-        self._lab, self._recipe, self._arguments = lab, recipe, arguments
-        hosts = ",".join(f"{host}:1" for host in lab.hosts)
+        names = ",".join(f"{host}:1" for host in hosts or lab.hosts)
         sets = [word for setting in SETTINGS for word in ("--set", setting)]
         command = [sys.executable, "-m", "echelon", "train", str(recipe), "--run", str(self.run.path)]
         self.process = subprocess.Popen(
-            [*command, "--hosts", hosts, "--ssh-config", str(lab.ssh_config), *sets, *arguments],
+            [*command, "--hosts", names, "--ssh-config", str(lab.ssh_config), *sets, *arguments],
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,
@@ -43,7 +54,8 @@ class Training:
 
     def again(self) -> Training:
         """The same command a second time."""
-        return Training(self._lab, self._recipe, self.run.path.parent, *self._arguments, run=self.run)
+        folder = self.run.path.parent
+        return Training(self._lab, self._recipe, folder, *self._arguments, hosts=self._hosts, run=self.run)
 
     def steps(self) -> list[tuple[int, float]]:
         records = read_records(self.run.worker_records(0))
@@ -73,3 +85,31 @@ class Training:
         output, _ = self.process.communicate(timeout=200)
         assert status is None or self.process.returncode == status, output
         return output
+
+
+def write_recipe(lab: Lab) -> Path:
+    """A small recipe and its corpus, where all hosts see them."""
+    folder = lab.shared / "toy"
+    folder.mkdir()
+    for name, lines, seed in (("train", 600, 1), ("valid", 20, 2), ("test", 20, 3)):
+        write_toy_corpus(folder, name, lines, seed)
+    (folder / "recipe.toml").write_text(RECIPE)
+    return folder / "recipe.toml"
+
+
+def train_here(lab: Lab, recipe: Path, workers: int, *arguments: str) -> RunFolder:
+    """The same recipe on this machine, undisturbed."""
+    run = RunFolder(lab.shared / "undisturbed")
+    sets = [word for setting in SETTINGS for word in ("--set", setting)]
+    command = [sys.executable, "-m", "echelon", "train", str(recipe), "--run", str(run.path)]
+    subprocess.run([*command, "--workers", str(workers), *sets, *arguments], check=True, capture_output=True)
+    return run
+
+
+def assert_close_end(run: RunFolder, other: RunFolder) -> None:
+    """The same model to rounding: the number of workers changed on the way."""
+    one, two = (choose_checkpoint(folder.checkpoints, "last") for folder in (run, other))
+    assert one.step == two.step
+    others = two.load_model()
+    for name, tensor in one.load_model().items():
+        torch.testing.assert_close(tensor, others[name], rtol=1e-2, atol=1e-3)

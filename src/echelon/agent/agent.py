@@ -333,7 +333,8 @@ class Agent:
             if plan.hung >= 0:
                 job.blame(plan.hung)
         elif plan.port and self._mine.phase == "ready":
-            self._start(plan)
+            if has_enough:
+                self._start(plan)
         elif not plan.port and self._mine.phase == "waiting":
             self._set_phase("ready")
 

@@ -196,7 +196,10 @@ def review_plan(mine: Statement, view: View, rules: Rules, trouble_s: float) -> 
     stop = max([mine.stop, *(view[host].statement.stop for host in alive if host != mine.host)])
     if stop == _AT_ONCE:
         return Review(replace(plan, over="interrupted"))
-    if any(host not in said for host in plan.members):
+    was_started_anew = (
+        plan.port and "waiting" in phases.values()
+    )  # its workers went with the agent that it was
+    if was_started_anew or any(host not in said for host in plan.members):
         return Review(plan, "a host is lost")
     failed = [host for host, phase in phases.items() if phase == "failed"]
     if failed and trouble_s >= rules.settle_s and not _is_anybody_late(plan, view, rules):
@@ -234,6 +237,17 @@ def is_ready_to_start(mine: Statement, view: View, rules: Rules) -> bool:
 def has_quorum(mine: Statement, view: View, rules: Rules) -> bool:
     """Whether this host hears enough others for its workers to go on."""
     return len(find_alive(mine.host, view, rules)) >= rules.fewest
+
+
+def _is_outdone_by_an_orphan(plan: Plan, view: View, alive: list[int]) -> bool:
+    """Whether somebody holds a greater plan that nobody leads any more, and so will not follow this one."""
+    theirs = [view[host].statement for host in alive if host in view]
+    return any(
+        other.plan is not None
+        and other.plan.order > plan.order
+        and (other.plan.leader in alive or other.plan.leader not in other.sees)
+        for other in theirs
+    )
 
 
 def _is_anybody_late(plan: Plan, view: View, rules: Rules) -> bool:

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from echelon.agent.agent import Agent
+from echelon.agent.firewall import guard
 from echelon.agent.spec import AgentSpec, parse_spec
 from echelon.errors import EchelonError, RunError
 from echelon.launch.local import listen
@@ -57,7 +58,8 @@ def _become_agent(spec: AgentSpec, writing: int) -> NoReturn:
             with open(writing, "w") as pipe:
                 pipe.write(to_json({"pid": os.getpid(), "host": socket.gethostname()}))
             records = RecordWriter(run.agent_records(spec.host))
-            outcome = asyncio.run(Agent(spec, run, lock, records).run(listener))
+            with guard(spec, lambda problem: records.write("firewall", message=problem)):
+                outcome = asyncio.run(Agent(spec, run, lock, records).run(listener))
             records.close()
             status = 0 if outcome == "finished" else 1
     except EchelonError as error:

@@ -1,0 +1,163 @@
+"""Strangers on the network of a real training: nothing that they send to any port changes anything."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from echelon.lab.lab import Lab
+from echelon.monitor.records import read_records
+from echelon.runfolder import RunFolder
+from tests.integration.runs import assert_same_end
+from tests.lab import stranger
+from tests.lab.conftest import MakeLab
+from tests.lab.on_hosts import leave_running, python, wait_until
+from tests.lab.training import Training, train_here, write_recipe
+
+pytestmark = pytest.mark.slow
+MEMBERS = ("host1", "host2", "host3")
+STRANGER = "host4"
+SSH_PORT = 22
+LONGER = ("--set", "train.steps=700", "--set", "evaluate.every=350", "--set", "checkpoint.every=100")
+
+
+@pytest.fixture(scope="module")
+def four(make_lab: MakeLab) -> Lab:
+    return make_lab(hosts=4)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def environment(four: Lab) -> Iterator[None]:
+    os.environ["ECHELON_CACHE"] = str(four.shared / "cache")
+    os.environ["OMP_NUM_THREADS"] = "1"
+    yield
+    del os.environ["ECHELON_CACHE"]
+
+
+@pytest.fixture(scope="module")
+def recipe(four: Lab) -> Path:
+    return write_recipe(four)
+
+
+@pytest.fixture(scope="module")
+def undisturbed(four: Lab, recipe: Path, environment: None) -> RunFolder:
+    return train_here(four, recipe, len(MEMBERS), *LONGER)
+
+
+@pytest.fixture
+def training(four: Lab, recipe: Path) -> Iterator[Training]:
+    """Three of the four hosts, past their first steps."""
+    training = Training(four, recipe, four.shared, *LONGER, hosts=MEMBERS)
+    try:
+        training.wait_for_step(5)
+        yield training
+    finally:
+        if training.process.poll() is None:
+            training.process.terminate()
+            training.process.communicate(timeout=60)
+
+
+def ask(lab: Lab, host: str, *words: str) -> Any:
+    """What tests/lab/stranger.py answers on a host."""
+    return json.loads(python(lab, host, Path(stranger.__file__).read_text(), *words))
+
+
+def listeners(lab: Lab) -> dict[str, list[tuple[str, int]]]:
+    """Where each member listens, but for its sshd."""
+    found = {host: [tuple(pair) for pair in ask(lab, host, "listeners")] for host in MEMBERS}
+    return {host: [pair for pair in pairs if pair[1] != SSH_PORT] for host, pairs in found.items()}
+
+
+def guarded_ports(lab: Lab, host: str) -> set[int]:
+    """The ports in the tables of a host's kernel."""
+    listed = json.loads(lab.run(host, ["/usr/sbin/nft", "-j", "list", "ruleset"]).stdout)["nftables"]
+    return {port for entry in listed if "set" in entry for port in entry["set"].get("elem", [])}
+
+
+def tables(lab: Lab, host: str) -> list[str]:
+    listed = json.loads(lab.run(host, ["/usr/sbin/nft", "-j", "list", "tables"]).stdout)["nftables"]
+    return [entry["table"]["name"] for entry in listed if "table" in entry]
+
+
+def all_are_guarded(lab: Lab) -> bool:
+    return all(
+        guarded_ports(lab, host) == {port for _, port in pairs} for host, pairs in listeners(lab).items()
+    )
+
+
+def generations(run: RunFolder) -> int:
+    """How many times the hosts began."""
+    records = [record for host in range(len(MEMBERS)) for record in read_records(run.agent_records(host))]
+    return len({record["generation"] for record in records if "generation" in record})
+
+
+def assert_undisturbed(training: Training, undisturbed: RunFolder) -> None:
+    """It went on meanwhile, goes on to the end, and ends as if nobody had been there."""
+    assert training.process.poll() is None, "the training was over before the strangers were"
+    training.finish()
+    assert generations(training.run) == 1
+    assert_same_end(training.run, undisturbed)
+
+
+def test_nothing_listens_on_every_address(four: Lab, training: Training) -> None:
+    found = listeners(four)
+    assert sum(len(pairs) for pairs in found.values()) >= 7, "three agents, a store, three of gloo's"
+    for host, pairs in found.items():
+        own = {four.run(host, ["hostname", "-I"]).stdout.strip()}
+        assert {address for address, _ in pairs} == own, host
+
+
+def test_garbage_from_a_members_own_machine_changes_nothing(
+    four: Lab, training: Training, undisturbed: RunFolder
+) -> None:
+    """The firewall lets it pass, so that this shows what the listeners themselves make of it."""
+    targets = [f"{address}:{port}" for pairs in listeners(four).values() for address, port in pairs]
+    outcomes = ask(four, MEMBERS[2], "attack", *targets)
+    print(f"\n{json.dumps(outcomes)}")
+    assert outcomes.keys() == set(targets)
+    assert all(outcome.get("open", 0) > 50 for outcome in outcomes.values())
+    assert_undisturbed(training, undisturbed)
+
+
+def test_a_stranger_on_the_network_gets_no_answer_from_any_port(
+    four: Lab, training: Training, undisturbed: RunFolder
+) -> None:
+    wait_until(lambda: all_are_guarded(four))
+    found = listeners(four)
+    outcomes = ask(four, STRANGER, "attack", *(f"{a}:{p}" for pairs in found.values() for a, p in pairs[:2]))
+    assert all(outcome.keys() == {"silent"} for outcome in outcomes.values()), outcomes
+    scanned = ask(four, STRANGER, "scan", found["host1"][0][0])
+    print(f"\n{json.dumps(scanned)}")
+    assert scanned["ports"] == []
+    assert scanned["silent"] == len(found["host1"]), "the others refuse, as without a firewall"
+    assert_undisturbed(training, undisturbed)
+
+
+def test_the_firewall_leaves_everything_else_alone_and_goes_with_the_run(
+    four: Lab, training: Training
+) -> None:
+    wait_until(lambda: all_are_guarded(four))
+    leave_running(four, "host1", "import http.server as h; h.test(bind='0.0.0.0', port=8080)")
+    fetch = "import sys, urllib.request as u; print(u.urlopen('http://host1:8080/', timeout=5).status)"
+    wait_until(lambda: four.run(STRANGER, ["python3", "-c", fetch], check=False).stdout.strip() == "200")
+    assert four.run(STRANGER, ["ssh", "host1", "hostname"]).stdout.strip() == "host1"
+    training.finish()
+    assert [tables(four, host) for host in four.hosts] == [[], [], [], []]
+
+
+def test_the_firewall_of_an_agent_that_is_killed_is_gone_and_the_next_agent_has_its_own(
+    four: Lab, training: Training
+) -> None:
+    wait_until(lambda: all_are_guarded(four))
+    (before,) = tables(four, "host2")
+    agent = training.run.agent_lock(1).read_text().split()[0]
+    four.run("host2", ["kill", "-KILL", agent])
+    wait_until(lambda: before not in tables(four, "host2"))
+    wait_until(lambda: len(tables(four, "host2")) == 1, 60)
+    training.finish()
+    assert [tables(four, host) for host in four.hosts] == [[], [], [], []]
