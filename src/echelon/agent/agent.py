@@ -333,7 +333,7 @@ class Agent:
             if plan.hung >= 0:
                 job.blame(plan.hung)
         elif plan.port and self._mine.phase == "ready":
-            if has_enough:
+            if not is_alone:
                 self._start(plan)
         elif not plan.port and self._mine.phase == "waiting":
             self._set_phase("ready")
