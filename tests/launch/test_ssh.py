@@ -116,6 +116,14 @@ def test_a_lost_connection_is_made_anew(sshd: Sshd, alpha: Remote) -> None:
     assert alpha.run(["echo", "back"], timeout_s=30).stdout == b"back\n"
 
 
+def test_a_host_that_is_forgotten_leaves_no_folder(sshd: Sshd) -> None:
+    remote = Remote("alpha", sshd.config)
+    folder = remote._socket.parent
+    assert folder.exists()
+    del remote
+    assert not folder.exists()
+
+
 @pytest.mark.slow
 def test_a_connection_lost_on_the_way_is_an_error(sshd: Sshd, alpha: Remote) -> None:
     command = ["sh", "-c", "echo here; sleep 60"]

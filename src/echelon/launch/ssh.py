@@ -15,6 +15,7 @@ import signal
 import subprocess
 import tempfile
 import threading
+import weakref
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -198,6 +199,7 @@ class Remote:
     def _socket(self) -> Path:
         if self._folder is None:
             self._folder = _make_private_folder()
+            weakref.finalize(self, shutil.rmtree, self._folder, ignore_errors=True)
         return self._folder / "s"
 
     def __enter__(self) -> Self:
