@@ -196,10 +196,9 @@ def review_plan(mine: Statement, view: View, rules: Rules, trouble_s: float) -> 
     stop = max([mine.stop, *(view[host].statement.stop for host in alive if host != mine.host)])
     if stop == _AT_ONCE:
         return Review(replace(plan, over="interrupted"))
-    was_started_anew = (
-        plan.port and "waiting" in phases.values()
-    )  # its workers went with the agent that it was
-    if was_started_anew or any(host not in said for host in plan.members):
+    is_lost = any(host not in said for host in plan.members)
+    was_started_anew = plan.port and "waiting" in phases.values()  # its workers ended with its agent
+    if is_lost or was_started_anew or _is_outdone_by_an_orphan(plan, view, alive):
         return Review(plan, "a host is lost")
     failed = [host for host, phase in phases.items() if phase == "failed"]
     if failed and trouble_s >= rules.settle_s and not _is_anybody_late(plan, view, rules):
