@@ -69,9 +69,9 @@ def choose_size(text: str | None, hosts: int, *, is_shared: bool) -> Size:
     folder decides who goes on; where each host has its own, more than half must be there, so that only one part can."""
     if text is None:
         return Size(1 if is_shared else hosts // 2 + 1, hosts)
-    fewest, _, most = text.partition(":")
+    fewest, colon, most = text.partition(":")
     try:
-        size = Size(int(fewest), int(most or hosts))
+        size = Size(int(fewest), int(most) if colon else hosts)
     except ValueError:
         raise HostsError(f"--num-hosts {text}: write how many there must be and may be, as in 2:4") from None
     if not 1 <= size.fewest <= size.most <= hosts:

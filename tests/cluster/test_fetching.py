@@ -1,0 +1,66 @@
+"""Results that come home from a host as a stream."""
+
+from __future__ import annotations
+
+import io
+import tarfile
+from pathlib import Path
+
+import pytest
+
+from echelon.agent.packing import pack
+from echelon.cluster.fetching import unpack
+from echelon.runfolder import RunFolder
+
+
+def make_run(folder: Path, best: int) -> RunFolder:
+    run = RunFolder(folder)
+    run.create()
+    for step in (10, 20, 30):
+        checkpoint = run.checkpoints / f"step-{step:08d}"
+        checkpoint.mkdir()
+        (checkpoint / "model.safetensors").write_bytes(b"weights %d" % step)
+        (checkpoint / "state.json").write_text(f'{{"best": {{"step": {best}}}}}')
+        (checkpoint / ".model.safetensors.1.tmp").write_text("a save under way")
+    run.score_file("test").write_text("{}")
+    run.outputs_file("test").write_text("ein Haus\n")
+    return run
+
+
+def test_scores_and_the_best_and_the_last_checkpoint_come_home(tmp_path: Path) -> None:
+    stream = io.BytesIO()
+    pack(make_run(tmp_path / "there", best=10), stream)
+    stream.seek(0)
+    home = RunFolder(tmp_path / "here")
+    unpack(stream, home.path)
+    assert sorted(str(path.relative_to(home.path)) for path in home.path.rglob("*") if path.is_file()) == [
+        "checkpoints/step-00000010/model.safetensors",
+        "checkpoints/step-00000010/state.json",
+        "checkpoints/step-00000030/model.safetensors",
+        "checkpoints/step-00000030/state.json",
+        "scores/test.json",
+        "scores/test.txt",
+    ]
+    assert (home.checkpoints / "step-00000030/model.safetensors").read_bytes() == b"weights 30"
+
+
+@pytest.mark.parametrize(
+    ("name", "kind"),
+    [
+        ("../outside", tarfile.REGTYPE),
+        ("/etc/passwd", tarfile.REGTYPE),
+        ("recipe.toml", tarfile.REGTYPE),
+        ("scores/../../outside.txt", tarfile.REGTYPE),
+        ("scores/test.txt", tarfile.SYMTYPE),
+    ],
+)
+def test_a_host_cannot_write_anywhere_else(tmp_path: Path, name: str, kind: bytes) -> None:
+    stream = io.BytesIO()
+    with tarfile.open(fileobj=stream, mode="w|") as archive:
+        entry = tarfile.TarInfo(name)
+        entry.type, entry.linkname = kind, "/etc/passwd" if kind == tarfile.SYMTYPE else ""
+        archive.addfile(entry)
+    stream.seek(0)
+    with pytest.raises(tarfile.TarError, match="does not belong to a run"):
+        unpack(stream, tmp_path / "run")
+    assert list(tmp_path.iterdir()) == []

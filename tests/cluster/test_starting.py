@@ -1,0 +1,68 @@
+"""What the agents of a run are told, and how many hosts must be there."""
+
+from __future__ import annotations
+
+import base64
+from pathlib import Path
+
+import pytest
+
+from echelon.agent.spec import HostSpec, dump_spec, parse_spec
+from echelon.cluster.starting import Seat, Size, choose_size, passed_on, render_specs
+from echelon.errors import HostsError
+from echelon.launch.ssh import Remote
+from echelon.runfolder import RunFolder
+from tests.sample_recipe import sample_recipe
+
+
+@pytest.fixture
+def seats() -> list[Seat]:
+    specs = [HostSpec(f"host{n}", f"10.0.0.{n}", "eth0", n) for n in (1, 2)]
+    return [
+        Seat(number, Remote(spec.name), ("python3",), spec, sees_our_folder=number == 0)
+        for number, spec in enumerate(specs)
+    ]
+
+
+@pytest.mark.parametrize(
+    ("text", "is_shared", "size"),
+    [
+        (None, True, Size(1, 5)),
+        (None, False, Size(3, 5)),
+        ("2", False, Size(2, 5)),
+        ("2:4", True, Size(2, 4)),
+    ],
+)
+def test_how_many_hosts_there_must_be(text: str | None, is_shared: bool, size: Size) -> None:
+    assert choose_size(text, 5, is_shared=is_shared) == size
+
+
+@pytest.mark.parametrize("text", ["", "0", "6", "3:2", "2:6", "two", "2x"])
+def test_numbers_of_hosts_that_cannot_be_are_refused(text: str) -> None:
+    with pytest.raises(HostsError, match="--num-hosts"):
+        choose_size(text, 5, is_shared=True)
+
+
+def test_agents_are_told_who_they_are_and_get_the_files_they_do_not_see(
+    seats: list[Seat], tmp_path: Path
+) -> None:
+    run = RunFolder(tmp_path / "run")
+    run.create()
+    run.recipe.write_text("the recipe")
+    specs = render_specs(seats, run, sample_recipe(), Size(1, 2), port=4321, is_shared=True)
+    assert [spec.host for spec in specs] == [0, 1]
+    assert [spec.me.name for spec in specs] == ["host1", "host2"]
+    assert {spec.port for spec in specs} == {4321}
+    assert len({spec.secret for spec in specs}) == 1
+    assert specs[0].files == {}
+    assert {name: base64.b64decode(text) for name, text in specs[1].files.items()} == {
+        "recipe.toml": b"the recipe"
+    }
+    again = render_specs(seats, run, sample_recipe(), Size(1, 2), port=None, is_shared=True)
+    assert again[0].secret != specs[0].secret, "every start has a secret of its own"
+    assert parse_spec(dump_spec(specs[1])) == specs[1]
+
+
+def test_what_a_user_sets_for_training_reaches_the_hosts_and_nothing_else() -> None:
+    environment = {"OMP_NUM_THREADS": "1", "NCCL_DEBUG": "INFO", "AWS_SECRET_ACCESS_KEY": "x", "PATH": "/bin"}
+    assert passed_on(environment) == {"OMP_NUM_THREADS": "1", "NCCL_DEBUG": "INFO"}
