@@ -163,13 +163,32 @@ def train(
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Show what would be run on every host, and run nothing.")
     ] = False,
+    launcher: Annotated[
+        Literal["local", "slurm", "kubernetes"] | None,
+        typer.Option(help="Who starts the workers; where not given, the launcher that this runs inside."),
+    ] = None,
+    nodes: Annotated[int | None, typer.Option(min=1, help="Hosts, each with --workers.")] = None,
+    node_rank: Annotated[int | None, typer.Option(min=0, help="By hand: this host's number, from 0.")] = None,
+    master: Annotated[
+        str | None, typer.Option(metavar="ADDR:PORT", help="By hand: where node 0 listens.")
+    ] = None,
+    partition: Annotated[str | None, typer.Option(help="SLURM: the partition.")] = None,
+    time: Annotated[str | None, typer.Option(help="SLURM: the time limit, e.g. 12:00:00.")] = None,
+    account: Annotated[str | None, typer.Option(help="SLURM: the account.")] = None,
+    gpus_per_node: Annotated[
+        int | None, typer.Option(min=1, help="SLURM, Kubernetes: GPUs of a node.")
+    ] = None,
+    sbatch_option: Annotated[
+        list[str] | None, typer.Option(metavar="NAME=VALUE", help="SLURM: any other option of sbatch.")
+    ] = None,
+    image: Annotated[str | None, typer.Option(help="Kubernetes: the container image.")] = None,
+    to: Annotated[Path | None, typer.Option(help="Kubernetes: write the manifests into this folder.")] = None,
     set_: Set = None,
     json_: Json = False,
 ) -> None:
     """Prepare if needed, train, score. The same command again goes on where it stopped."""
+    from echelon.commands.launching import LaunchOptions, launch
     from echelon.commands.training import TrainOptions
-    from echelon.commands.training import train as run_training
-    from echelon.commands.wording import trained_words
 
     if detach:
         from echelon.commands.running import detach as run_in_background
@@ -196,9 +215,24 @@ def train(
             sync,
             container,
         )
-    result = run_training(TrainOptions(recipe, run, workers, set_ or [], cluster), messages())
-    show(json_, result, trained_words(result))
-    _leave_if_interrupted(result)
+    how = LaunchOptions(
+        launcher=launcher,
+        nodes=nodes,
+        node_rank=node_rank,
+        master=master,
+        partition=partition,
+        time=time,
+        account=account,
+        gpus_per_node=gpus_per_node,
+        sbatch_options=sbatch_option or [],
+        image=image,
+        to=to,
+        dry_run=dry_run,
+    )
+    launched = launch(TrainOptions(recipe, run, workers, set_ or [], cluster), how, messages())
+    if launched.is_shown:
+        show(json_, launched.result, launched.words)
+    raise typer.Exit(launched.exit_status)
 
 
 def runs(

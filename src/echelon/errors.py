@@ -10,7 +10,9 @@ EchelonError              exit status 1: the work failed
 ├── WorkerError           a worker failed; carries host, rank, exit code, log path and its last lines
 ├── RemoteError           a host cannot be reached or used; carries host, reason and what to do
 ├── TrainingError         training cannot go on, e.g. the loss is not finite
-└── LabError              a host of the lab could not be made, changed or removed
+├── LabError              a host of the lab could not be made, changed or removed
+├── RefusedError          process 0 of several does not begin, or not with this one; carries its exit status
+└── StoppedError          exit status 75: told to stop before training began, so that there was nothing to save
 """
 
 from __future__ import annotations
@@ -80,6 +82,20 @@ class RemoteError(EchelonError):
 
 class LabError(EchelonError):
     """A host of the lab could not be made, changed or removed. The message has the command and what it said."""
+
+
+class RefusedError(EchelonError):
+    """Process 0 of those that were to train together does not begin, or not with this one."""
+
+    def __init__(self, message: str, exit_status: int) -> None:
+        self.exit_status = exit_status
+        super().__init__(message)
+
+
+class StoppedError(EchelonError):
+    """Told to stop before training began: nothing was lost, and the same command begins again."""
+
+    exit_status = 75
 
 
 @dataclass(frozen=True)

@@ -15,6 +15,8 @@ runs/NAME/
   checkpoints/step-00001000/   see train/checkpoint.py
   scores/test.json, .txt       scores and outputs of a split
   tensorboard/                 event files
+  meeting/                     how processes of a site's launcher find each other while they start
+  job.sbatch, slurm-JOB.log    what was submitted to SLURM, and what its jobs print
 """
 
 from __future__ import annotations
@@ -51,6 +53,8 @@ class RunFolder:
         self.tensorboard = path / "tensorboard"
         self.hosts = path / "hosts.json"
         self.generations = path / "generations"
+        self.meeting = path / "meeting"
+        self.sbatch = path / "job.sbatch"
 
     @property
     def name(self) -> str:

@@ -51,7 +51,7 @@ def test_the_worker_that_hangs_is_found(pulses: list[Pulse], hung: int | None) -
 def test_the_launcher_reads_what_workers_beat() -> None:
     now = 0.0
     heartbeats = Heartbeats(2, clock=lambda: now)
-    environment = {**os.environ, HEARTBEAT_VARIABLE: str(heartbeats.descriptor), "LOCAL_RANK": "1"}
+    environment = {**os.environ, HEARTBEAT_VARIABLE: f"{heartbeats.descriptor}:1"}
     beating = """
 from echelon.monitor.heartbeat import open_heart
 heart = open_heart()

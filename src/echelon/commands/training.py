@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -54,14 +56,43 @@ class TrainOptions:
     cluster: ClusterOptions | None = None
 
 
+@dataclass(frozen=True)
+class Begun:
+    """A run whose folder is ready for workers, and locked."""
+
+    run: RunFolder
+    recipe: Recipe
+    prepared: Prepared
+    lock: int
+
+
 def train(options: TrainOptions, console: Console) -> dict[str, Any]:
     """Prepare if needed, train or go on training, score; returns what `train --json` prints."""
+    with begin(options, console) as begun:
+        workers = options.workers or parse_workers(begun.recipe.train.workers)
+        say_what_begins(begun, workers, console)
+        if options.cluster is None:
+            console.print("starting the workers ...", highlight=False)
+            ended = _run_workers(begun.run, begun.recipe, workers, begun.lock, console)
+    if options.cluster is not None:  # the agents of its hosts lock the run folder themselves
+        ended = train_on_hosts(options.cluster, begun.run, begun.recipe, begun.prepared, console)
+    return summarise(begun.run, begun.recipe, ended)
+
+
+def open_run(options: TrainOptions) -> tuple[Recipe, RunFolder]:
+    """The recipe and the run's folder, which need not exist; refuses a folder that another recipe began."""
     recipe = _with_absolute_init(load_recipe(options.recipe, options.overrides))
     run = RunFolder(options.run or Path("runs") / recipe.name)
     if options.cluster is not None:
         run = RunFolder(run.path.absolute())
-    workers = options.workers or parse_workers(recipe.train.workers)
     _refuse_other_recipe(run, recipe)
+    return recipe, run
+
+
+@contextlib.contextmanager
+def begin(options: TrainOptions, console: Console) -> Iterator[Begun]:
+    """Prepare the data if needed and make the run's folder ready; it is locked while this lasts."""
+    recipe, run = open_run(options)
     prepared = prepare_data(
         recipe, options.recipe.parent, console
     )  # before there is a folder to leave behind
@@ -71,13 +102,16 @@ def train(options: TrainOptions, console: Console) -> dict[str, Any]:
         _refuse_other_data(run, prepared)
         recipe = _with_resolved(recipe, run)
         write_run(run, recipe, prepared)
-        for line in (*notes(recipe, prepared, workers), f"run folder: {run.path}"):
-            console.print(line, markup=False, highlight=False, soft_wrap=True)
-        if options.cluster is None:
-            console.print("starting the workers ...", highlight=False)
-            ended = _run_workers(run, recipe, workers, lock, console)
-    if options.cluster is not None:  # the agents of its hosts lock the run folder themselves
-        ended = train_on_hosts(options.cluster, run, recipe, prepared, console)
+        yield Begun(run, recipe, prepared, lock)
+
+
+def say_what_begins(begun: Begun, workers: WorkerRange, console: Console) -> None:
+    for line in (*notes(begun.recipe, begun.prepared, workers), f"run folder: {begun.run.path}"):
+        console.print(line, markup=False, highlight=False, soft_wrap=True)
+
+
+def summarise(run: RunFolder, recipe: Recipe, ended: Supervised) -> dict[str, Any]:
+    """What `train --json` prints."""
     return {
         "run": str(run.path),
         "finished": ended.is_finished,

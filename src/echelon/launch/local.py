@@ -76,6 +76,12 @@ class Placement:
     interface: str = "lo"
     """The network card that leads to the other workers."""
     num_hosts: int = 1
+    first_local_rank: int = 0
+    """Where this host runs several launchers: how many of its workers others start before ours."""
+    local_size: int | None = None
+    """Where this host runs several launchers: the workers of all of them."""
+    threads: int | None = None
+    """Threads of a worker; its share of this process's cores where nobody knows better."""
     generation: int = 0
     """Whose lease on the run folder the workers depend on; 0 for none."""
     shares_folder: bool = True
@@ -92,14 +98,14 @@ def render_worker(
     program: Sequence[str] = WORKER_PROGRAM,
 ) -> WorkerSpec:
     """Command and environment of one of a host's `workers`."""
-    threads = os.environ.get("OMP_NUM_THREADS") or str(max(1, available_cores() // workers))
+    threads = place.threads or max(1, available_cores() // workers)
     return WorkerSpec(
         command=[*program, str(run.path), *arguments],
         environment={
             "RANK": str(place.first_rank + local_rank),
-            "LOCAL_RANK": str(local_rank),
+            "LOCAL_RANK": str(place.first_local_rank + local_rank),
             "WORLD_SIZE": str(place.size),
-            "LOCAL_WORLD_SIZE": str(workers),
+            "LOCAL_WORLD_SIZE": str(place.local_size or workers),
             "MASTER_ADDR": place.address,
             "MASTER_PORT": str(place.port),
             "GLOO_SOCKET_IFNAME": place.interface,
@@ -107,7 +113,7 @@ def render_worker(
             "ECHELON_HOSTS": str(place.num_hosts),
             "ECHELON_GENERATION": str(place.generation),
             "ECHELON_FOLDER": "shared" if place.shares_folder else "own",
-            "OMP_NUM_THREADS": threads,
+            "OMP_NUM_THREADS": os.environ.get("OMP_NUM_THREADS") or str(threads),
             "PYTHONUNBUFFERED": "1",
             **_ALLOCATOR,
         },
@@ -163,7 +169,7 @@ class LocalJob:
         self,
         run: RunFolder,
         workers: int,
-        lock: int,
+        lock: int | None,
         arguments: Sequence[str] = (),
         *,
         program: Sequence[str] = WORKER_PROGRAM,
@@ -184,6 +190,8 @@ class LocalJob:
         self._processes: list[subprocess.Popen[bytes]] = []
         self._killed: set[int] = set()
         self._has_asked = False
+        self.failed_at = math.inf
+        """When the worker failed that `watch` raised an error for: 0 where it died or fell silent without a word."""
         try:
             if place is None:
                 listener = listen("127.0.0.1")
@@ -199,10 +207,12 @@ class LocalJob:
             if listener is not None:
                 listener.close()  # the first worker has it
 
-    def _start(self, local_rank: int, spec: WorkerSpec, listener: socket.socket | None, lock: int) -> None:
+    def _start(
+        self, local_rank: int, spec: WorkerSpec, listener: socket.socket | None, lock: int | None
+    ) -> None:
         environment = {**os.environ, **spec.environment, "ECHELON_LAUNCHER": str(os.getpid())}
-        environment[HEARTBEAT_VARIABLE] = str(self._heartbeats.descriptor)
-        inherited = [lock, self._heartbeats.descriptor]
+        environment[HEARTBEAT_VARIABLE] = f"{self._heartbeats.descriptor}:{local_rank}"
+        inherited = [self._heartbeats.descriptor] if lock is None else [lock, self._heartbeats.descriptor]
         if local_rank == 0 and listener is not None:
             environment["ECHELON_STORE_FD"] = str(listener.fileno())
             inherited.append(listener.fileno())
@@ -325,6 +335,7 @@ class LocalJob:
     def _raise_first_failure(self) -> None:
         codes = [process.returncode for process in self._processes]
         if self._hang:
+            self.failed_at = 0.0
             raise self._error(self._hang.rank, self._hang.cause)
         failed = [rank for rank, code in enumerate(codes) if code not in _EXPECTED_STATUSES]
         is_stopping = self._stops.is_set
@@ -336,7 +347,9 @@ class LocalJob:
                 f"{self._run.path}: the workers were killed before they had saved; "
                 "the same command goes on from the last checkpoint"
             )
-        raise self._error(min(failed, key=self._failure_time))
+        first = min(failed, key=self._failure_time)
+        self.failed_at = self._failure_time(first)
+        raise self._error(first)
 
     def _error(self, rank: int, cause: str | None = None) -> WorkerError:
         log = self._log(rank)

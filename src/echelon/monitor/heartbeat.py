@@ -17,7 +17,8 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 
 HEARTBEAT_VARIABLE = "ECHELON_HEARTBEAT_FD"
-"""Environment variable with the descriptor of the shared memory; a launcher that does not watch leaves it out."""
+"""Environment variable with the descriptor of the shared memory and this worker's place in it, as `3:0`; a launcher
+that does not watch leaves it out."""
 _NUMBERS = struct.Struct("=QQQ")
 """Of one worker: its beats, the collectives it has entered and left, its step."""
 
@@ -51,13 +52,14 @@ class Heart:
 
 def open_heart() -> Heart:
     """The heart of this process, as its launcher wants it."""
-    descriptor = os.environ.get(HEARTBEAT_VARIABLE)
-    if descriptor is None:
+    value = os.environ.get(HEARTBEAT_VARIABLE)
+    if value is None:
         return Heart()
+    descriptor, place = map(int, value.split(":"))
     try:
-        return Heart(mmap.mmap(int(descriptor), 0), int(os.environ.get("LOCAL_RANK", "0")))
+        return Heart(mmap.mmap(descriptor, 0), place)
     finally:
-        os.close(int(descriptor))
+        os.close(descriptor)
 
 
 @dataclass(frozen=True)

@@ -15,6 +15,9 @@ class WorkerRange:
     fewest: int
     most: int
 
+    def __str__(self) -> str:
+        return str(self.most) if self.fewest == self.most else f"{self.fewest}:{self.most}"
+
     def at_start(self, cores: int) -> int:
         """As many as allowed, but not more than there are cores to run them."""
         return min(self.most, max(self.fewest, cores))

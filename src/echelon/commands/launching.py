@@ -1,0 +1,225 @@
+"""`train` by any launcher: which one is meant, what it would run, and how its end is shown."""
+
+from __future__ import annotations
+
+import os
+import socket
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, Literal
+
+from rich.console import Console
+
+from echelon.commands.dry_run import as_words, plan_here, plan_over_ssh
+from echelon.commands.together import train_together
+from echelon.commands.training import TrainOptions, open_run, train
+from echelon.commands.wording import trained_words
+from echelon.errors import EchelonError, StoppedError, TrainingError, UserError
+from echelon.launch.kubernetes import KubernetesSpec, render_job, render_trainjob
+from echelon.launch.local import INTERRUPTED_STATUS
+from echelon.launch.site import Place, find_place, place_by_hand
+from echelon.launch.slurm import SbatchSpec, render_sbatch, submit
+from echelon.recipe.schema import Recipe
+from echelon.runfolder import RunFolder
+
+Launcher = Literal["local", "slurm", "kubernetes"]
+
+
+@dataclass(frozen=True)
+class LaunchOptions:
+    """Which launcher `echelon train` was asked to use, and how."""
+
+    launcher: Launcher | None = None
+    nodes: int | None = None
+    node_rank: int | None = None
+    master: str | None = None
+    partition: str | None = None
+    time: str | None = None
+    account: str | None = None
+    gpus_per_node: int | None = None
+    sbatch_options: list[str] = field(default_factory=list)
+    image: str | None = None
+    to: Path | None = None
+    dry_run: bool = False
+
+
+@dataclass(frozen=True)
+class Launched:
+    """What the verb prints, and its exit status."""
+
+    result: dict[str, Any]
+    words: str
+    exit_status: int = 0
+    is_shown: bool = True
+    """Of a site's processes, only the first speaks."""
+
+
+def launch(options: TrainOptions, how: LaunchOptions, console: Console) -> Launched:
+    """Train, or have the launcher that was asked for do it; `--dry-run` only says what would be run where."""
+    _refuse_idle_options(how)
+    if options.cluster is not None:
+        return _launch_over_ssh(options, how, console)
+    match how.launcher:
+        case "slurm":
+            return _launch_slurm(options, how)
+        case "kubernetes":
+            return _launch_kubernetes(options, how, console)
+    place = _find_place(how, os.environ)
+    if how.dry_run:
+        plan = plan_here(options, place)
+        return Launched(plan.document(), plan.words())
+    if place is None or place.size == 1:
+        result = train(options, console)
+        return _trained(result, INTERRUPTED_STATUS if place else 1)
+    return _launch_together(options, place, console)
+
+
+def _launch_over_ssh(options: TrainOptions, how: LaunchOptions, console: Console) -> Launched:
+    if replace(how, dry_run=False) != LaunchOptions():
+        raise UserError("--hosts starts the workers over SSH; it does not go with another launcher's options")
+    if how.dry_run:
+        plan = plan_over_ssh(options, console)
+        return Launched(plan.document(), plan.words())
+    return _trained(train(options, console), 1)
+
+
+def _launch_together(options: TrainOptions, place: Place, console: Console) -> Launched:
+    if not place.is_first and not place.is_host:
+        return _launch_quietly(options, place, console)
+    verdict = train_together(options, place, console)
+    if verdict.failure:
+        error = TrainingError(verdict.failure)
+        error.exit_status = verdict.exit_status
+        raise error
+    return _trained(verdict.result, 1 if place.launcher == "by hand" else INTERRUPTED_STATUS)
+
+
+def _launch_quietly(options: TrainOptions, place: Place, console: Console) -> Launched:
+    """As one of a site's processes that process 0 speaks for, where it can."""
+    try:
+        verdict = train_together(options, place, Console(stderr=True, quiet=True))
+    except StoppedError as error:  # process 0 was told to stop as well
+        return Launched({}, "", error.exit_status, is_shown=False)
+    except EchelonError as error:
+        message = f"process {place.rank} on {socket.gethostname()}: {error}"
+        console.print(message, markup=False, highlight=False, soft_wrap=True)
+        return Launched({}, "", error.exit_status, is_shown=False)
+    if not verdict.failure:
+        return replace(_trained(verdict.result, INTERRUPTED_STATUS), is_shown=False)
+    return Launched({}, "", verdict.exit_status, is_shown=False)
+
+
+def _trained(result: dict[str, Any], interrupted_status: int) -> Launched:
+    return Launched(result, trained_words(result), 0 if result["finished"] else interrupted_status)
+
+
+def _find_place(how: LaunchOptions, environ: Mapping[str, str]) -> Place | None:
+    if how.nodes is not None or how.node_rank is not None or how.master is not None:
+        return place_by_hand(how.nodes, how.node_rank, how.master)
+    return None if how.launcher == "local" else find_place(environ)
+
+
+def _refuse_idle_options(how: LaunchOptions) -> None:
+    """A setting that cannot take effect is an error."""
+    belongs: dict[str, tuple[object, list[str | None]]] = {
+        "--node-rank": (how.node_rank, [None]),
+        "--master": (how.master, [None]),
+        "--nodes": (how.nodes, [None, "slurm", "kubernetes"]),
+        "--partition": (how.partition, ["slurm"]),
+        "--time": (how.time, ["slurm"]),
+        "--account": (how.account, ["slurm"]),
+        "--sbatch-option": (how.sbatch_options or None, ["slurm"]),
+        "--gpus-per-node": (how.gpus_per_node, ["slurm", "kubernetes"]),
+        "--image": (how.image, ["kubernetes"]),
+        "--to": (how.to, ["kubernetes"]),
+    }
+    for name, (value, launchers) in belongs.items():
+        if value is not None and how.launcher not in launchers:
+            wanted = " or ".join(f"--launcher {launcher}" for launcher in launchers if launcher)
+            has = f"--launcher {how.launcher}" if how.launcher else "no --launcher"
+            raise UserError(f"{name} goes with {wanted or 'hosts that are started by hand'}, not with {has}")
+
+
+def _workers_per_node(options: TrainOptions, how: LaunchOptions) -> int:
+    """One for each GPU where the user says nothing."""
+    if options.workers is None:
+        return how.gpus_per_node or 1
+    if options.workers.fewest != options.workers.most:
+        raise UserError(f"--workers: {how.launcher} gives every node the same number, so give one")
+    return options.workers.most
+
+
+def _launch_slurm(options: TrainOptions, how: LaunchOptions) -> Launched:
+    recipe, run = open_run(options)
+    text = render_sbatch(_sbatch_spec(options, how, recipe, run))
+    result = {"launcher": "slurm", "run": str(run.path), "file": str(run.sbatch), "text": text}
+    if how.dry_run:
+        return Launched(result, text.rstrip("\n"))
+    run.create()
+    job = submit(text, run)
+    words = f"{run.path}: job {job} is submitted; its messages go to {run.path}/slurm-{job}.log"
+    return Launched({**result, "job": job}, words)
+
+
+def _sbatch_spec(options: TrainOptions, how: LaunchOptions, recipe: Recipe, run: RunFolder) -> SbatchSpec:
+    path = run.path.resolve()
+    command = [sys.executable, "-m", "echelon", "train", str(options.recipe.resolve()), "--run", str(path)]
+    return SbatchSpec(
+        name=recipe.name,
+        command=[*command, *as_words(options.overrides)],
+        folder=Path.cwd(),
+        output=f"{str(path).replace('%', '%%')}/slurm-%j.log",
+        nodes=how.nodes or 1,
+        workers=_workers_per_node(options, how),
+        gpus_per_node=how.gpus_per_node,
+        partition=how.partition,
+        time=how.time,
+        account=how.account,
+        options=how.sbatch_options,
+        retries=recipe.restart.max_restarts,
+    )
+
+
+def _launch_kubernetes(options: TrainOptions, how: LaunchOptions, console: Console) -> Launched:
+    recipe, _ = open_run(options)
+    if options.run is not None:
+        raise UserError(
+            "--run: on Kubernetes, runs lie on the volume that the pods share, in /echelon/runs; leave it out"
+        )
+    if how.image is None:
+        raise UserError("--image: which container image shall the pods run? It must have Echelon in it")
+    spec = KubernetesSpec(
+        name=recipe.name,
+        image=how.image,
+        recipe=options.recipe.read_text(),
+        nodes=how.nodes or 1,
+        workers=_workers_per_node(options, how),
+        gpus_per_node=how.gpus_per_node,
+        overrides=options.overrides,
+        retries=recipe.restart.max_restarts,
+    )
+    files = {"job.yaml": render_job(spec), "trainjob.yaml": render_trainjob(spec)}
+    if how.to is None or how.dry_run:
+        console.print(
+            "start it with: ... | kubectl apply -f -   (--to DIR writes files, also for Kubeflow's TrainJob)",
+            markup=False,
+            highlight=False,
+        )
+        return Launched({"launcher": "kubernetes", "files": files}, files["job.yaml"].rstrip("\n"))
+    return _write_manifests(files, how.to)
+
+
+def _write_manifests(files: dict[str, str], folder: Path) -> Launched:
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        for name, text in files.items():
+            (folder / name).write_text(text)
+    except OSError as error:
+        raise UserError(f"{folder}: cannot be written: {error.strerror}; choose another with --to") from None
+    words = (
+        f"start it with: kubectl apply -f {folder}/job.yaml\n"
+        f"or, where Kubeflow Trainer is installed: kubectl apply -f {folder}/trainjob.yaml"
+    )
+    return Launched({"launcher": "kubernetes", "to": str(folder), "files": files}, words)

@@ -1,0 +1,392 @@
+"""Processes that meet, on real sockets: who is let in, who is not, and how all learn how it ended."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import math
+import os
+import socket
+import threading
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import asdict, replace
+from typing import Any
+
+import pytest
+
+from echelon.errors import RefusedError, StoppedError, TrainingError, UserError
+from echelon.launch import meeting
+from echelon.launch.link import Link, call
+from echelon.launch.local import listen
+from echelon.launch.meeting import Hello, Invitation, Master, Member, Report, Verdict, join
+from echelon.launch.site import Address
+
+OWN = Hello(0, 3, 1, "recipe", "secret", "host0", "versions")
+
+
+def silent(_message: str) -> None:
+    pass
+
+
+@pytest.fixture
+def pool() -> Iterator[ThreadPoolExecutor]:
+    with ThreadPoolExecutor(8) as pool:
+        yield pool
+
+
+@pytest.fixture
+def listener() -> Iterator[socket.socket]:
+    with listen("127.0.0.1") as listener:
+        yield listener
+
+
+@pytest.fixture(autouse=True)
+def connections_end(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """In earnest they last as long as their process: by their end, the others see that it has left."""
+    links: list[Link] = []
+
+    def note(link: Link, *arguments: Any) -> None:
+        original(link, *arguments)
+        links.append(link)
+
+    original = Link.__init__
+    monkeypatch.setattr(Link, "__init__", note)
+    yield
+    for link in links:
+        link.release()
+
+
+@pytest.fixture(autouse=True)
+def short_waits(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(meeting, "_LEAVE_S", 0.05)
+
+
+class Company:
+    """Process 0 on a listener, and others that join it from threads."""
+
+    def __init__(self, listener: socket.socket, pool: ThreadPoolExecutor, own: Hello = OWN) -> None:
+        self.address = Address(*listener.getsockname())
+        self.master = Master(listener, own, "process")
+        self._pool = pool
+
+    def join(self, rank: int, **changes: Any) -> Future[Member]:
+        hello = replace(OWN, rank=rank, host=f"host{rank}", **changes)
+        invitation = Invitation(self.address, "secret")
+        return self._pool.submit(join, lambda: invitation, lambda _: hello, "process", silent, 20.0)
+
+    def gathered(self, *ranks: int) -> dict[int, Member]:
+        """Everybody, with what they were told first."""
+        joining = {rank: self.join(rank) for rank in ranks}
+        self.master.gather(silent, limit_s=20.0)
+        self.master.tell_all("prepare")
+        members = {rank: future.result() for rank, future in joining.items()}
+        for member in members.values():
+            member.hear("prepare")
+        return members
+
+
+@pytest.fixture
+def company(listener: socket.socket, pool: ThreadPoolExecutor) -> Company:
+    return Company(listener, pool)
+
+
+def test_all_meet_get_ready_and_begin(company: Company, pool: ThreadPoolExecutor) -> None:
+    members = company.gathered(2, 1)
+    assert {rank: hello.host for rank, hello in company.master.hellos.items()} == {
+        0: "host0",
+        1: "host1",
+        2: "host2",
+    }
+    asking = pool.submit(company.master.ask_all, "ready?", data=[1])
+    for rank, member in members.items():
+        assert member.hear("ready?") == {"kind": "ready?", "data": [1]}
+        member.say("ready", mine=rank)
+    assert {rank: answer["mine"] for rank, answer in asking.result().items()} == {1: 1, 2: 2}
+    company.master.tell(2, "begin", first_rank=2)
+    assert members[2].hear("begin")["first_rank"] == 2
+
+
+def conclude(
+    company: Company, members: dict[int, Member], pool: ThreadPoolExecutor, reports: list[Report]
+) -> list[Verdict]:
+    """Everybody's verdict, given everybody's report."""
+    futures = [pool.submit(members[rank].conclude, reports[rank]) for rank in members]
+    asked: list[bool] = []
+
+    def summarise(is_finished: bool) -> dict[str, Any]:
+        asked.append(is_finished)
+        return {"finished": is_finished}
+
+    verdict = company.master.conclude(reports[0], summarise)
+    return [verdict, *(future.result() for future in futures)]
+
+
+@pytest.mark.parametrize("finished", [(True, True, True), (True, False, True), (False, False, False)])
+def test_all_hear_the_same_result(
+    company: Company, pool: ThreadPoolExecutor, finished: tuple[bool, ...]
+) -> None:
+    members = company.gathered(1, 2)
+    verdicts = conclude(company, members, pool, [Report(is_finished=value) for value in finished])
+    assert verdicts == [Verdict(result={"finished": all(finished)})] * 3
+
+
+def test_all_hear_the_failure_that_came_first(company: Company, pool: ThreadPoolExecutor) -> None:
+    members = company.gathered(1, 2)
+    reports = [
+        Report(failure="the connection broke", failed_at=1001.0),
+        Report(failure="we were killed", failed_at=math.inf),
+        Report(failure="out of memory", failed_at=1000.0, exit_status=2),
+    ]
+    verdicts = conclude(company, members, pool, reports)
+    assert verdicts == [Verdict(failure="out of memory", exit_status=2)] * 3
+
+
+def test_a_failure_elsewhere_is_noticed_while_training(company: Company) -> None:
+    members = company.gathered(1, 2)
+    company.master.poll()
+    assert not company.master.is_troubled
+    members[2].say("report", **asdict(Report(failure="out of memory", failed_at=5.0)))
+    wait_until(lambda: poll(company.master))
+    wait_until(lambda: poll(members[1]))
+    assert not poll_without_news(members[1]), "what was heard stays in the inbox for `conclude`"
+
+
+def poll(side: Master | Member) -> bool:
+    side.poll()
+    return side.is_troubled
+
+
+def poll_without_news(member: Member) -> bool:
+    member.is_troubled = False
+    member._link.inbox.clear()
+    return poll(member)
+
+
+def wait_until(condition: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 20
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+
+
+def test_a_process_that_dies_without_a_word_is_what_made_the_others_fail(
+    company: Company, pool: ThreadPoolExecutor
+) -> None:
+    members = company.gathered(1, 2)
+    members.pop(2)._link.release()
+    wait_until(lambda: poll(company.master))
+    verdicts = conclude(company, members, pool, [Report(failure="the connection broke", failed_at=1.0)] * 2)
+    assert verdicts == [Verdict(failure="process 2 on host2 has gone without a word")] * 2
+
+
+def test_process_0_that_dies_without_a_word_is_noticed(company: Company) -> None:
+    members = company.gathered(1, 2)
+    for link in company.master._links.values():
+        link.release()
+    wait_until(lambda: poll(members[1]))
+    assert members[1].conclude(Report()).failure == "process 0 has gone without a word"
+    assert members[2].conclude(Report(failure="my own", failed_at=0.0)).failure == "my own"
+    later = members[2].conclude(Report(failure="the connection broke", failed_at=5.0)).failure
+    assert later == "process 0 has gone without a word; then the connection broke"
+
+
+def test_strangers_get_nowhere_and_disturb_nobody(company: Company, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(meeting, "_HELLO_S", 0.2)
+    told: list[str] = []
+    hello = asdict(replace(OWN, rank=1))
+    lines: list[bytes] = [
+        b"",
+        b"\n",
+        b"GET / HTTP/1.0\r\n\r\n",
+        os.urandom(4000),
+        b"{" * 100_000,
+        json.dumps({"kind": "hello"}).encode() + b"\n",
+        json.dumps({"kind": "hello", **hello, "rank": "1"}).encode() + b"\n",
+        json.dumps({"kind": "hello", **hello, "secret": "guessed"}).encode() + b"\n",
+        json.dumps({"kind": "report", "failure": "gotcha"}).encode() + b"\n",
+    ]
+    strangers = [socket.create_connection((company.address.host, company.address.port)) for _ in lines]
+    for stranger, line in zip(strangers, lines, strict=True):
+        stranger.sendall(line)
+    stop = threading.Event()
+
+    def scan() -> None:
+        while not stop.wait(0.001):
+            link = call(company.address)
+            if link:
+                link.release()
+
+    scanner = threading.Thread(target=scan)
+    scanner.start()
+    joining = [company.join(rank) for rank in (1, 2)]
+    try:
+        company.master.gather(told.append, limit_s=20.0)
+    finally:
+        stop.set()
+        scanner.join()
+    company.master.tell_all("prepare")
+    assert [future.result().hear("prepare")["kind"] for future in joining] == ["prepare", "prepare"]
+    assert told in ([], ["waiting for processes 1, 2 ..."])
+    for stranger in strangers:
+        stranger.settimeout(20)
+        with stranger, contextlib.suppress(ConnectionResetError):
+            assert stranger.recv(100) == b""
+
+
+def test_there_are_never_many_strangers(company: Company, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(meeting, "_MAX_STRANGERS", 5)
+    for _ in range(20):
+        assert call(company.address)
+    with pytest.raises(UserError):
+        company.master.gather(silent, limit_s=0.5)
+    assert len(company.master._strangers) <= 5
+
+
+@pytest.mark.parametrize(
+    ("changes", "problem"),
+    [
+        ({"size": 4}, "it counts 4 processes, process 0 counts 3"),
+        ({"rank": 3}, "there is no process 3 of 3 with 1 workers"),
+        ({"workers": 0}, "there is no process 1 of 3 with 0 workers"),
+        ({"versions": "older"}, "it has older, process 0 has versions"),
+        ({"recipe": "another"}, "its recipe, or its --set, differs from that of process 0"),
+    ],
+)
+def test_a_process_that_does_not_fit_is_told_why(
+    company: Company, pool: ThreadPoolExecutor, changes: dict[str, Any], problem: str
+) -> None:
+    told: list[str] = []
+    refused = company.join(changes.pop("rank", 1), **changes)
+    gathering = pool.submit(company.master.gather, told.append, 20.0)
+    with pytest.raises(RefusedError) as caught:
+        refused.result().hear("prepare")
+    assert (str(caught.value), caught.value.exit_status) == (problem, 2)
+    right = [company.join(rank) for rank in (1, 2)]
+    gathering.result()
+    company.master.tell_all("prepare")
+    assert all(future.result() for future in right), "those that fit still come in"
+    assert any(problem in line for line in told)
+
+
+def test_two_that_say_they_are_the_same_are_not_both_taken(
+    company: Company, pool: ThreadPoolExecutor
+) -> None:
+    gathering = pool.submit(company.master.gather, silent, 20.0)
+    first = company.join(1)
+    wait_until(lambda: 1 in company.master.hellos)
+    with pytest.raises(RefusedError, match="host1 is process 1 already"):
+        company.join(1).result().hear("prepare")
+    company.join(2)
+    gathering.result()
+    company.master.tell_all("prepare")
+    assert first.result().hear("prepare")
+
+
+def test_processes_that_do_not_come_are_named(company: Company) -> None:
+    told: list[str] = []
+    with pytest.raises(UserError, match="processes 1, 2 did not come within 0 seconds"):
+        company.master.gather(told.append, limit_s=0.2)
+    assert told == []
+
+
+def test_whoever_waits_long_says_for_whom(company: Company, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(meeting, "_SOON_S", 0.1)
+    told: list[str] = []
+    with pytest.raises(UserError):
+        company.master.gather(told.append, limit_s=0.4)
+    assert told == ["waiting for processes 1, 2 ..."]
+    told.clear()
+    with pytest.raises(UserError, match="node 0 did not answer at 127"):
+        join(lambda: Invitation(Address("127.0.0.1", 9)), lambda _: OWN, "node", told.append, 0.4)
+    assert told == ["waiting for node 0 at 127.0.0.1:9 ..."]
+
+
+def test_a_failure_of_process_0_reaches_those_that_wait_and_those_that_come_late(
+    company: Company, pool: ThreadPoolExecutor
+) -> None:
+    early = company.join(1)
+    refusing = pool.submit(company.master.refuse, UserError("train.en does not exist"), 20.0)
+    late = company.join(2)
+    for joining in (early, late):
+        with pytest.raises(RefusedError, match=r"train\.en does not exist") as caught:
+            joining.result().hear("prepare")
+        assert caught.value.exit_status == 2
+    refusing.result()
+
+
+def test_a_refusal_counts_though_the_invitation_is_gone_by_the_time_it_comes(
+    company: Company, pool: ThreadPoolExecutor
+) -> None:
+    invitations = [Invitation(company.address, "secret")]
+    joining = pool.submit(
+        join,
+        lambda: invitations[0] if invitations else None,
+        lambda _: replace(OWN, rank=1),
+        "process",
+        silent,
+        20.0,
+    )
+    wait_until(lambda: pump(company.master) == {0, 1})
+    invitations.clear()
+    time.sleep(0.5)
+    company.master.refuse(StoppedError("stopped"), wait_s=0.0)
+    with pytest.raises(RefusedError, match="stopped") as caught:
+        joining.result().hear("prepare")
+    assert caught.value.exit_status == 75
+
+
+def pump(master: Master) -> set[int]:
+    master._pump(0.01)
+    return set(master.hellos)
+
+
+def test_a_failure_of_another_while_it_gets_ready_is_raised_with_its_name(
+    company: Company, pool: ThreadPoolExecutor
+) -> None:
+    members = company.gathered(1, 2)
+    members[1].say("ready")
+    members[2].say("failed", failure="no disk")
+    with pytest.raises(UserError, match="process 2 on host2: no disk"):
+        company.master.ask_all("ready?")
+
+
+def test_another_that_goes_before_it_begins_is_named(company: Company) -> None:
+    members = company.gathered(1, 2)
+    members[1].say("ready")
+    members[2]._link.release()
+    with pytest.raises(TrainingError, match="process 2 on host2 has gone before training began"):
+        company.master.ask_all("ready?")
+
+
+def test_a_stale_invitation_is_given_up_for_a_new_one(
+    listener: socket.socket, pool: ThreadPoolExecutor
+) -> None:
+    """One leads to nobody, one to somebody who takes calls and says nothing: another program's port by now."""
+    with listen("127.0.0.1") as mute, listen("127.0.0.1") as gone:
+        stale = [Address(*gone.getsockname()), Address(*mute.getsockname())]
+        gone.close()
+        current = [Invitation(stale[0], "old")]
+        joining = pool.submit(
+            join,
+            lambda: current[0],
+            lambda invitation: replace(OWN, rank=1, size=2, secret=invitation.secret),
+            "process",
+            silent,
+            20.0,
+        )
+        time.sleep(0.3)
+        current[0] = Invitation(stale[1], "older")
+        mute.accept()[0].close()
+        company = Company(listener, pool, replace(OWN, size=2))
+        current[0] = Invitation(company.address, "secret")
+        company.master.gather(silent, limit_s=20.0)
+        company.master.tell_all("prepare")
+        assert joining.result().hear("prepare")
+
+
+def test_long_texts_are_cut(company: Company, pool: ThreadPoolExecutor) -> None:
+    members = company.gathered(1, 2)
+    verdicts = conclude(company, members, pool, [Report(True), Report(failure="x" * 500_000), Report(True)])
+    assert {len(verdict.failure) for verdict in verdicts} == {20_000}

@@ -1,0 +1,77 @@
+"""YAML as another program reads it back."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import yaml
+from hypothesis import given
+from hypothesis import strategies as st
+
+from echelon.launch.yaml import to_yaml
+
+TEXTS = st.text(max_size=30) | st.sampled_from(
+    [
+        "yes",
+        "No",
+        "null",
+        "~",
+        "1e3",
+        "0x1f",
+        "2001-01-01",
+        "a: b",
+        "# x",
+        "- x",
+        "a\nb\n",
+        "  a\n b\n",
+        "a\n\n",
+        "\n",
+        "",
+    ]
+)
+VALUES = st.recursive(
+    TEXTS | st.integers() | st.booleans(),
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(TEXTS, inner, max_size=4),
+    max_leaves=12,
+)
+
+
+@given(st.lists(st.dictionaries(TEXTS, VALUES, min_size=1, max_size=4), min_size=1, max_size=3))
+def test_whatever_is_written_is_read_back(documents: list[dict[str, Any]]) -> None:
+    assert list(yaml.safe_load_all(to_yaml(documents))) == documents
+
+
+@given(st.dictionaries(st.just("text"), TEXTS, min_size=1))
+def test_texts_are_read_back(document: dict[str, str]) -> None:
+    assert list(yaml.safe_load_all(to_yaml([document]))) == [document]
+
+
+def test_it_reads_as_people_write_it() -> None:
+    document = {
+        "kind": "Job",
+        "spec": {
+            "count": 2,
+            "is": True,
+            "args": ["a", {"b": "c", "d": ["e"]}],
+            "none": {},
+            "text": "one\n\ntwo\n",
+        },
+    }
+    assert to_yaml([document, {"kind": "Service"}]) == (
+        "kind: Job\n"
+        "spec:\n"
+        "  count: 2\n"
+        "  is: true\n"
+        "  args:\n"
+        "  - a\n"
+        "  - b: c\n"
+        "    d:\n"
+        "    - e\n"
+        "  none: {}\n"
+        "  text: |\n"
+        "    one\n"
+        "\n"
+        "    two\n"
+        "---\n"
+        "kind: Service\n"
+    )
