@@ -24,6 +24,7 @@ from echelon.runfolder import to_json
 
 if TYPE_CHECKING:
     from echelon.commands.labs import HostVerb
+    from echelon.launch.hosts import Host
 
 _KEYBOARD_INTERRUPT = 130
 """Typer's exit status for Ctrl-C, and the shell's."""
@@ -60,6 +61,13 @@ Hosts = Annotated[
         metavar="A:2,B:2|FILE",
         help="These hosts over SSH, so many workers on each; or a hostfile, or AWS's list of instances.",
     ),
+]
+Hostfile = Annotated[
+    Path | None,
+    typer.Option(help="A hostfile: `host slots=2` or `host:2` a line, or AWS's list of instances."),
+]
+AwsAddress = Annotated[
+    Literal["private", "public"], typer.Option(help="Which address of AWS's instances to use.")
 ]
 NumHosts = Annotated[
     str | None,
@@ -147,6 +155,8 @@ def train(
     run: Annotated[Path | None, typer.Option(help="The run's folder; runs/NAME where not given.")] = None,
     workers: Workers = None,
     hosts: Hosts = None,
+    hostfile: Hostfile = None,
+    aws_address: AwsAddress = "private",
     num_hosts: NumHosts = None,
     ssh_config: SshConfig = None,
     python: HostPython = None,
@@ -198,23 +208,22 @@ def train(
         begun = run_in_background(words, run_folder(recipe, run, set_ or []), messages())
         show(json_, begun, f"training in the background; `echelon watch {begun['run']}` shows it")
         return
-    cluster = None
-    if hosts is not None:
-        from echelon.commands.clusters import ClusterOptions
-        from echelon.launch.hosts import load_hosts
-        from echelon.launch.ssh import find_config
+    from echelon.commands.clusters import ClusterOptions
+    from echelon.launch.ssh import find_config
 
-        cluster = ClusterOptions(
-            load_hosts(hosts),
-            num_hosts,
-            find_config(ssh_config),
-            python,
-            interface,
-            port,
-            install,
-            sync,
-            container,
-        )
+    cluster = ClusterOptions(
+        _name_hosts(hosts, hostfile, aws_address),
+        num_hosts,
+        find_config(ssh_config),
+        python,
+        interface,
+        port,
+        install,
+        sync,
+        container,
+    )
+    if not cluster.hosts:
+        cluster.refuse_idle_options()
     how = LaunchOptions(
         launcher=launcher,
         nodes=nodes,
@@ -229,10 +238,22 @@ def train(
         to=to,
         dry_run=dry_run,
     )
-    launched = launch(TrainOptions(recipe, run, workers, set_ or [], cluster), how, messages())
+    options = TrainOptions(recipe, run, workers, set_ or [], cluster if cluster.hosts else None)
+    launched = launch(options, how, messages())
     if launched.is_shown:
         show(json_, launched.result, launched.words)
     raise typer.Exit(launched.exit_status)
+
+
+def _name_hosts(
+    hosts: str | None, hostfile: Path | None, aws_address: Literal["private", "public"]
+) -> list[Host]:
+    from echelon.launch.hosts import load_hosts
+
+    if hosts is not None and hostfile is not None:
+        raise UserError("--hosts and --hostfile both name hosts; use one of them")
+    source = hosts if hosts is not None else hostfile
+    return load_hosts(source, aws_address) if source is not None else []
 
 
 def runs(
@@ -393,10 +414,7 @@ def _lab_verb(verb: HostVerb, summary: str) -> Callable[..., None]:
 def doctor(
     *,
     hosts: Hosts = None,
-    hostfile: Annotated[
-        Path | None,
-        typer.Option(help="A hostfile: `host slots=2` or `host:2` a line, or AWS's list of instances."),
-    ] = None,
+    hostfile: Hostfile = None,
     ssh_config: SshConfig = None,
     run: Annotated[Path | None, typer.Option(help="Where the run will go; its disk is looked at.")] = None,
     python: HostPython = None,
@@ -404,22 +422,16 @@ def doctor(
     container: Annotated[
         str | None, typer.Option(metavar="IMAGE", help="Look at the hosts from within a container.")
     ] = None,
-    aws_address: Annotated[
-        Literal["private", "public"], typer.Option(help="Which address of AWS's instances to use.")
-    ] = "private",
+    aws_address: AwsAddress = "private",
     json_: Json = False,
 ) -> None:
     """Is everything ready, here and on the hosts? Exit status 1 if something needs doing."""
     from echelon.commands.doctor import diagnose
     from echelon.commands.readiness import diagnosis_words
     from echelon.launch.findings import Needs
-    from echelon.launch.hosts import load_hosts
     from echelon.launch.ssh import find_config
 
-    if hosts is not None and hostfile is not None:
-        raise UserError("--hosts and --hostfile both name hosts; use one of them")
-    source = hosts if hosts is not None else hostfile
-    named = load_hosts(source, aws_address) if source is not None else []
+    named = _name_hosts(hosts, hostfile, aws_address)
     needs = Needs(run.absolute() if run else None, python=python, interface=interface, container=container)
     messages().print(f"looking at {', '.join(['this machine', *map(str, named)])} ...", highlight=False)
     diagnosis = diagnose(named, find_config(ssh_config), needs)

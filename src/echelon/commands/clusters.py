@@ -30,7 +30,7 @@ from echelon.cluster.watching import HostWatch, watch_hosts
 from echelon.commands.following import RunScreen
 from echelon.commands.readiness import hosts_words
 from echelon.data.prepared import Prepared
-from echelon.errors import HostsError, RemoteError
+from echelon.errors import HostsError, RemoteError, UserError
 from echelon.launch.check import HostReport, check_hosts
 from echelon.launch.container import send_image
 from echelon.launch.findings import Needs, PreparedData
@@ -59,6 +59,23 @@ class ClusterOptions:
     install: bool = False
     sync: bool = False
     container: str | None = None
+
+    def refuse_idle_options(self) -> None:
+        """UserError where something is asked for that needs hosts; an ssh configuration may be set for all commands."""
+        given = {
+            "--num-hosts": self.num_hosts,
+            "--python": self.python,
+            "--interface": self.interface,
+            "--port": self.port,
+            "--install": self.install,
+            "--sync": self.sync,
+            "--container": self.container,
+        }
+        idle = [name for name, value in given.items() if value]
+        if idle:
+            raise UserError(
+                f"{', '.join(idle)}: only for training on hosts; name them with --hosts or --hostfile"
+            )
 
 
 class Hosts:
