@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -19,7 +20,9 @@ from tests.lab.conftest import MakeLab
 from tests.lab.on_hosts import leave_running, python, wait_until
 from tests.lab.training import Training, train_here, write_recipe
 
+NFT = shutil.which("nft", path="/usr/sbin:/sbin:/usr/bin")
 pytestmark = pytest.mark.slow
+needs_nft = pytest.mark.skipif(NFT is None, reason="nftables is not installed")
 MEMBERS = ("host1", "host2", "host3")
 STRANGER = "host4"
 SSH_PORT = 22
@@ -73,12 +76,12 @@ def listeners(lab: Lab) -> dict[str, list[tuple[str, int]]]:
 
 def guarded_ports(lab: Lab, host: str) -> set[int]:
     """The ports in the tables of a host's kernel."""
-    listed = json.loads(lab.run(host, ["/usr/sbin/nft", "-j", "list", "ruleset"]).stdout)["nftables"]
+    listed = json.loads(lab.run(host, [str(NFT), "-j", "list", "ruleset"]).stdout)["nftables"]
     return {port for entry in listed if "set" in entry for port in entry["set"].get("elem", [])}
 
 
 def tables(lab: Lab, host: str) -> list[str]:
-    listed = json.loads(lab.run(host, ["/usr/sbin/nft", "-j", "list", "tables"]).stdout)["nftables"]
+    listed = json.loads(lab.run(host, [str(NFT), "-j", "list", "tables"]).stdout)["nftables"]
     return [entry["table"]["name"] for entry in listed if "table" in entry]
 
 
@@ -122,6 +125,7 @@ def test_garbage_from_a_members_own_machine_changes_nothing(
     assert_undisturbed(training, undisturbed)
 
 
+@needs_nft
 def test_a_stranger_on_the_network_gets_no_answer_from_any_port(
     four: Lab, training: Training, undisturbed: RunFolder
 ) -> None:
@@ -136,6 +140,7 @@ def test_a_stranger_on_the_network_gets_no_answer_from_any_port(
     assert_undisturbed(training, undisturbed)
 
 
+@needs_nft
 def test_the_firewall_leaves_everything_else_alone_and_goes_with_the_run(
     four: Lab, training: Training
 ) -> None:
@@ -148,6 +153,7 @@ def test_the_firewall_leaves_everything_else_alone_and_goes_with_the_run(
     assert [tables(four, host) for host in four.hosts] == [[], [], [], []]
 
 
+@needs_nft
 def test_the_firewall_of_an_agent_that_is_killed_is_gone_and_the_next_agent_has_its_own(
     four: Lab, training: Training
 ) -> None:
