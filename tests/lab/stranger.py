@@ -59,16 +59,21 @@ async def attack(targets: list[str]) -> dict[str, dict[str, int]]:
     outcomes: dict[str, Counter[str]] = {target: Counter() for target in targets}
     held: list[asyncio.StreamWriter] = []
 
-    async def attack_one(target: str) -> None:
+    async def attack_one(target: str, data: bytes, *, stays: bool) -> None:
         address, _, port = target.rpartition(":")
-        for data in garbage():
-            for stays in (False, True):
-                here = held if stays else []
-                outcomes[target][await throw(address, int(port), data, here)] += 1
-                if not stays and here:
-                    here[0].close()
+        opened: list[asyncio.StreamWriter] = []
+        outcomes[target][await throw(address, int(port), data, opened)] += 1
+        for writer in opened:
+            if stays:
+                held.append(writer)
+            else:
+                writer.close()
 
-    await asyncio.gather(*(attack_one(target) for target in targets))
+    pieces = [(data, stays) for data in garbage() for stays in (False, True)]
+    for data, stays in pieces[:4]:  # one after the other, and then all at once
+        await asyncio.gather(*(attack_one(target, data, stays=stays) for target in targets))
+    for target in targets:
+        await asyncio.gather(*(attack_one(target, data, stays=stays) for data, stays in pieces[4:]))
     await asyncio.sleep(1.0)
     return {target: dict(counter) for target, counter in outcomes.items()}
 

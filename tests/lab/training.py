@@ -81,6 +81,12 @@ class Training:
             time.sleep(0.05)
         raise AssertionError(f"{count} workers did not start: {self.finish(status=None)}")
 
+    def stop(self) -> None:
+        """Have it save and leave."""
+        if self.process.poll() is None:
+            self.process.terminate()
+            self.process.communicate(timeout=60)
+
     def finish(self, status: int | None = 0) -> str:
         output, _ = self.process.communicate(timeout=200)
         assert status is None or self.process.returncode == status, output
