@@ -16,6 +16,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+INTERRUPTED_STATUS = 75
+"""Exit status of a worker that saved and left because it was told to."""
+FINAL_STATUS = 2
+"""Exit status of a worker whose failure no restart can help: the user's mistake, or training that cannot go on."""
+
 
 class EchelonError(Exception):
     """The work failed; `exit_status` is what the process returns."""
