@@ -1,154 +1,309 @@
 """What a checkpoint costs training: added wall time of a save for Transformer-base with Adam (about 730 MB).
 
-Blocks of training steps alternate: without a save, and with one save in the block by Echelon, by torch.save and by
-torch.distributed.checkpoint.async_save. A save's cost is the block's time minus that of the blocks without, so what
-the disk and the hashing take from the processors behind training's back counts as well. Usage:
-    python bench/bench_checkpoint.py [--rounds 9] [--steps 6] [--threads 2] [--folder DIR]
+Blocks of training steps alternate: one without a save, one with a save by Echelon, one without, one with torch.save,
+one without, one with torch.distributed.checkpoint.async_save, and so on. A block with a save lasts until the save is
+over, whatever runs behind. Its cost is its time less that of as many steps of the two quiet blocks beside it: so what
+disk and checksums take from the processors behind training's back counts as well. Between blocks, untimed, the disk is
+synchronised: what torch.save leaves to the operating system is not held against anyone. With several workers torch.save
+is called by the first while the others wait; the other two split the checkpoint. A block during which other programs
+used the processors does not count. Usage:
+    python bench/bench_checkpoint.py [--rounds 10] [--steps 4] [--workers 1] [--threads 2] [--folder DIR]
 """
 
 from __future__ import annotations
 
 import argparse
-import shutil
+import contextlib
+import multiprocessing
+import os
 import statistics
 import tempfile
 import time
 import warnings
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
+import psutil
 import torch
 import torch.distributed as dist
 import torch.distributed.checkpoint as dcp
-from torch import Tensor
 
+from echelon.comm.group import Group
 from echelon.data.tokeniser import BOS
 from echelon.models.loss import summed_loss
 from echelon.models.sequences import Sequences, shift_right
 from echelon.models.transformer import Dropouts, Transformer
 from echelon.recipe.schema import Adam
 from echelon.shapes.transformer import PRESETS, TransformerShape
-from echelon.train.checkpoint import TrainingState, checkpoint_folder, clear_for_saving
+from echelon.train.checkpoint import TrainingState, checkpoint_folder, clear_for_saving, prune_checkpoints
+from echelon.train.exchange import build_exchange
 from echelon.train.flat import FlatParameters
 from echelon.train.interval import young_daly_seconds
 from echelon.train.optimiser import FlatOptimiser
 from echelon.train.saver import SaveJob, Saver, plan_files
 
-VOCABULARY, PAIRS, LENGTH = 32768, 24, 24
+VOCABULARY, PAIRS, LENGTH = 32768, 8, 24
+BETWEEN_FAILURES_S = 24 * 3600.0
+MOST_BY_OTHERS = 0.1
+"""Cores that other programs may use during a block that counts."""
+
+
+ALLOCATOR = {
+    "MALLOC_MMAP_THRESHOLD_": str(2**30),
+    "MALLOC_TRIM_THRESHOLD_": str(2**34),
+    "MALLOC_TOP_PAD_": str(2**26),
+}
+"""As the launcher has it for workers."""
 
 
 class Trainee:
     """Transformer-base with Adam on batches that all cost the same."""
 
-    def __init__(self) -> None:
+    def __init__(self, group: Group) -> None:
         torch.manual_seed(1)
         shape = TransformerShape(vocabulary=VOCABULARY, **PRESETS["base"])
+        self.group = group
         self.model = Transformer(shape, Dropouts(0.1, 0.1, 0.1))
         self.flat = FlatParameters(self.model)
         self.optimiser = FlatOptimiser(Adam(), self.flat)
-        sentences = torch.randint(4, VOCABULARY, (2, PAIRS, LENGTH)).tolist()
+        self.exchange = build_exchange(group)
+        self.exchange.attach(self.flat)
+        sentences = torch.randint(4, VOCABULARY, (2, PAIRS // group.size, LENGTH)).tolist()
         self.source, self.target = Sequences.of(sentences[0]), Sequences.of(sentences[1])
-        self.saver = Saver()
+        self.before_update: Callable[[], None] = lambda: None
 
     def step(self) -> None:
         self.flat.zero()
-        with torch.autocast("cpu", dtype=torch.bfloat16):
-            hidden_MD = self.model(self.source, shift_right(self.target, BOS))
-            loss = summed_loss(hidden_MD, self.model.embeddings.output_VD, self.target.tokens, 0.1)
-        (loss.smoothed / len(self.target.tokens)).backward()  # type: ignore[no-untyped-call]
-        self.saver.wait_copied()
+        with self.exchange.slot(last=True):
+            with torch.autocast("cpu", dtype=torch.bfloat16):
+                hidden_MD = self.model(self.source, shift_right(self.target, BOS))
+                loss = summed_loss(hidden_MD, self.model.embeddings.output_VD, self.target.tokens, 0.1)
+            (loss.smoothed / len(self.target.tokens)).backward()  # type: ignore[no-untyped-call]
+        self.exchange.update(self._update)
+
+    def _update(self) -> None:
+        self.before_update()
         self.optimiser.step(1e-5)
 
     def tensors(self) -> dict[str, Any]:
         return {"model": dict(self.model.state_dict()), "optimiser": self.optimiser.state()}
 
 
-def echelon_save(trainee: Trainee, folder: Path) -> Callable[[], None]:
-    number = 0
+class Contender(Protocol):
+    """A way to save, used by all workers together."""
 
-    def save() -> None:
-        nonlocal number
-        number += 1
-        target = checkpoint_folder(folder / "echelon", number)
-        if number > 1:
-            shutil.rmtree(checkpoint_folder(folder / "echelon", number - 1))
-        clear_for_saving(target)
-        files, names = plan_files(trainee.model.state_dict(), trainee.optimiser.state(), 0, 1)
-        trainee.saver.start(SaveJob(target, files, TrainingState(step=number), names))
+    def begin(self) -> None: ...
 
-    return save
+    @property
+    def is_done(self) -> bool: ...
+
+    def finish(self) -> None:
+        """What is left to do once it is done, such as removing the save before."""
+        ...
 
 
-def torch_save(trainee: Trainee, folder: Path) -> Callable[[], None]:
-    return lambda: torch.save(trainee.tensors(), folder / "torch.pt")
+class Nothing:
+    """No save."""
+
+    is_done = True
+
+    def begin(self) -> None: ...
+
+    def finish(self) -> None: ...
 
 
-def dcp_save(trainee: Trainee, folder: Path, futures: list[Any]) -> Callable[[], None]:
-    def save() -> None:
-        if futures:
-            futures.pop().result()
-        shutil.rmtree(folder / "dcp", ignore_errors=True)
-        futures.append(dcp.async_save(trainee.tensors(), checkpoint_id=str(folder / "dcp")))  # type: ignore[attr-defined]
+class Echelon:
+    """What training does: a new checkpoint, then the old one is removed."""
 
-    return save
+    def __init__(self, trainee: Trainee, folder: Path) -> None:
+        self.trainee, self.folder, self.number = trainee, folder, 0
+        self.saver = Saver()
+        trainee.before_update = self.saver.wait_copied
+
+    def begin(self) -> None:
+        self.number += 1
+        trainee, group = self.trainee, self.trainee.group
+        target = checkpoint_folder(self.folder, self.number)
+        if group.is_first:
+            clear_for_saving(target)
+        group.barrier()
+        state = TrainingState(step=self.number) if group.is_first else None
+        model, optimiser = trainee.model.state_dict(), trainee.optimiser.state()
+        files, names = plan_files(model, optimiser, group.rank, group.size)
+        self.saver.start(SaveJob(target, files, state, names))
+
+    @property
+    def is_done(self) -> bool:
+        return not self.saver.is_writing
+
+    def finish(self) -> None:
+        self.saver.wait_written()
+        error = self.saver.take_error()
+        if error is not None:
+            raise error
+        if self.trainee.group.is_first:
+            prune_checkpoints(self.folder, keep=1, best=None)
+
+
+class TorchSave:
+    """One worker writes over the file of the last time, and all wait."""
+
+    is_done = True
+
+    def __init__(self, trainee: Trainee, file: Path) -> None:
+        self.trainee, self.file = trainee, file
+
+    def begin(self) -> None:
+        if self.trainee.group.is_first:
+            torch.save(self.trainee.tensors(), self.file)
+        self.trainee.group.barrier()
+
+    def finish(self) -> None: ...
+
+
+class DcpAsyncSave:
+    """torch's own save in the background, over the files of the last time."""
+
+    def __init__(self, trainee: Trainee, folder: Path) -> None:
+        self.trainee, self.folder = trainee, folder
+        self.future: Any = None
+
+    def begin(self) -> None:
+        self.future = dcp.async_save(self.trainee.tensors(), checkpoint_id=str(self.folder))  # type: ignore[attr-defined]
+
+    @property
+    def is_done(self) -> bool:
+        return bool(self.future.done())
+
+    def finish(self) -> None:
+        self.future.result()
+
+
+@dataclass(frozen=True)
+class Block:
+    """So many steps took so long."""
+
+    steps: int
+    seconds: float
+    by_others: float
+    """Cores that other programs used meanwhile."""
+
+    @property
+    def step_s(self) -> float:
+        return self.seconds / self.steps
+
+
+@dataclass(frozen=True)
+class Cost:
+    """What one save added, and how many steps it took to its end."""
+
+    seconds: float
+    steps: int
+
+
+def run_block(trainee: Trainee, contender: Contender, steps: int) -> Block:
+    """At least `steps` steps, from the beginning of a save to its end. Collective."""
+    group, taken = trainee.group, 0
+    mine = set(group.gather_json(os.getpid()))
+    group.barrier()
+    others, started = others_cpu_s(mine), time.perf_counter()
+    contender.begin()
+    while taken < steps or group.agree(not contender.is_done):
+        trainee.step()
+        taken += 1
+    contender.finish()
+    group.barrier()
+    seconds = time.perf_counter() - started
+    by_others = group.broadcast_json((others_cpu_s(mine) - others) / seconds)
+    os.sync()
+    group.barrier()
+    return Block(taken, seconds, by_others)
+
+
+def others_cpu_s(mine: set[int]) -> float:
+    """What other programs have used of the processors so far; not the system's own threads, which work for us."""
+    total = 0.0
+    for process in psutil.process_iter():
+        with contextlib.suppress(psutil.Error):
+            if process.pid not in mine and process.cmdline():
+                total += sum(process.cpu_times()[:4])
+    return total
+
+
+def measure(group: Group, rounds: int, steps: int, folder: Path) -> None:
+    """Rounds of alternating blocks; the first round warms up. Collective."""
+    trainee = Trainee(group)
+    contenders: dict[str, Contender] = {
+        "Echelon": Echelon(trainee, folder / "echelon"),
+        "torch.save": TorchSave(trainee, folder / "torch.pt"),
+        "DCP async_save": DcpAsyncSave(trainee, folder / "dcp"),
+    }
+    costs: dict[str, list[Cost]] = {name: [] for name in contenders}
+    quiet = [run_block(trainee, Nothing(), steps)]
+    for number in range(rounds + 1):
+        for name, contender in contenders.items():
+            block = run_block(trainee, contender, steps)
+            quiet.append(run_block(trainee, Nothing(), steps))
+            is_undisturbed = all(b.by_others < MOST_BY_OTHERS for b in (*quiet[-2:], block))
+            if number and is_undisturbed:
+                usual = block.steps * (quiet[-2].step_s + quiet[-1].step_s) / 2
+                costs[name].append(Cost(block.seconds - usual, block.steps))
+    if group.is_first:
+        print(
+            f"{12 * trainee.flat.size / 1e6:,.0f} MB, {group.size} x {torch.get_num_threads()} threads, "
+            f"step {statistics.median(block.step_s for block in quiet):.3f} s"
+        )
+        show(costs, rounds)
+
+
+def show(costs: dict[str, list[Cost]], rounds: int) -> None:
+    """Medians with quartiles, and what the automatic interval makes of them."""
+    medians = {name: statistics.median(cost.seconds for cost in values) for name, values in costs.items()}
+    for name, values in costs.items():
+        low, _, high = statistics.quantiles((cost.seconds for cost in values), n=4)
+        print(
+            f"{name:<16}{medians[name]:>7.3f} s added (quartiles {low:.3f} to {high:.3f}; {len(values)} of {rounds}), "
+            f"{medians[name] / medians['torch.save']:.2f} x torch.save, "
+            f"over within {max(cost.steps for cost in values)} steps"
+        )
+    cost = max(medians["Echelon"], 1e-3)
+    interval = young_daly_seconds(cost, BETWEEN_FAILURES_S)
+    print(f"automatic interval {interval:.0f} s: {cost / interval:.3%} of training time")
+
+
+def work(rank: int, options: argparse.Namespace, folder: Path) -> None:
+    """One worker, from its start to its end."""
+    warnings.simplefilter("ignore")
+    torch.set_num_threads(options.threads)
+    store = dist.FileStore(str(folder / "store"), options.workers)  # type: ignore[attr-defined]
+    dist.init_process_group("gloo", store=store, rank=rank, world_size=options.workers)
+    measure(Group(rank, options.workers), options.rounds, options.steps, folder)
+    dist.destroy_process_group()
 
 
 def main() -> None:
-    warnings.simplefilter("ignore")
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--rounds", type=int, default=9)
-    parser.add_argument("--steps", type=int, default=6)
+    parser.add_argument("--rounds", type=int, default=10)
+    parser.add_argument("--steps", type=int, default=4)
+    parser.add_argument("--workers", type=int, default=1)
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--folder", type=Path, default=None)
     options = parser.parse_args()
-    torch.set_num_threads(options.threads)
-    folder = Path(tempfile.mkdtemp(prefix="echelon-bench-", dir=options.folder))
-    store = dist.HashStore()  # type: ignore[attr-defined]
-    dist.init_process_group("gloo", store=store, rank=0, world_size=1)
-    try:
-        measure(options.rounds, options.steps, folder)
-    finally:
-        shutil.rmtree(folder)
-
-
-def measure(rounds: int, steps: int, folder: Path) -> None:
-    trainee = Trainee()
-    futures: list[Any] = []
-    contenders: dict[str, Callable[[], None]] = {
-        "no save": lambda: None,
-        "Echelon": echelon_save(trainee, folder),
-        "torch.save": torch_save(trainee, folder),
-        "DCP async_save": dcp_save(trainee, folder, futures),
-    }
-    seconds: dict[str, list[float]] = {name: [] for name in contenders}
-    for round_number in range(rounds + 1):
-        for name, save in contenders.items():
-            trainee.step()
-            started = time.perf_counter()
-            save()
-            for _ in range(steps):
-                trainee.step()
-            if round_number:  # the first round warms up
-                seconds[name].append(time.perf_counter() - started)
-            trainee.saver.wait_written()
-            if futures:
-                futures.pop().result()
-    show(seconds, steps, trainee.flat.weights)
-
-
-def show(seconds: dict[str, list[float]], steps: int, weights: Tensor) -> None:
-    quiet = statistics.median(seconds["no save"])
-    costs = {name: statistics.median(values) - quiet for name, values in seconds.items()}
-    spread = statistics.median(abs(value - quiet) for value in seconds["no save"])
-    print(
-        f"{12 * len(weights) / 1e6:,.0f} MB, step {quiet / steps:.3f} s, spread of a quiet block {spread:.3f} s"
-    )
-    for name, cost in costs.items():
-        if name != "no save":
-            print(f"{name:<16}{cost:>8.3f} s added{cost / costs['torch.save']:>8.2f} x torch.save")
-    interval = young_daly_seconds(max(costs["Echelon"], 1e-3), 24 * 3600.0)
-    print(f"automatic interval {interval:.0f} s: {max(costs['Echelon'], 0) / interval:.3%} of training time")
+    os.environ.update(ALLOCATOR, GLOO_SOCKET_IFNAME="lo")
+    with tempfile.TemporaryDirectory(prefix="echelon-bench-", dir=options.folder) as folder:
+        context = multiprocessing.get_context("spawn")
+        workers = [
+            context.Process(target=work, args=(rank, options, Path(folder)))
+            for rank in range(options.workers)
+        ]
+        for worker in workers:
+            worker.start()
+        for worker in workers:
+            worker.join()
+        if any(worker.exitcode for worker in workers):
+            raise SystemExit("a worker failed")
 
 
 if __name__ == "__main__":

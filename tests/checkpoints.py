@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 
 from torch import Tensor
 
 from echelon.train.checkpoint import TrainingState, checkpoint_folder, clear_for_saving
 from echelon.train.saver import SaveJob, plan_files, write_job
+from echelon.train.tensorfile import TensorImage
 
 
 def write_checkpoint(
@@ -23,4 +25,12 @@ def write_checkpoint(
     for rank in range(workers):
         files, names = plan_files(model, optimiser, rank, workers)
         job = SaveJob(folder, files, state if rank == 0 else None, names)
-        write_job(job, {name: {key: t.numpy() for key, t in part.items()} for name, part in files.items()})
+        write_job(job, {name: image_of(tensors) for name, tensors in files.items()})
+
+
+def image_of(tensors: Mapping[str, Tensor]) -> TensorImage:
+    """The file that holds these tensors, in memory."""
+    image = TensorImage(tensors)
+    for name, tensor in tensors.items():
+        image.tensors[name].copy_(tensor)
+    return image

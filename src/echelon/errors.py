@@ -36,6 +36,11 @@ Reason = Literal[
 ]
 """Why a host cannot be used: `ssh` is the client or its configuration, `failed` something that ran there."""
 
+INTERRUPTED_STATUS = 75
+"""Exit status of a worker that saved and left because it was told to."""
+FINAL_STATUS = 2
+"""Exit status of a worker whose failure no restart can help: the user's mistake, or training that cannot go on."""
+
 
 class EchelonError(Exception):
     """The work failed; `exit_status` is what the process returns."""

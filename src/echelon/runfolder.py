@@ -232,6 +232,12 @@ def remove_folder(folder: Path) -> None:
     shutil.rmtree(doomed)
 
 
+def finish_removals(folder: Path) -> None:
+    """Remove what a `remove_folder` that was killed has left in `folder`, where nobody else is removing."""
+    for doomed in folder.glob(".*.removed"):
+        shutil.rmtree(doomed, ignore_errors=True)
+
+
 def list_runs(folder: Path) -> list[RunFolder]:
     """The runs below `folder`, by name; not those that are being removed, whose names begin with a dot."""
     if not folder.is_dir():

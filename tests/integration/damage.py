@@ -1,12 +1,11 @@
 """Checkpoints as a disk sees them: which are good, how to spoil one, whether two hold the same.
 
 Written without `echelon.train.checkpoint`, so that it judges from outside: a checkpoint is a folder step-N whose
-files each have a sidecar NAME.sha256.json with the right digest.
+files each have a sidecar NAME.checksum.json with the right digest.
 """
 
 from __future__ import annotations
 
-import hashlib
 import json
 import random
 import re
@@ -15,9 +14,10 @@ from typing import Any
 
 import safetensors.torch
 import torch
+import xxhash
 from torch import Tensor
 
-SIDECAR = ".sha256.json"
+SIDECAR = ".checksum.json"
 
 
 def step_of(folder: Path) -> int:
@@ -41,8 +41,8 @@ def is_good(folder: Path) -> bool:
 
 
 def _digest_is_right(file: Path) -> bool:
-    recorded = json.loads(file.with_name(file.name + SIDECAR).read_text())["sha256"]
-    return bool(hashlib.sha256(file.read_bytes()).hexdigest() == recorded)
+    recorded = json.loads(file.with_name(file.name + SIDECAR).read_text())["xxh3_128"]
+    return bool(xxhash.xxh3_128(file.read_bytes()).hexdigest() == recorded)
 
 
 def spoil(folder: Path, dice: random.Random) -> str:

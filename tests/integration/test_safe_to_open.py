@@ -20,6 +20,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+import xxhash
 
 from echelon import cli
 from echelon.data.prepared import open_prepared
@@ -170,7 +171,7 @@ def plant(file: Path, payload: bytes) -> None:
     file.write_bytes(payload)
     sidecar = file.with_name(file.name + SIDECAR)
     if sidecar.exists():
-        seal = {"sha256": hashlib.sha256(payload).hexdigest(), "bytes": len(payload)}
+        seal = {"xxh3_128": xxhash.xxh3_128(payload).hexdigest(), "bytes": len(payload)}
         sidecar.write_text(json.dumps(seal))
 
 

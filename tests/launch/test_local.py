@@ -10,7 +10,6 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
-from pathlib import Path
 
 import psutil
 import pytest
@@ -104,13 +103,6 @@ def test_threads_are_the_users_choice_or_else_at_least_one(
     assert render_worker(run, Placement(2), 0, 2).environment["OMP_NUM_THREADS"] == "3"
     monkeypatch.delenv("OMP_NUM_THREADS")
     assert render_worker(run, Placement(10_000), 0, 10_000).environment["OMP_NUM_THREADS"] == "1"
-
-
-def test_the_launcher_knows_what_the_statuses_of_workers_mean() -> None:
-    """The numbers stand in both halves, as the launcher may not import torch."""
-    source = (Path(local.__file__).parents[1] / "train" / "worker.py").read_text()
-    assert f"INTERRUPTED_STATUS = {local.INTERRUPTED_STATUS}\n" in source
-    assert f"FINAL_STATUS = {local.FINAL_STATUS}\n" in source
 
 
 def test_workers_that_finish_are_a_finished_job(run: RunFolder, program: Program) -> None:

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import hashlib
 import json
 import shutil
 from pathlib import Path
@@ -57,7 +58,7 @@ def test_weights_are_plain_safetensors_that_any_tool_reads(tmp_path: Path) -> No
 def test_a_checkpoint_that_lacks_anything_is_not_listed(tmp_path: Path, name: str, damage: str) -> None:
     _save(tmp_path, 1)
     file = tmp_path / "step-00000001" / name
-    sidecar = file.with_name(f"{name}.sha256.json")
+    sidecar = file.with_name(f"{name}.checksum.json")
     match damage:
         case "missing file":
             file.unlink()
@@ -114,7 +115,7 @@ def test_the_optimisers_state_is_put_together_from_all_workers_files(tmp_path: P
 
 def test_a_checkpoint_lacking_one_workers_file_is_not_whole(tmp_path: Path) -> None:
     _save(tmp_path, 1, workers=2)
-    (tmp_path / "step-00000001" / "optimiser-1-of-2.safetensors.sha256.json").unlink()
+    (tmp_path / "step-00000001" / "optimiser-1-of-2.safetensors.checksum.json").unlink()
     assert list_checkpoints(tmp_path) == []
     assert newest_good_checkpoint(tmp_path) == (None, []), "cut short, not damaged"
 
@@ -183,6 +184,63 @@ def test_a_state_of_another_format_is_refused(tmp_path: Path) -> None:
         checkpoint.load_state()
 
 
+def _to_format_2(folder: Path) -> None:
+    """Rewrite a checkpoint as Echelon once wrote it: SHA-256 in sidecars called NAME.sha256.json."""
+    state = json.loads((folder / "state.json").read_text())
+    (folder / "state.json").write_text(json.dumps({**state, "format": 2}))
+    for sidecar in folder.glob("*.checksum.json"):
+        name = sidecar.name.removesuffix(".checksum.json")
+        content = (folder / name).read_bytes()
+        seal = {"sha256": hashlib.sha256(content).hexdigest(), "bytes": len(content)}
+        sidecar.unlink()
+        (folder / f"{name}.sha256.json").write_text(json.dumps(seal))
+
+
+def test_a_checkpoint_of_format_2_is_verified_and_read(tmp_path: Path) -> None:
+    _save(tmp_path, 1)
+    _save(tmp_path, 2)
+    for step in (1, 2):
+        _to_format_2(tmp_path / f"step-0000000{step}")
+    found, messages = newest_good_checkpoint(tmp_path)
+    assert (found and found.step, messages) == (2, [])
+    file = tmp_path / "step-00000002" / "model.safetensors"
+    content = bytearray(file.read_bytes())
+    content[-1] ^= 1
+    file.write_bytes(content)
+    found, messages = newest_good_checkpoint(tmp_path)
+    assert found is not None
+    assert found.load_state().step == 1
+    assert found.load_model().keys() == MODEL.keys()
+    assert f"{file} cannot be used" in messages[0]
+
+
+def test_a_save_over_one_of_format_2_is_never_mixed_with_it(tmp_path: Path) -> None:
+    _save(tmp_path, 1)
+    _to_format_2(tmp_path / "step-00000001")
+    clear_for_saving(tmp_path / "step-00000001")
+    assert list_checkpoints(tmp_path) == []
+
+
+def test_what_killed_saves_and_prunings_left_is_cleared_away(tmp_path: Path) -> None:
+    _save(tmp_path, 1)
+    _save(tmp_path, 2)
+    cut_short = tmp_path / "step-00000003" / ".model.safetensors.77.tmp"
+    cut_short.parent.mkdir()
+    cut_short.touch()
+    clear_for_saving(cut_short.parent)
+    assert not cut_short.exists()
+    for clear in (
+        lambda: prune_checkpoints(tmp_path, keep=5, best=None),
+        lambda: newest_good_checkpoint(tmp_path),
+    ):
+        half_removed = tmp_path / ".step-00000001.77.removed"
+        half_removed.mkdir()
+        (half_removed / "model.safetensors").touch()
+        clear()
+        assert not half_removed.exists()
+    assert [c.step for c in list_checkpoints(tmp_path)] == [1, 2]
+
+
 def test_checkpoints_that_an_interruption_added_do_not_push_others_out(tmp_path: Path) -> None:
     for step in (10, 20, 30, 37, 40):
         _save(tmp_path, step)
@@ -204,7 +262,7 @@ def test_pruning_clears_saves_that_were_cut_short(tmp_path: Path) -> None:
     for step in (10, 20, 30):
         _save(tmp_path, step)
     for step in (20, 30):
-        (tmp_path / f"step-000000{step}" / "state.json.sha256.json").unlink()
+        (tmp_path / f"step-000000{step}" / "state.json.checksum.json").unlink()
     _save(tmp_path, 25)
     prune_checkpoints(tmp_path, keep=5, best=None)
     names = sorted(path.name for path in tmp_path.iterdir())

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 import torch
+from tests.checkpoints import image_of
 from torch import Tensor
 
 from echelon.train import saver as saver_module
@@ -136,7 +137,7 @@ def _write_until(job: SaveJob, limit: int) -> int:
         for name in ("fsync", "replace", "open"):
             setattr(os, name, counted(getattr(os, name)))
         builtins.open = counted(builtins.open)
-        write_job(job, {name: {k: t.numpy() for k, t in part.items()} for name, part in job.files.items()})
+        write_job(job, {name: image_of(tensors) for name, tensors in job.files.items()})
         os._exit(0)
     return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
 

@@ -8,8 +8,8 @@ from collections.abc import Callable
 from typing import Literal
 
 from echelon.agent.membership import Failure
-from echelon.errors import EchelonError, WorkerError
-from echelon.launch.local import FINAL_STATUS, LocalJob, StopRequests
+from echelon.errors import FINAL_STATUS, EchelonError, WorkerError
+from echelon.launch.local import LocalJob, StopRequests
 from echelon.monitor.heartbeat import Pulse
 
 _BROKEN_CONNECTION = re.compile(

@@ -16,9 +16,8 @@ from echelon.commands.dry_run import as_words, plan_here, plan_over_ssh
 from echelon.commands.together import train_together
 from echelon.commands.training import TrainOptions, open_run, train
 from echelon.commands.wording import trained_words
-from echelon.errors import EchelonError, StoppedError, TrainingError, UserError
+from echelon.errors import INTERRUPTED_STATUS, EchelonError, StoppedError, TrainingError, UserError
 from echelon.launch.kubernetes import KubernetesSpec, render_job, render_trainjob
-from echelon.launch.local import INTERRUPTED_STATUS
 from echelon.launch.site import Place, find_place, place_by_hand
 from echelon.launch.slurm import SbatchSpec, render_sbatch, submit
 from echelon.recipe.schema import Recipe

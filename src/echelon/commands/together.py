@@ -24,6 +24,7 @@ from echelon.commands.preparing import prepare_data
 from echelon.commands.training import Begun, TrainOptions, begin, open_run, say_what_begins, summarise
 from echelon.data.prepared import Prepared, open_prepared
 from echelon.errors import (
+    FINAL_STATUS,
     DataError,
     EchelonError,
     RefusedError,
@@ -35,7 +36,6 @@ from echelon.errors import (
 from echelon.launch.cores import available_cores
 from echelon.launch.link import Message
 from echelon.launch.local import (
-    FINAL_STATUS,
     LocalJob,
     Placement,
     StopRequests,

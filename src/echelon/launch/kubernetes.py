@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from echelon.launch.local import INTERRUPTED_STATUS
+from echelon.errors import INTERRUPTED_STATUS
 from echelon.launch.site import NODES_VARIABLE
 from echelon.launch.yaml import to_yaml
 

@@ -18,16 +18,12 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from types import FrameType
 
-from echelon.errors import TrainingError, WorkerError
+from echelon.errors import INTERRUPTED_STATUS, TrainingError, WorkerError
 from echelon.launch.cores import available_cores
 from echelon.monitor.heartbeat import HEARTBEAT_VARIABLE, Heartbeats, Pulse, find_hung
 from echelon.monitor.records import RecordReader, read_records
 from echelon.runfolder import RunFolder, open_no_link
 
-INTERRUPTED_STATUS = 75
-"""Exit status of a worker that saved and left because it was told to; train/worker.py returns it."""
-FINAL_STATUS = 2
-"""Exit status of a worker whose failure no restart can help; train/worker.py returns it."""
 WORKER_PROGRAM = (sys.executable, "-m", "echelon.train.worker")
 _EXPECTED_STATUSES = {None, 0, INTERRUPTED_STATUS}
 """None: still running."""

@@ -9,8 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from echelon.errors import EchelonError, UserError
-from echelon.launch.local import INTERRUPTED_STATUS
+from echelon.errors import INTERRUPTED_STATUS, EchelonError, UserError
 from echelon.runfolder import RunFolder, write_atomically
 
 _WARNING_S = 120

@@ -7,8 +7,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from echelon.errors import TrainingError, WorkerError
-from echelon.launch.local import FINAL_STATUS, LocalJob, StopRequests, signals_call
+from echelon.errors import FINAL_STATUS, TrainingError, WorkerError
+from echelon.launch.local import LocalJob, StopRequests, signals_call
 from echelon.recipe.schema import Restart as RestartRecipe
 from echelon.recipe.workers import WorkerRange
 

@@ -1,11 +1,11 @@
-"""Checkpoints: safetensors and JSON, each file with a sidecar that holds its size and SHA-256.
+"""Checkpoints: safetensors and JSON, each file with a sidecar that holds its size and checksum.
 
     checkpoints/step-00001000/
       model.safetensors               the weights, written by worker 0
       optimiser-0-of-2.safetensors    the optimiser's state, split over the workers
       optimiser-1-of-2.safetensors
       state.json                      where training stands, and the names of the other files
-      *.sha256.json                   a sidecar each
+      *.checksum.json                 a sidecar each
 
 A checkpoint is complete when the sidecars of all the files that state.json names are there and right: a rule that
 needs no rename of folders, so it holds on a disk and on an object store alike. Nothing in a checkpoint is ever
@@ -14,7 +14,6 @@ executed: no pickle.
 
 from __future__ import annotations
 
-import hashlib
 import json
 import re
 from collections.abc import Sequence
@@ -29,12 +28,15 @@ from safetensors import SafetensorError
 from torch import Tensor
 
 from echelon.errors import CheckpointError
-from echelon.runfolder import parse_json, read_json, remove_folder, write_atomically
+from echelon.runfolder import finish_removals, parse_json, read_json, remove_folder, write_atomically
+from echelon.train.checksum import ALGORITHM, OLDER_ALGORITHM, checksum_of, checksum_of_file
 from echelon.train.tensorfile import Written
 
-FORMAT = 2
+FORMAT = 3
+_READABLE_FORMATS = (2, 3)
+"""Format 2 differs in its sidecars, which are called NAME.sha256.json and hold SHA-256."""
 MODEL, STATE = "model.safetensors", "state.json"
-_SIDECAR = ".sha256.json"
+_SIDECARS = {ALGORITHM: ".checksum.json", OLDER_ALGORITHM: ".sha256.json"}
 _FOLDER_NAME = re.compile(r"step-(\d{8,})")
 _FILE_NAME = re.compile(r"[a-z0-9][a-z0-9-]*\.safetensors")
 
@@ -72,7 +74,7 @@ class TrainingState:
     def from_json(text: str) -> TrainingState:
         _STATE.validate_json(text, strict=True)
         values = parse_json(text)
-        if values.pop("format") != FORMAT:
+        if values.pop("format") not in _READABLE_FORMATS:
             raise ValueError("written by another version of Echelon")
         values.pop("files")
         best = values.pop("best")
@@ -110,14 +112,20 @@ class Checkpoint:
     def fingerprint(self) -> str:
         """Tells checkpoints of the same step apart: the recorded checksum of the weights."""
         sidecar = _read_sidecar(self.folder, MODEL)
-        return str(sidecar["sha256"]) if sidecar else ""
+        return str(sidecar.checksum) if sidecar else ""
 
     def verify(self) -> None:
-        """Compare every file with its SHA-256; raises CheckpointError that names the damaged file."""
+        """Compare every file with its checksum; raises CheckpointError that names the damaged file."""
         for name in (STATE, *(tensor_files(self.folder) or ())):
             sidecar = _read_sidecar(self.folder, name)
-            if sidecar is None or _sha256(self.folder / name) != sidecar["sha256"]:
+            if sidecar is None or self._checksum(name, sidecar.algorithm) != sidecar.checksum:
                 self._refuse(name, ValueError("its checksum is not the recorded one"))
+
+    def _checksum(self, name: str, algorithm: str) -> str:
+        try:
+            return checksum_of_file(self.folder / name, algorithm)
+        except OSError as error:
+            self._refuse(name, error)
 
     def _load_tensors(self, name: str) -> dict[str, Tensor]:
         try:
@@ -146,8 +154,9 @@ def list_checkpoints(checkpoints: Path) -> list[Checkpoint]:
 def newest_good_checkpoint(checkpoints: Path) -> tuple[Checkpoint | None, list[str]]:
     """The newest checkpoint whose checksums are right; damaged ones are moved aside, a message for each.
 
-    Only for the one worker that resumes the run: it renames folders.
+    Only for the one worker that resumes the run: it renames folders, and removes what a killed pruning left.
     """
+    finish_removals(checkpoints)
     messages: list[str] = []
     for step, folder in reversed(_numbered(checkpoints)):
         try:
@@ -208,6 +217,7 @@ def scheduled(found: Sequence[Checkpoint], every: int | None) -> list[Checkpoint
 
 def prune_checkpoints(checkpoints: Path, keep: int, best: Best | None, every: int | None = None) -> None:
     """Remove all but the newest `keep` of the interval and the best, and saves cut short before the newest whole."""
+    finish_removals(checkpoints)
     found = list_checkpoints(checkpoints)
     complete = [checkpoint.step for checkpoint in found]
     wanted = {*(c.step for c in scheduled(found, every)[-keep:]), *([best.step] if best else [])}
@@ -220,20 +230,21 @@ def prune_checkpoints(checkpoints: Path, keep: int, best: Best | None, every: in
 def clear_for_saving(folder: Path) -> None:
     """Make a folder in which whatever an earlier, unfinished save of this step left counts for nothing."""
     folder.mkdir(parents=True, exist_ok=True)
-    for sidecar in folder.glob(f"*{_SIDECAR}"):
-        sidecar.unlink()
+    for left in (*_sidecars(folder), *folder.glob(".*.tmp")):
+        left.unlink()
 
 
 def write_state(folder: Path, state: TrainingState, files: Sequence[str]) -> Written:
     """Write state.json, which names the checkpoint's other files."""
     content = state.to_json(files).encode()
     write_atomically(folder / STATE, content)
-    return Written(hashlib.sha256(content).hexdigest(), len(content))
+    return Written(checksum_of(content), len(content))
 
 
 def write_sidecar(folder: Path, name: str, written: Written) -> None:
     """Vouch for a file that is on the disk."""
-    write_atomically(folder / (name + _SIDECAR), json.dumps(vars(written)) + "\n")
+    content = {ALGORITHM: written.checksum, "bytes": written.bytes}
+    write_atomically(folder / (name + _SIDECARS[ALGORITHM]), json.dumps(content) + "\n")
 
 
 def tensor_files(folder: Path) -> list[str] | None:
@@ -255,7 +266,7 @@ def is_complete(folder: Path) -> bool:
         return False
     for name in (STATE, *names):
         sidecar, file = _read_sidecar(folder, name), folder / name
-        if sidecar is None or not _is_own(file) or _size(file) != sidecar["bytes"]:
+        if sidecar is None or not _is_own(file) or _size(file) != sidecar.bytes:
             return False
     return True
 
@@ -276,8 +287,13 @@ def _numbered(checkpoints: Path) -> list[tuple[int, Path]]:
 def _is_finished(folder: Path) -> bool:
     """Whether a save once came to its end here: every worker vouched for its files."""
     names = tensor_files(folder)
-    sidecars = list(folder.glob(f"*{_SIDECAR}"))
-    return len(sidecars) == len(names) + 1 if names is not None else (folder / (STATE + _SIDECAR)).exists()
+    if names is not None:
+        return len(_sidecars(folder)) == len(names) + 1
+    return any((folder / (STATE + suffix)).exists() for suffix in _SIDECARS.values())
+
+
+def _sidecars(folder: Path) -> list[Path]:
+    return [file for suffix in _SIDECARS.values() for file in folder.glob(f"*{suffix}")]
 
 
 def move_aside(folder: Path) -> Path:
@@ -299,13 +315,26 @@ def _checkpoint_at(folder: Path) -> Checkpoint:
     return checkpoint
 
 
-def _read_sidecar(folder: Path, name: str) -> dict[str, Any] | None:
-    try:
-        content = read_json(folder / (name + _SIDECAR)) if _is_own(folder / (name + _SIDECAR)) else None
-    except (OSError, ValueError):
-        return None
-    is_right = isinstance(content, dict) and {"sha256", "bytes"} <= content.keys()
-    return content if is_right else None
+@dataclass(frozen=True)
+class _Sidecar:
+    """What vouches for a file."""
+
+    algorithm: str
+    checksum: object
+    bytes: object
+
+
+def _read_sidecar(folder: Path, name: str) -> _Sidecar | None:
+    """A file's sidecar, of this format or an older one; None where there is none that can be used."""
+    for algorithm, suffix in _SIDECARS.items():
+        file = folder / (name + suffix)
+        try:
+            content = read_json(file) if _is_own(file) else None
+        except (OSError, ValueError):
+            continue
+        if isinstance(content, dict) and {algorithm, "bytes"} <= content.keys():
+            return _Sidecar(algorithm, content[algorithm], content["bytes"])
+    return None
 
 
 def _size(file: Path) -> int | None:
@@ -319,11 +348,3 @@ def _size(file: Path) -> int | None:
 def _is_own(file: Path) -> bool:
     """Whether a checkpoint's file is one, not a link to somewhere else: what is checked is then what is read."""
     return file.is_file() and not file.is_symlink()
-
-
-def _sha256(path: Path) -> str:
-    try:
-        with open(path, "rb") as file:
-            return hashlib.file_digest(file, "sha256").hexdigest()
-    except OSError as error:
-        raise CheckpointError(f"{path} cannot be read: {error}") from error

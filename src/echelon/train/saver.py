@@ -1,34 +1,30 @@
 """Saving behind training's back.
 
 A checkpoint is a snapshot of tensors that only an update changes. So a thread copies them while the next step's
-forward and backward run, and only the next update waits for the copy; writing, hashing and fsync follow behind. The
-thread has the lowest priority there is: where all cores are busy training, it does next to nothing, and the update
-copies what is left itself, with all of them. There is one snapshot buffer: a second save waits until the first is
-written.
+forward and backward run, and only the next update waits for the copy; writing, checksums and fsync follow behind. The
+thread has a low priority: where all cores are busy training, it does little, and the update copies what is left itself,
+with all of them. There is one snapshot: a second save waits until the first is written.
 """
 
 from __future__ import annotations
 
 import contextlib
 import os
+import sys
 import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
-import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
 from echelon.runfolder import sync_folder
 from echelon.train.checkpoint import MODEL, STATE, TrainingState, shard_file, write_sidecar, write_state
-from echelon.train.tensorfile import write_tensors
+from echelon.train.tensorfile import TensorImage
 
-Arrays = dict[str, NDArray[Any]]
 _PIECE_NUMBERS = 2**22
 
 
@@ -55,7 +51,7 @@ class Saver:
         self._is_copied = threading.Event()
         self._copying = threading.Lock()
         """Held by the update while it copies, so that nothing is written before all of it is copied."""
-        self._buffers: dict[str, Tensor] = {}
+        self._images: dict[str, TensorImage] = {}
         self._error: Exception | None = None
 
     def start(self, job: SaveJob) -> None:
@@ -63,8 +59,8 @@ class Saver:
         self.wait_written()
         self._error = None
         self._is_copied.clear()
-        copies = {name: self._plan_copies(name, tensors) for name, tensors in job.files.items()}
-        self._thread = threading.Thread(target=self._save, args=(job, copies), name="saver", daemon=True)
+        images = {name: self._plan_copies(name, tensors) for name, tensors in job.files.items()}
+        self._thread = threading.Thread(target=self._save, args=(job, images), name="saver", daemon=True)
         self._thread.start()
 
     def wait_copied(self) -> None:
@@ -96,19 +92,16 @@ class Saver:
         error, self._error = self._error, None
         return error
 
-    def _plan_copies(self, file: str, tensors: Mapping[str, Tensor]) -> Arrays:
-        """Note what is to be copied, piece by piece, into buffers that are kept from save to save."""
-        arrays: Arrays = {}
+    def _plan_copies(self, file: str, tensors: Mapping[str, Tensor]) -> TensorImage:
+        """Note what is to be copied, piece by piece, into the file's image, which is kept from save to save."""
+        image = self._images.get(file)
+        if image is None or not image.fits(tensors):
+            image = self._images[file] = TensorImage(tensors)
         for name, tensor in tensors.items():
-            live, key = tensor.detach(), f"{file}/{name}"
-            if key not in self._buffers or self._buffers[key].shape != live.shape:
-                self._buffers[key] = torch.empty(live.shape, dtype=live.dtype)
-            copy = self._buffers[key]
-            self._to_copy.extend(zip(_pieces(copy), _pieces(live), strict=True))
-            arrays[name] = copy.numpy()
-        return arrays
+            self._to_copy.extend(zip(_pieces(image.tensors[name]), _pieces(tensor.detach()), strict=True))
+        return image
 
-    def _save(self, job: SaveJob, copies: Mapping[str, Arrays]) -> None:
+    def _save(self, job: SaveJob, images: Mapping[str, TensorImage]) -> None:
         _yield_to_training()
         try:
             try:
@@ -119,7 +112,7 @@ class Saver:
                 self._is_copied.set()
             with self._copying:  # the update may still be copying the pieces that it took
                 pass
-            write_job(job, copies)
+            write_job(job, images)
         except Exception as error:  # reported by the keeper: whatever it was, there is no checkpoint
             self._to_copy.clear()
             self._error = error
@@ -139,9 +132,9 @@ def _pieces(tensor: Tensor) -> Iterable[Tensor]:
     return (flat[start : start + _PIECE_NUMBERS] for start in range(0, max(len(flat), 1), _PIECE_NUMBERS))
 
 
-def write_job(job: SaveJob, copies: Mapping[str, Arrays]) -> None:
+def write_job(job: SaveJob, images: Mapping[str, TensorImage]) -> None:
     """Write a worker's files, then vouch for each; when this returns, its part survives a power cut."""
-    written = {name: write_tensors(job.folder / name, arrays) for name, arrays in copies.items()}
+    written = {name: image.write(job.folder / name) for name, image in images.items()}
     sync_folder(job.folder.parent)
     if job.state is not None:
         written[STATE] = write_state(job.folder, job.state, job.all_files)
@@ -169,8 +162,10 @@ def plan_files(
 
 
 def _yield_to_training() -> None:
-    """Let this thread run only where the processors have nothing else to do."""
-    with contextlib.suppress(
-        OSError, AttributeError
-    ):  # not Linux, or not allowed: the usual priority does too
-        os.sched_setscheduler(0, os.SCHED_IDLE, os.sched_param(0))
+    """Take the smallest share of a processor that still is one: 1.5% where training keeps all of them busy.
+
+    Idle priority is no share at all: where OpenMP's threads spin between their tasks, a save might never end.
+    """
+    if sys.platform == "linux":  # elsewhere a thread has no priority of its own
+        with contextlib.suppress(OSError):  # not allowed: the usual priority does too
+            os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), 19)

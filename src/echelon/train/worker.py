@@ -24,7 +24,14 @@ from typing import NoReturn
 import torch
 
 from echelon.comm.group import Group, join_group
-from echelon.errors import CheckpointError, EchelonError, TrainingError, UserError
+from echelon.errors import (
+    FINAL_STATUS,
+    INTERRUPTED_STATUS,
+    CheckpointError,
+    EchelonError,
+    TrainingError,
+    UserError,
+)
 from echelon.lease import fence
 from echelon.monitor.heartbeat import open_heart
 from echelon.monitor.records import RecordWriter
@@ -46,10 +53,6 @@ from echelon.train.resume import resume
 from echelon.train.trackers import build_trackers
 from echelon.train.weights import Weights, choose_weights, load_weights
 
-INTERRUPTED_STATUS = 75
-"""Exit status of a worker that saved and left because it was told to."""
-FINAL_STATUS = 2
-"""Exit status of a worker whose failure no restart can help: the user's mistake, or training that cannot go on."""
 _GROUP_TIMEOUT_S = 300.0
 """How long a collective may take beyond `restart.hang_seconds`, by which the launcher has seen who hangs."""
 _PR_SET_PDEATHSIG = 1
