@@ -88,6 +88,7 @@ def two_nodes(
             os.kill(pid, signal.SIGKILL)
 
 
+@pytest.mark.slow
 def test_two_nodes_form_the_group_that_one_machine_has(
     train_toy: TrainToy, toy_recipe: Path, tmp_path: Path
 ) -> None:

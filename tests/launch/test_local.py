@@ -83,6 +83,47 @@ def test_a_worker_of_several_hosts_knows_its_place_in_the_whole_group(run: RunFo
     )
 
 
+def test_a_launcher_beside_others_of_its_host_knows_its_place_among_them(
+    run: RunFolder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
+    place = Placement(4, 3, first_local_rank=1, local_size=2, threads=7)
+    environment = render_worker(run, place, 0, 1).environment
+    names = ("RANK", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "OMP_NUM_THREADS")
+    assert [environment[name] for name in names] == ["3", "1", "2", "7"]
+
+
+def test_workers_beat_in_their_own_place_and_need_no_lock(run: RunFolder, program: Program) -> None:
+    body = """
+    from echelon.monitor.heartbeat import open_heart
+    heart = open_heart()
+    for step in (1, 2, 3):
+        heart.beat(step)
+        time.sleep(0.2)
+    """
+    seen: set[tuple[int, int]] = set()
+    place = Placement(3, 1, first_local_rank=1, local_size=3)
+    job = LocalJob(run, 2, None, program=program(body), place=place)
+    assert job.watch(lambda: seen.update((rank, pulse.step) for rank, pulse in job.pulses().items()))
+    assert {(1, 1), (2, 1)} <= seen, "by rank in the whole group, whatever the place in the memory"
+
+
+def test_when_a_worker_failed_is_known(run: RunFolder, program: Program) -> None:
+    body = """
+    started()
+    fail_after(1)
+    """
+    before = time.time() - 1
+    job = LocalJob(run, 2, None, program=program(body))
+    with pytest.raises(WorkerError):
+        job.watch(lambda: None)
+    assert before < job.failed_at < time.time()
+    job = LocalJob(run, 1, None, program=program("os.kill(os.getpid(), signal.SIGKILL)"))
+    with pytest.raises(WorkerError):
+        job.watch(lambda: None)
+    assert job.failed_at == 0.0, "it died without a word"
+
+
 def test_a_hosts_workers_log_and_fail_under_their_rank_in_the_whole_group(
     run: RunFolder, program: Program
 ) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import yaml
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from echelon.launch.yaml import to_yaml
@@ -36,6 +36,7 @@ VALUES = st.recursive(
 )
 
 
+@settings(max_examples=40)
 @given(st.lists(st.dictionaries(TEXTS, VALUES, min_size=1, max_size=4), min_size=1, max_size=3))
 def test_whatever_is_written_is_read_back(documents: list[dict[str, Any]]) -> None:
     assert list(yaml.safe_load_all(to_yaml(documents))) == documents
