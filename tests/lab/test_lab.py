@@ -43,6 +43,13 @@ def test_each_host_is_a_machine_of_its_own(lab: Lab) -> None:
         assert len(set(same_kind)) == len(seen)
 
 
+def test_programs_on_a_host_see_its_share_of_the_cpus(lab: Lab) -> None:
+    look = (
+        "from echelon.launch.cores import *; from echelon.launch.cores import _read; print(cpu_quota(_read))"
+    )
+    assert python(lab, "host1", look) == "0.5"
+
+
 def test_hosts_log_in_on_each_other_and_on_themselves(lab: Lab) -> None:
     way = "hostname; ssh host2 'hostname; ssh host3 hostname'; ssh localhost hostname"
     assert lab.run("host1", ["sh", "-c", way]).stdout.split() == ["host1", "host2", "host3", "host1"]

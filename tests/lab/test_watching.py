@@ -98,3 +98,13 @@ def test_a_detached_run_finishes_by_itself(lab: Lab, recipe: Path, undisturbed: 
     echelon("attach", run.path)
     wait_until(lambda: not run.is_locked())
     assert_same_end(run, undisturbed)
+
+
+def test_stopping_at_once_is_not_undone_by_the_launcher(
+    train: Callable[..., Training], folder: Path, lab: Lab
+) -> None:
+    training = train(folder, "--set", "train.steps=100000")
+    training.wait_for_step(15)
+    assert "interrupted" in echelon("stop", training.run.path, "--now")
+    training.finish(status=1)
+    assert workers_left(lab, training.run) == []

@@ -160,6 +160,9 @@ def stop(run: RunFolder, host: int, *, now: bool) -> dict[str, Any]:
         for worker in _children(pid):
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(worker, signal.SIGKILL)
+        # Its last word, without which a launcher would take it for dead and start it again.
+        with contextlib.closing(RecordWriter(run.agent_records(host))) as records:
+            records.write("outcome", outcome="interrupted", message="", host=socket.gethostname())
         os.kill(pid, signal.SIGKILL)
         while find_agent(run, host) == pid:
             time.sleep(0.02)

@@ -54,7 +54,7 @@ def _row(report: HostReport) -> list[str]:
         str(len(facts.machine.gpus)),
         f"{show_bytes(facts.machine.free_memory_bytes)} free",
         _show_disk(facts.disk) if facts.disk else "",
-        f"{facts.clock.seconds * 1000:+.0f} ms",
+        f"{round(facts.clock.seconds * 1000):+d} ms",
         f"{route.interface} {route.address}" if route else "none",
         _show_sharing(facts),
     ]

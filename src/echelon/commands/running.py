@@ -205,7 +205,8 @@ def _stop_hosts(roster: Roster, run: RunFolder, now: bool) -> bool:
 
 def _is_running(run: RunFolder) -> bool:
     roster = read_roster(run)
-    return any(host.state == "running" for host in _ask_hosts(roster, run)) if roster else run.is_locked()
+    is_on_hosts = roster is not None and any(host.state == "running" for host in _ask_hosts(roster, run))
+    return is_on_hosts or run.is_locked()  # a launcher lets go when it has heard of the end
 
 
 def _holder(run: RunFolder) -> int | None:

@@ -102,7 +102,7 @@ def status_words(status: RunStatus) -> str:
         lines.append(f"  BLEU {run.bleu:.2f} ({run.bleu_of})")
     if status.generation is not None:
         lines.append(f"  generation {status.generation}")
-    lines += [f"  {host.host}: {host.state}, {host.workers} workers" for host in status.hosts]
+    lines += [f"  {host.host}: {host.state}, {_count_workers(host.workers)}" for host in status.hosts]
     lines += [f"  {event.splitlines()[0]}" for event in status.events if event]
     return "\n".join(lines)
 
@@ -116,10 +116,13 @@ def stopped_words(result: dict[str, Any]) -> str:
 
 def benchmark_words(result: dict[str, Any]) -> str:
     """What was measured, and how near it is to what the machine can do."""
-    workers = "1 worker" if result["workers"] == 1 else f"{result['workers']} workers"
     return (
         f"{result['tokens_per_second']:,.0f} target tokens/s, {result['seconds_per_step'] * 1000:,.1f} ms a step "
-        f"({result['steps']} steps, {workers}, {result['precision']})\n"
+        f"({result['steps']} steps, {_count_workers(result['workers'])}, {result['precision']})\n"
         f"{result['flops_per_step']:.3g} FLOPs a step: {result['peak_share']:.0%} of the "
         f"{result['peak_flops'] / 1e9:,.0f} GFLOP/s that matrix products reach here in {result['precision']}"
     )
+
+
+def _count_workers(count: int) -> str:
+    return "1 worker" if count == 1 else f"{count} workers"

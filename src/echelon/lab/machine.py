@@ -12,6 +12,17 @@ from echelon.lab.plan import Host, LabPlan
 
 _PRIVATE = {Path("/run"): "mode=755", Path("/tmp"): "mode=1777", Path("/dev/shm"): "mode=1777"}
 _DOTFILES = (".bashrc", ".profile", ".bash_profile", ".bash_login")
+# Programs look at their control group for the CPU time they have; `ip netns exec` leaves them a /sys without any.
+# Where it cannot be mounted they see all the machine's cores, and start too many threads.
+_SHOW_CPU_SHARE = (
+    "controllers=$(cut -d: -f2 /proc/self/cgroup | grep -w cpu || :)",
+    'if [ -n "$controllers" ]; then',
+    "    mount -n -t tmpfs tmpfs /sys/fs/cgroup && mkdir /sys/fs/cgroup/cpu &&",
+    '    mount -n -t cgroup -o "ro,$controllers" cgroup /sys/fs/cgroup/cpu || :',
+    "else",
+    "    mount -n -t cgroup2 -o ro cgroup2 /sys/fs/cgroup || :",
+    "fi",
+)
 
 
 def start_command(host: Host, cgroup_procs: Path) -> list[str]:
@@ -81,6 +92,7 @@ def render_boot(plan: LabPlan, host: Host, sshd: str, visible: Sequence[Path] = 
         '    if [ -e "$home/$file" ]; then mount -n --bind /dev/null "$home/$file"; fi',
         "done",
         f"echo {host.name} > /proc/sys/kernel/hostname",
+        *_SHOW_CPU_SHARE,
         f"exec {sshd} -D -e",
     ]
     return "\n".join(["set -eu", *gather, *arrange, *settle, ""])
