@@ -26,7 +26,7 @@ from echelon.cluster.starting import (
     render_specs,
     start_agents,
 )
-from echelon.cluster.watching import HostWatch, watch_hosts
+from echelon.cluster.watching import HostWatch, stop_host, watch_hosts
 from echelon.commands.following import RunScreen
 from echelon.commands.readiness import hosts_words
 from echelon.data.prepared import Prepared
@@ -190,13 +190,13 @@ def train_on_hosts(
             specs = hosts.specs(seats, is_shared=is_shared)
             with run.lock(with_others=True):
                 start_agents(seats, specs)
-                outcome, restarts = _watch(seats, specs, run, recipe, console)
-            if outcome == "finished" and not any(seat.sees_our_folder for seat in seats):
-                fetch_results(seats, run)
+                ended = _watch(seats, specs, run, recipe, console)
+            if ended.outcome == "finished" and not any(seat.sees_our_folder for seat in seats):
+                fetch_results(ended.saw_the_end, run)
         finally:
             if options.container:
                 end_boxes(seats, run.path)
-    return Supervised(outcome == "finished", restarts)
+    return Supervised(ended.outcome == "finished", ended.restarts)
 
 
 def describe_launch(
@@ -225,10 +225,20 @@ def _commands(seat: Seat, spec: AgentSpec, options: ClusterOptions, prepared: Pr
     return [*box, f"{shlex.join(agent)} < orders", *workers]
 
 
+@dataclass(frozen=True)
+class _Ended:
+    """How a run on hosts ended."""
+
+    outcome: str
+    restarts: int
+    saw_the_end: list[Seat]
+    """The hosts that took part to the end, and so have its result."""
+
+
 def _watch(
     seats: Sequence[Seat], specs: Sequence[AgentSpec], run: RunFolder, recipe: Recipe, console: Console
-) -> tuple[str, int]:
-    """Show the run until it is over: how it ended, and how often it was restarted."""
+) -> _Ended:
+    """Show the run until it is over."""
     screen, stops = RunScreen(run, len(seats), recipe.train.log_every, console), StopRequests()
     records = RecordWriter(run.launcher_records)
 
@@ -241,12 +251,16 @@ def _watch(
         # A terminal that is closed ends the launcher, and not the run: the agents do without.
         with signals_call(stops.ask, (signal.SIGINT, signal.SIGTERM)):
             outcome = watch_hosts(watches, run.path, stops, screen.show_news)
+        for watch in watches:
+            if watch.outcome is None:  # a host that came back too late would wait for the others
+                stop_host(watch.seat, run.path, now=True)
     finally:
         for watch in watches:
             watch.close()
         screen.close()
         records.close()
-    return outcome, max(0, screen.generations - 1)
+    saw_the_end = [watch.seat for watch in watches if watch.outcome == outcome]
+    return _Ended(outcome, max(0, screen.generations - 1), saw_the_end)
 
 
 def _raise_problems(errors: Sequence[RemoteError]) -> None:
