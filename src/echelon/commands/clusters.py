@@ -252,7 +252,7 @@ def _watch(
         with signals_call(stops.ask, (signal.SIGINT, signal.SIGTERM)):
             outcome = watch_hosts(watches, run.path, stops, screen.show_news)
         for watch in watches:
-            if watch.outcome is None:  # a host that came back too late would wait for the others
+            if watch.outcome is None and watch.is_reached:  # back too late, it would wait for the others
                 stop_host(watch.seat, run.path, now=True)
     finally:
         for watch in watches:
