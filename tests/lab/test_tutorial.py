@@ -70,7 +70,7 @@ def render_pattern(shown: str) -> re.Pattern[str]:
 def _render_line(line: str) -> str:
     pattern = re.escape(line)
     pattern = pattern.replace(re.escape("..."), ".*").replace("─", "").replace(r"\+", "[+-]")
-    pattern = re.sub(r"(?<![A-Za-z\d])\d[\d,:]*(\\\.\d+)*(\\ s\b)?", r"[\\d,:.]+(?: s\\b)?", pattern)
+    pattern = re.sub(r"(?<![A-Za-z\d])\d[\d,:]*(\\\.\d+)*(\\ s\b)?", r"(?:[\\d,:.]+(?: s\\b)?|\\?)", pattern)
     pattern = re.sub(r"\b[kMG]B\b", "[kMG]?B", pattern)
     return re.sub(r"(\\ )+", " +", pattern) + "─*"
 

@@ -62,6 +62,11 @@ def test_the_time_left_is_not_known_after_one_step() -> None:
     assert lines_of([START, step(10)])[-1].endswith("  ETA ?")
 
 
+def test_the_time_left_goes_by_when_steps_were_made_not_by_when_they_are_shown() -> None:
+    shown = lines_of([START, step(5, time=100.0), step(10, time=110.0)])
+    assert shown[-1].endswith("  ETA 30 s")
+
+
 def test_a_gradient_or_loss_that_is_not_finite_is_shown_as_such() -> None:
     assert "loss not finite" in lines_of([START, step(10, loss=None, gradient_norm=None)])[-1]
     assert "gradient norm not finite" in lines_of([START, step(10, gradient_norm=None)])[-1]

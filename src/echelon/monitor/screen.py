@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 from typing import Any, Protocol
 
@@ -69,16 +68,19 @@ class LineScreen:
                 self._say(line)
             return
         self._speed.add(record)
-        self._started = self._started or (time.monotonic(), record["step"])
+        self._started = self._started or (record["time"], record["step"])
         if record["step"] % self._every == 0 or record["step"] == self._steps:
-            self._say(f"{describe_step(record, self._speed)}  ETA {self._eta(record['step'])}")
+            self._say(
+                f"{describe_step(record, self._speed)}  ETA {self._eta(record['step'], record['time'])}"
+            )
 
-    def _eta(self, step: int) -> str:
+    def _eta(self, step: int, at: float) -> str:
+        """By the records' own times: several may be shown in one moment."""
         assert self._started is not None
         began, first = self._started
         if step == first:
             return "?"
-        return show_seconds((time.monotonic() - began) / (step - first) * max(self._steps - step, 0))
+        return show_seconds((at - began) / (step - first) * max(self._steps - step, 0))
 
     def close(self) -> None:
         """Lines need no closing."""
