@@ -68,11 +68,10 @@ class LineScreen:
                 self._say(line)
             return
         self._speed.add(record)
-        self._started = self._started or (record["time"], record["step"])
+        at = float(record.get("time") or 0.0)
+        self._started = self._started or (at, record["step"])
         if record["step"] % self._every == 0 or record["step"] == self._steps:
-            self._say(
-                f"{describe_step(record, self._speed)}  ETA {self._eta(record['step'], record['time'])}"
-            )
+            self._say(f"{describe_step(record, self._speed)}  ETA {self._eta(record['step'], at)}")
 
     def _eta(self, step: int, at: float) -> str:
         """By the records' own times: several may be shown in one moment."""
