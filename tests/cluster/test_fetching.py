@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from echelon.agent.packing import pack
+from echelon.agent.packing import last_step, pack
 from echelon.cluster.fetching import unpack
 from echelon.runfolder import RunFolder
 
@@ -42,6 +42,13 @@ def test_scores_and_the_best_and_the_last_checkpoint_come_home(tmp_path: Path) -
         "scores/test.txt",
     ]
     assert (home.checkpoints / "step-00000030/model.safetensors").read_bytes() == b"weights 30"
+
+
+def test_the_step_of_the_newest_checkpoint_is_told(tmp_path: Path) -> None:
+    assert last_step(make_run(tmp_path / "run", best=10)) == 30
+    empty = RunFolder(tmp_path / "empty")
+    empty.create()
+    assert last_step(empty) == 0
 
 
 @pytest.mark.parametrize(

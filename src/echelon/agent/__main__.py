@@ -21,7 +21,7 @@ from typing import Any
 from echelon.agent.boards import board_time, offer_board
 from echelon.agent.following import follow
 from echelon.agent.marks import MARKING
-from echelon.agent.packing import pack
+from echelon.agent.packing import last_step, pack
 from echelon.agent.service import find_agent, start, stay, stop
 from echelon.errors import EchelonError
 from echelon.runfolder import RunFolder, parse_json, to_json
@@ -37,7 +37,8 @@ def _follow(options: Options) -> None:
 
 def _ask(options: Options) -> Answer:
     run = RunFolder(options.run)
-    return {"is_running": find_agent(run, options.host) is not None, "board_time": board_time(run)}
+    is_running = find_agent(run, options.host) is not None
+    return {"is_running": is_running, "board_time": board_time(run), "last_step": last_step(run)}
 
 
 def _mark(options: Options) -> Answer:

@@ -20,6 +20,12 @@ def pack(run: RunFolder, out: IO[bytes]) -> None:
             archive.add(path, str(path.relative_to(run.path)), recursive=False)
 
 
+def last_step(run: RunFolder) -> int:
+    """The step of the newest checkpoint that has a state; 0 where there is none."""
+    folders = chosen_checkpoints(run)
+    return int(folders[-1].name.removeprefix("step-")) if folders else 0
+
+
 def chosen_checkpoints(run: RunFolder) -> list[Path]:
     """The folders of the last checkpoint that has a state, and of the best that it names."""
     folders = sorted(path for path in run.checkpoints.glob("step-*") if (path / "state.json").is_file())

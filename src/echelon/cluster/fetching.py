@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import IO
 
-from echelon.cluster.starting import Seat
+from echelon.cluster.starting import Seat, do_everywhere
 from echelon.errors import RemoteError
 from echelon.runfolder import RunFolder, write_atomically
 
@@ -20,14 +20,26 @@ _MOST_BYTES = 2**40
 
 
 def fetch_results(seats: Sequence[Seat], run: RunFolder) -> str | None:
-    """Copy scores, and the best and the last checkpoint, from the first host that has them; its name."""
-    for seat in seats:
+    """Copy scores, and the best and the last checkpoint, from the host that is farthest; its name.
+
+    A host that was lost on the way may hear that the run has finished, and have an old checkpoint all the same.
+    """
+    steps = do_everywhere(seats, lambda seat: _last_step(seat, run)) if seats else []
+    order = sorted(range(len(seats)), key=lambda number: -steps[number])
+    for seat in (seats[number] for number in order):
         try:
             if _fetch(seat, run):
                 return seat.name
         except (RemoteError, OSError, tarfile.TarError):
             continue  # the next host has them as well
     return None
+
+
+def _last_step(seat: Seat, run: RunFolder) -> int:
+    try:
+        return int(seat.run_agent("ask", str(run.path), str(seat.number))["last_step"])
+    except RemoteError:
+        return -1
 
 
 def _fetch(seat: Seat, run: RunFolder) -> bool:
