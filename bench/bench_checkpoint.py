@@ -7,7 +7,7 @@ disk and checksums take from the processors behind training's back counts as wel
 synchronised: what torch.save leaves to the operating system is not held against anyone. With several workers torch.save
 is called by the first while the others wait; the other two split the checkpoint. A block during which other programs
 used the processors does not count. Usage:
-    python bench/bench_checkpoint.py [--rounds 10] [--steps 4] [--workers 1] [--threads 2] [--folder DIR]
+    python bench/bench_checkpoint.py [--minutes 3] [--steps 4] [--workers 1] [--threads 2] [--folder DIR]
 """
 
 from __future__ import annotations
@@ -232,8 +232,8 @@ def others_cpu_s(mine: set[int]) -> float:
     return total
 
 
-def measure(group: Group, rounds: int, steps: int, folder: Path) -> None:
-    """Rounds of alternating blocks; the first round warms up. Collective."""
+def measure(group: Group, minutes: float, steps: int, folder: Path) -> None:
+    """Rounds of alternating blocks until time is up; the first round warms up. Collective."""
     trainee = Trainee(group)
     contenders: dict[str, Contender] = {
         "Echelon": Echelon(trainee, folder / "echelon"),
@@ -242,12 +242,14 @@ def measure(group: Group, rounds: int, steps: int, folder: Path) -> None:
     }
     costs: dict[str, list[Cost]] = {name: [] for name in contenders}
     quiet = [run_block(trainee, Nothing(), steps)]
-    for number in range(rounds + 1):
+    number, deadline = 0, time.monotonic() + 60 * minutes
+    while group.agree(time.monotonic() < deadline):
+        number += 1
         for name, contender in contenders.items():
             block = run_block(trainee, contender, steps)
             quiet.append(run_block(trainee, Nothing(), steps))
             is_undisturbed = all(b.by_others < MOST_BY_OTHERS for b in (*quiet[-2:], block))
-            if number and is_undisturbed:
+            if number > 1 and is_undisturbed:
                 usual = block.steps * (quiet[-2].step_s + quiet[-1].step_s) / 2
                 costs[name].append(Cost(block.seconds - usual, block.steps))
     if group.is_first:
@@ -255,11 +257,14 @@ def measure(group: Group, rounds: int, steps: int, folder: Path) -> None:
             f"{12 * trainee.flat.size / 1e6:,.0f} MB, {group.size} x {torch.get_num_threads()} threads, "
             f"step {statistics.median(block.step_s for block in quiet):.3f} s"
         )
-        show(costs, rounds)
+        show(costs, number - 1)
 
 
 def show(costs: dict[str, list[Cost]], rounds: int) -> None:
     """Medians with quartiles, and what the automatic interval makes of them."""
+    if min(map(len, costs.values())) < 2:
+        print(f"other programs disturbed all but a few of {rounds} rounds; try again on a quiet machine")
+        return
     medians = {name: statistics.median(cost.seconds for cost in values) for name, values in costs.items()}
     for name, values in costs.items():
         low, _, high = statistics.quantiles((cost.seconds for cost in values), n=4)
@@ -279,13 +284,13 @@ def work(rank: int, options: argparse.Namespace, folder: Path) -> None:
     torch.set_num_threads(options.threads)
     store = dist.FileStore(str(folder / "store"), options.workers)  # type: ignore[attr-defined]
     dist.init_process_group("gloo", store=store, rank=rank, world_size=options.workers)
-    measure(Group(rank, options.workers), options.rounds, options.steps, folder)
+    measure(Group(rank, options.workers), options.minutes, options.steps, folder)
     dist.destroy_process_group()
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--rounds", type=int, default=10)
+    parser.add_argument("--minutes", type=float, default=3.0)
     parser.add_argument("--steps", type=int, default=4)
     parser.add_argument("--workers", type=int, default=1)
     parser.add_argument("--threads", type=int, default=2)

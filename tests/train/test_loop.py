@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import os
+import shutil
+import threading
 import time
+from collections import deque
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 import torch
 from rich.console import Console
+from torch import Tensor
 
 from echelon.comm.group import Group
 from echelon.commands.preparing import prepare_data
@@ -19,8 +23,9 @@ from echelon.models.loss import SummedLoss
 from echelon.monitor.records import RecordWriter, read_records
 from echelon.recipe.loading import load_recipe
 from echelon.runfolder import RunFolder
-from echelon.train import loop
-from echelon.train.checkpoint import choose_checkpoint, list_checkpoints
+from echelon.tasks.task import Scores
+from echelon.train import loop, saver
+from echelon.train.checkpoint import Best, choose_checkpoint, is_complete, list_checkpoints
 from echelon.train.keeper import RESOLVE_STEP
 from echelon.train.loop import Outcome, Training, train
 from echelon.train.worker import set_up
@@ -64,6 +69,108 @@ def spoil(training: Training, monkeypatch: pytest.MonkeyPatch, calls: range) -> 
         return SummedLoss(result.smoothed * torch.nan, result.nll) if count - 1 in calls else result
 
     monkeypatch.setattr(training.task, "loss", spoilt)
+
+
+def at_step(
+    training: Training, monkeypatch: pytest.MonkeyPatch, step: int, action: Callable[[], None]
+) -> None:
+    """Have something happen in the middle of a step."""
+    loss, has_happened = training.task.loss, False
+
+    def watched(model: torch.nn.Module, batch: object) -> SummedLoss:
+        nonlocal has_happened
+        if training.state.step + 1 == step and not has_happened:
+            has_happened = True
+            action()
+        return loss(model, batch)
+
+    monkeypatch.setattr(training.task, "loss", watched)
+
+
+def test_a_run_goes_on_from_everything_that_it_had_come_to(
+    set_up_toy: SetUp, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Best score, patience, skipped steps and loss scale, beside weights, optimiser, schedule and data."""
+    scores = {4: 5.0, 8: 9.0, 12: 3.0, 16: 7.0, 20: 6.0, 24: 1.0}
+    monkeypatch.setattr(loop, "validate", lambda t: Scores({"bleu": scores[t.state.step]}, "made up"))
+    settings = (
+        *("train.steps=24", "train.precision=fp16", "evaluate.every=4", "checkpoint.every=100"),
+        *("checkpoint.best=bleu", 'early_stop=[{metric="bleu", patience=9}]'),
+    )
+    whole, part = set_up_toy("whole", *settings), set_up_toy("part", *settings)
+    for training in (whole, part):
+        spoil(training, monkeypatch, range(12, 13))
+    assert train(whole) is Outcome.FINISHED
+
+    def ask_to_stop() -> None:
+        part.stop.is_set = True
+
+    at_step(part, monkeypatch, 13, ask_to_stop)
+    assert train(part) is Outcome.INTERRUPTED
+    again = set_up_toy("part", *settings)
+    assert again.state.step == 14, "the votes of step 13 had been cast"
+    assert train(again) is Outcome.FINISHED
+    assert again.state == whole.state
+    assert again.state.best == Best(8, "bleu", 9.0)
+    assert again.state.waits == {"bleu": {"best": 9.0, "scorings": 4}}
+    assert again.state.skipped_steps == 1
+    assert again.state.precision["good_steps"] == 21
+    assert torch.equal(again.flat.weights, whole.flat.weights)
+
+
+def test_the_update_waits_until_the_snapshot_is_taken(
+    set_up_toy: SetUp, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The saver's thread comes to copy only long after the update wants to change the weights."""
+    take = saver._take
+
+    def late(pieces: deque[tuple[Tensor, Tensor]]) -> tuple[Tensor, Tensor] | None:
+        if threading.current_thread() is not threading.main_thread():
+            time.sleep(0.3)
+        return take(pieces)
+
+    monkeypatch.setattr(saver, "_take", late)
+    short, longer = set_up_toy("short", "train.steps=10"), set_up_toy("longer", "train.steps=20")
+    train(short)
+    train(longer)
+    first, last = list_checkpoints(longer.run.checkpoints)
+    weights = choose_checkpoint(short.run.checkpoints, "last").load_model()
+    assert all(torch.equal(tensor, weights[name]) for name, tensor in first.load_model().items())
+    assert last.step == 20
+
+
+def test_a_folder_of_checkpoints_that_vanishes_is_made_anew(
+    set_up_toy: SetUp, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    training = set_up_toy("run", "train.steps=30")
+
+    def remove() -> None:
+        training.keeper.saver.wait_written()
+        shutil.rmtree(training.run.checkpoints)
+
+    at_step(training, monkeypatch, 15, remove)
+    assert train(training) is Outcome.FINISHED
+    assert [checkpoint.step for checkpoint in list_checkpoints(training.run.checkpoints)] == [20, 30]
+    assert events(training) == []
+
+
+def test_a_last_checkpoint_that_vanishes_is_written_again(
+    set_up_toy: SetUp, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(time, "sleep", lambda _: None)
+    training = set_up_toy("run", "train.steps=10")
+    wait_written, doomed = training.keeper.saver.wait_written, [training.run.checkpoints / "step-00000010"]
+
+    def written_and_gone() -> None:
+        wait_written()
+        if is_complete(doomed[0]):
+            shutil.rmtree(doomed[0])
+            doomed[0] = Path("nothing more")
+
+    monkeypatch.setattr(training.keeper.saver, "wait_written", written_and_gone)
+    assert train(training) is Outcome.FINISHED
+    assert [checkpoint.step for checkpoint in list_checkpoints(training.run.checkpoints)] == [10]
+    assert "step-00000010 has vanished; trying again" in events(training)[0]
 
 
 def test_a_step_that_is_not_finite_is_skipped_and_counted(

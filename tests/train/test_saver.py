@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import builtins
 import os
+import sys
 import threading
 import time
 from collections import deque
@@ -84,6 +85,25 @@ def test_nothing_is_written_while_the_update_is_still_copying(
     saver.wait_written()
     assert list_checkpoints(tmp_path)[0].load_model()["weights"].eq(1).all()
     assert list_checkpoints(tmp_path)[0].load_optimiser()["exp_avg/weights"].eq(1).all()
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="elsewhere a thread has no priority of its own")
+def test_a_save_has_a_small_share_of_the_processor_and_never_none(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Idle priority starves where training keeps every core busy: a save must come to its end."""
+    seen: list[tuple[int, int]] = []
+
+    def look(_: int) -> None:
+        thread = threading.get_native_id()
+        seen.append((os.sched_getscheduler(thread), os.getpriority(os.PRIO_PROCESS, thread)))
+
+    monkeypatch.setattr("echelon.train.tensorfile.os.fsync", look)
+    saver, own = Saver(), os.getpriority(os.PRIO_PROCESS, threading.get_native_id())
+    saver.start(_job(tmp_path, 1, torch.ones(10)))
+    saver.wait_written()
+    assert set(seen) == {(os.SCHED_OTHER, 19)}
+    assert os.getpriority(os.PRIO_PROCESS, threading.get_native_id()) == own, "training keeps its own"
 
 
 def test_a_save_that_fails_is_reported_once_and_the_next_one_works(

@@ -14,7 +14,7 @@ import sys
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -25,6 +25,8 @@ from echelon.runfolder import sync_folder
 from echelon.train.checkpoint import MODEL, STATE, TrainingState, shard_file, write_sidecar, write_state
 from echelon.train.tensorfile import TensorImage
 
+Pair = tuple[Tensor, Tensor]
+"""A part of a snapshot, and the part of a live tensor that it is a copy of."""
 _PIECE_NUMBERS = 2**22
 
 
@@ -47,7 +49,7 @@ class Saver:
         self.waited_s = 0.0
         """How long training has stood still for saves, in all."""
         self._thread: threading.Thread | None = None
-        self._to_copy: deque[tuple[Tensor, Tensor]] = deque()
+        self._to_copy: deque[Pair] = deque()
         self._is_copied = threading.Event()
         self._copying = threading.Lock()
         """Held by the update while it copies, so that nothing is written before all of it is copied."""
@@ -94,11 +96,13 @@ class Saver:
 
     def _plan_copies(self, file: str, tensors: Mapping[str, Tensor]) -> TensorImage:
         """Note what is to be copied, piece by piece, into the file's image, which is kept from save to save."""
+        as_they_lie = dict(sorted(tensors.items(), key=lambda named: named[1].data_ptr()))
         image = self._images.get(file)
-        if image is None or not image.fits(tensors):
-            image = self._images[file] = TensorImage(tensors)
-        for name, tensor in tensors.items():
-            self._to_copy.extend(zip(_pieces(image.tensors[name]), _pieces(tensor.detach()), strict=True))
+        if image is None or not image.fits(as_they_lie):
+            image = self._images[file] = TensorImage(as_they_lie)
+        pairs = ((copy.view(-1), tensors[name].detach().reshape(-1)) for name, copy in image.tensors.items())
+        for copy, live in _joined(pairs):
+            self._to_copy.extend(zip(_pieces(copy), _pieces(live), strict=True))
         return image
 
     def _save(self, job: SaveJob, images: Mapping[str, TensorImage]) -> None:
@@ -118,7 +122,7 @@ class Saver:
             self._error = error
 
 
-def _take(pieces: deque[tuple[Tensor, Tensor]]) -> tuple[Tensor, Tensor] | None:
+def _take(pieces: deque[Pair]) -> Pair | None:
     """The next piece; None where the other thread has taken the last."""
     try:
         return pieces.popleft()
@@ -126,9 +130,34 @@ def _take(pieces: deque[tuple[Tensor, Tensor]]) -> tuple[Tensor, Tensor] | None:
         return None
 
 
-def _pieces(tensor: Tensor) -> Iterable[Tensor]:
-    """A tensor as flat views of at most _PIECE_NUMBERS numbers."""
-    flat = tensor.reshape(-1)
+def _joined(pairs: Iterable[Pair]) -> Iterator[Pair]:
+    """Pairs of flat tensors, put together where both follow the ones before in memory.
+
+    Each piece that the thread copies takes the interpreter's lock twice; the model's tensors are hundreds, but lie in
+    a few long vectors.
+    """
+    run: Pair | None = None
+    for copy, live in pairs:
+        if run is not None and _follows(run[0], copy) and _follows(run[1], live):
+            count = len(run[0]) + len(copy)
+            run = run[0].as_strided((count,), (1,)), run[1].as_strided((count,), (1,))
+            continue
+        if run is not None:
+            yield run
+        run = copy, live
+    if run is not None:
+        yield run
+
+
+def _follows(one: Tensor, other: Tensor) -> bool:
+    """Whether a flat tensor begins where another ends."""
+    is_same_memory = one.untyped_storage().data_ptr() == other.untyped_storage().data_ptr()
+    is_same = is_same_memory and one.dtype == other.dtype
+    return is_same and one.storage_offset() + len(one) == other.storage_offset()
+
+
+def _pieces(flat: Tensor) -> Iterator[Tensor]:
+    """A flat tensor as views of at most _PIECE_NUMBERS numbers."""
     return (flat[start : start + _PIECE_NUMBERS] for start in range(0, max(len(flat), 1), _PIECE_NUMBERS))
 
 

@@ -23,7 +23,8 @@ from echelon.train.checksum import new_checksum
 
 _BLOCK_BYTES = 4096
 """What file systems with O_DIRECT are content with; those that are not get the bytes the usual way."""
-_PIECE_BYTES = 16 * 2**20
+_PIECE_BYTES = 2**28
+"""Large: between two pieces the interpreter's lock is taken, which a thread of low priority is slow to give back."""
 _DIRECT = getattr(os, "O_DIRECT", 0)
 """0 where the system has no such thing."""
 _DTYPES = {torch.float32: "F32", torch.float64: "F64", torch.int64: "I64", torch.int32: "I32"}
