@@ -119,11 +119,11 @@ class Echelon:
 
     def __init__(self, trainee: Trainee, folder: Path) -> None:
         self.trainee, self.folder, self.number = trainee, folder, 0
-        self.saver = Saver()
+        self.saver, self.is_tidy = Saver(), False
         trainee.before_update = self.saver.wait_copied
 
     def begin(self) -> None:
-        self.number += 1
+        self.number, self.is_tidy = self.number + 1, False
         trainee, group = self.trainee, self.trainee.group
         target = checkpoint_folder(self.folder, self.number)
         if group.is_first:
@@ -136,15 +136,23 @@ class Echelon:
 
     @property
     def is_done(self) -> bool:
-        return not self.saver.is_writing
+        if self.saver.is_writing:
+            return False
+        self._raise_error()
+        if self.is_tidy or not self.trainee.group.is_first:
+            return True
+        self.is_tidy = True
+        self.saver.tidy(lambda: prune_checkpoints(self.folder, keep=1, best=None))
+        return False
 
     def finish(self) -> None:
         self.saver.wait_written()
+        self._raise_error()
+
+    def _raise_error(self) -> None:
         error = self.saver.take_error()
         if error is not None:
             raise error
-        if self.trainee.group.is_first:
-            prune_checkpoints(self.folder, keep=1, best=None)
 
 
 class TorchSave:

@@ -24,7 +24,7 @@ from echelon.monitor.records import RecordWriter, read_records
 from echelon.recipe.loading import load_recipe
 from echelon.runfolder import RunFolder
 from echelon.tasks.task import Scores
-from echelon.train import loop, saver
+from echelon.train import keeper, loop, saver
 from echelon.train.checkpoint import Best, choose_checkpoint, is_complete, list_checkpoints
 from echelon.train.keeper import RESOLVE_STEP
 from echelon.train.loop import Outcome, Training, train
@@ -152,6 +152,18 @@ def test_a_folder_of_checkpoints_that_vanishes_is_made_anew(
     assert train(training) is Outcome.FINISHED
     assert [checkpoint.step for checkpoint in list_checkpoints(training.run.checkpoints)] == [20, 30]
     assert events(training) == []
+
+
+def test_old_checkpoints_that_cannot_be_removed_are_reported_and_training_goes_on(
+    set_up_toy: SetUp, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: object) -> None:
+        raise PermissionError("not yours")
+
+    monkeypatch.setattr(keeper, "prune_checkpoints", refuse)
+    training = set_up_toy("run", "train.steps=30")
+    assert train(training) is Outcome.FINISHED
+    assert events(training) == ["old checkpoints could not be removed: not yours"] * 3
 
 
 def test_a_last_checkpoint_that_vanishes_is_written_again(

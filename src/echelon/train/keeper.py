@@ -128,10 +128,13 @@ class Keeper:
         """See how the save under way is getting on; `seconds` is how long the step took."""
         if seconds is not None:
             (self._saving_steps if self.saver.is_writing else self._quiet_steps).append(seconds)
-        if self._pending is None or self.saver.is_writing:
+        if self.saver.is_writing:
             return
         error = self.saver.take_error()
-        if error is not None:
+        if self._pending is None:
+            if error is not None:
+                self.records.write("event", message=f"old checkpoints could not be removed: {error}")
+        elif error is not None:
             self._note_failure(error)
             self._pending = None
         elif not self.group.keeps_folder:
@@ -154,14 +157,14 @@ class Keeper:
         seconds = round(time.perf_counter() - pending.started, 4)
         step, name = pending.state.step, pending.folder.name
         self.records.write("checkpoint", step=step, name=name, bytes=size, seconds=seconds)
-        every = self._every(pending.state)
-        prune_checkpoints(self.run.checkpoints, self.recipe.checkpoint.keep, pending.state.best, every)
+        keep, best, every = self.recipe.checkpoint.keep, pending.state.best, self._every(pending.state)
+        self.saver.tidy(lambda: prune_checkpoints(self.run.checkpoints, keep, best, every))
 
     def finish(self, state: TrainingState) -> None:
         """Return when this step's checkpoint is on the disk, whole; CheckpointError where it cannot be. Collective."""
         for attempt in range(_FINAL_TRIES):
             self.saver.wait_written()
-            error = self.saver.take_error()
+            error = self.saver.take_error() if self._pending else None
             problem = str(error or "")
             if (
                 not problem
@@ -172,7 +175,9 @@ class Keeper:
                 problem = f"{self._pending.folder} has vanished"
             problems = [text for text in self.group.gather_json(problem) if text]
             if not problems:
-                self.after_step()
+                for _ in ("written", "pruned"):
+                    self.saver.wait_written()
+                    self.after_step()
                 self.group.barrier()  # nobody looks at the checkpoints while worker 0 prunes them
                 return
             self.records.write("event", message=f"saving failed: {problems[0]}; trying again")

@@ -59,11 +59,27 @@ class Saver:
     def start(self, job: SaveJob) -> None:
         """Begin to save; until `wait_copied` returns, the job's tensors must not change."""
         self.wait_written()
-        self._error = None
         self._is_copied.clear()
         images = {name: self._plan_copies(name, tensors) for name, tensors in job.files.items()}
-        self._thread = threading.Thread(target=self._save, args=(job, images), name="saver", daemon=True)
+        self._run(lambda: self._save(job, images))
+
+    def tidy(self, action: Callable[[], None]) -> None:
+        """Have old checkpoints removed, say: where a file system frees the blocks at once, that takes as long."""
+        self.wait_written()
+        self._is_copied.set()
+        self._run(action)
+
+    def _run(self, work: Callable[[], None]) -> None:
+        self._error = None
+        self._thread = threading.Thread(target=self._try, args=(work,), name="saver", daemon=True)
         self._thread.start()
+
+    def _try(self, work: Callable[[], None]) -> None:
+        _yield_to_training()
+        try:
+            work()
+        except Exception as error:  # reported by the keeper, whatever it was
+            self._error = error
 
     def wait_copied(self) -> None:
         """Return when the tensors may change again: what the thread has not copied yet is copied here, by all cores."""
@@ -106,20 +122,16 @@ class Saver:
         return image
 
     def _save(self, job: SaveJob, images: Mapping[str, TensorImage]) -> None:
-        _yield_to_training()
         try:
-            try:
-                while (piece := _take(self._to_copy)) is not None:
-                    copy, live = piece
-                    np.copyto(copy.numpy(), live.cpu().numpy())  # without the interpreter's lock, on one core
-            finally:
-                self._is_copied.set()
-            with self._copying:  # the update may still be copying the pieces that it took
-                pass
-            write_job(job, images)
-        except Exception as error:  # reported by the keeper: whatever it was, there is no checkpoint
+            while (piece := _take(self._to_copy)) is not None:
+                copy, live = piece
+                np.copyto(copy.numpy(), live.cpu().numpy())  # without the interpreter's lock, on one core
+        finally:
             self._to_copy.clear()
-            self._error = error
+            self._is_copied.set()
+        with self._copying:  # the update may still be copying the pieces that it took
+            pass
+        write_job(job, images)
 
 
 def _take(pieces: deque[Pair]) -> Pair | None:
