@@ -143,6 +143,25 @@ def test_a_worker_that_dies_on_one_node_ends_both_with_the_same_error(
 
 @pytest.mark.slow
 @pytest.mark.parametrize("victim", [0, 1])
+def test_a_worker_that_is_stopped_is_noticed_and_ends_both(
+    toy_recipe: Path, tmp_path: Path, victim: int
+) -> None:
+    run = RunFolder(tmp_path / "run")
+    with two_nodes(toy_recipe, (run, run), "train.steps=100000", "restart.hang_seconds=3") as nodes:
+        wait_for_step(run, 5)
+        own = f"RANK={victim}".encode()
+        for pid in worker_processes(run):
+            if own in Path(f"/proc/{pid}/environ").read_bytes().split(b"\0"):
+                os.kill(pid, signal.SIGSTOP)
+        errors = [node.end(status=1)["error"] for node in nodes]
+    assert errors[0] == errors[1]
+    assert errors[0].startswith(f"worker {victim} on ")
+    assert "no progress for " in errors[0]
+    assert worker_processes(run) == []
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("victim", [0, 1])
 def test_a_node_that_is_killed_outright_ends_the_other(toy_recipe: Path, tmp_path: Path, victim: int) -> None:
     run = RunFolder(tmp_path / "run")
     with two_nodes(toy_recipe, (run, run), "train.steps=100000", "checkpoint.every=100000") as nodes:

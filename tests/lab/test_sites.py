@@ -121,7 +121,7 @@ def test_hosts_by_hand_listen_on_their_network_only_and_noise_changes_nothing(
     run = RunFolder(folder / "by-hand")
     processes = typed(run)
     found: dict[str, set[str]] = {host: set() for host in lab.hosts}
-    while any(len(listening) == 0 for listening in found.values()):
+    while not all(found.values()) or len(found[lab.hosts[0]]) < 2:  # workers, and on the first host the store
         assert all(process.poll() is None for process in processes)
         for host in lab.hosts:
             found[host] |= set(python(lab, host, LISTENERS).splitlines()) - before[host]
@@ -131,7 +131,6 @@ def test_hosts_by_hand_listen_on_their_network_only_and_noise_changes_nothing(
             address, port = line.split()
             assert address == address_of(lab, host), "nobody listens on every address"
             targets.append(f"{address}:{port}")
-    assert len(targets) > len(lab.hosts)
     python(lab, lab.hosts[-1], NOISE, *targets)
     for process in processes:
         output, _ = process.communicate(timeout=200)

@@ -22,6 +22,7 @@ from echelon.launch.link import Link, call
 from echelon.launch.local import listen
 from echelon.launch.meeting import Hello, Invitation, Master, Member, Report, Verdict, join
 from echelon.launch.site import Address
+from echelon.monitor.heartbeat import Pulse
 
 OWN = Hello(0, 3, 1, "recipe", "secret", "host0", "versions")
 
@@ -150,18 +151,11 @@ def test_a_failure_elsewhere_is_noticed_while_training(company: Company) -> None
     members[2].say("report", **asdict(Report(failure="out of memory", failed_at=5.0)))
     wait_until(lambda: poll(company.master))
     wait_until(lambda: poll(members[1]))
-    assert not poll_without_news(members[1]), "what was heard stays in the inbox for `conclude`"
 
 
-def poll(side: Master | Member) -> bool:
-    side.poll()
+def poll(side: Master | Member, silence_s: float = math.inf) -> bool:
+    side.poll(silence_s)
     return side.is_troubled
-
-
-def poll_without_news(member: Member) -> bool:
-    member.is_troubled = False
-    member._link.inbox.clear()
-    return poll(member)
 
 
 def wait_until(condition: Callable[[], bool]) -> None:
@@ -190,6 +184,75 @@ def test_process_0_that_dies_without_a_word_is_noticed(company: Company) -> None
     assert members[2].conclude(Report(failure="my own", failed_at=0.0)).failure == "my own"
     later = members[2].conclude(Report(failure="the connection broke", failed_at=5.0)).failure
     assert later == "process 0 has gone without a word; then the connection broke"
+
+
+def pulse(step: int, turns: int, silent_s: float) -> Pulse:
+    return Pulse(beats=100, turns=turns, step=step, silent_s=silent_s)
+
+
+def test_a_worker_that_all_wait_for_is_found_wherever_it_is(company: Company) -> None:
+    """All wait in a collective; the one that is a turn behind holds the others up."""
+    members = company.gathered(1, 2)
+    behind, ahead = pulse(9, 101, 20.0), pulse(9, 103, 20.0)
+    assert members[1].share({1: behind}, 5.0) is None
+    assert members[2].share({2: ahead}, 5.0) is None
+
+    def find() -> bool:
+        company.master.poll()
+        assert company.master.share({0: ahead}, 5.0) is None
+        members[1].poll()
+        return members[1].share({1: behind}, 5.0) == 1
+
+    wait_until(find)
+    members[2].poll()
+    assert members[2].share({2: ahead}, 5.0) is None
+    assert not members[2].is_troubled
+
+
+def test_a_worker_of_process_0_that_all_wait_for_is_found(company: Company) -> None:
+    members = company.gathered(1, 2)
+    for rank, member in members.items():
+        member.share({rank: pulse(9, 103, 20.0)}, 5.0)
+    mine = {0: pulse(9, 102, 20.0)}
+    assert company.master.share(mine, 5.0) == 0, "it is at work, and silent"
+    waiting = {0: pulse(9, 101, 20.0)}
+    assert company.master.share(waiting, 5.0) is None, "the others may be at work"
+    wait_until(lambda: len(company.master._pulses) == 2 or poll(company.master))
+    assert company.master.share(waiting, 5.0) == 0
+    assert company.master.share(waiting, 0.0) is None, "nobody is to look"
+
+
+def test_pulses_that_make_no_sense_are_left_out(company: Company) -> None:
+    members = company.gathered(1, 2)
+    members[1].say("pulses", pulses=[[1, 2, 3, 4, 5.5], [1, 2], "x", None, [1, 2, 3, 4, "x"]])
+    members[2].say("pulses", pulses="none")
+    wait_until(lambda: len(company.master._pulses) == 2 or poll(company.master))
+    assert company.master._pulses == {1: {1: Pulse(2, 3, 4, 5.5)}, 2: {}}
+
+
+def test_a_process_that_falls_silent_is_noticed_from_both_sides(company: Company) -> None:
+    members = company.gathered(1, 2)
+    for _ in range(5):
+        company.master.share({}, 0.0)
+        for member in members.values():
+            member.share({}, 0.0)
+        time.sleep(0.1)
+        assert not any([poll(company.master, 0.3), poll(members[1], 0.3), poll(members[2], 0.3)])
+    time.sleep(0.4)
+    assert not poll(members[2])
+    assert poll(members[2], 0.3), "process 0 has said nothing"
+    members[1].share({}, 0.0)
+    wait_until(lambda: members_heard(company.master) == {1})
+    assert poll(company.master, 0.3)
+    assert [report.failure for report in company.master._reports.values()] == [
+        "process 2 on host2 has been silent for 0 seconds, without a word"
+    ]
+
+
+def members_heard(master: Master) -> set[int]:
+    """Of whom there is news."""
+    master._pump(0.01)
+    return {rank for rank, link in master._links.items() if link.inbox}
 
 
 def test_strangers_get_nowhere_and_disturb_nobody(company: Company, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -42,6 +42,7 @@ from echelon.launch.local import (
     listen,
     signals_call,
 )
+from echelon.launch.lookout import Lookout
 from echelon.launch.meeting import JOIN_S, Hello, Invitation, Master, Member, Report, Verdict, join
 from echelon.launch.network import card_towards, own_address, resolve
 from echelon.launch.noticeboard import MEETING_HINT, Noticeboard, address_for_others
@@ -55,8 +56,6 @@ from echelon.recipe.workers import WorkerRange, parse_workers
 
 _REFUSE_S = 60.0
 """How long process 0, having failed, waits for the others to tell them: not every launcher ends them."""
-_TROUBLE_S = 10.0
-"""How long workers have to save and leave after others have failed: where those are gone, they wait in vain."""
 
 
 def train_together(options: TrainOptions, place: Place, console: Console) -> Verdict:
@@ -242,19 +241,12 @@ class _Part:
         """Run this process's workers to their end, or to that of the others."""
         reader = RecordReader(self._run.worker_records(placement.first_rank), from_end=True)
         screen = open_screen(self._console, self._recipe.train.log_every)
-        troubled_since: float | None = None
+        lookout = Lookout(others, self._stops, self._recipe.restart.hang_seconds)
 
         def look_around() -> None:
-            nonlocal troubled_since
             for record in reader.read():
                 screen.show(record)
-            others.poll()
-            if others.is_troubled:
-                troubled_since = troubled_since or time.monotonic()
-                if not self._stops.is_set:
-                    self._stops.ask()
-                elif time.monotonic() - troubled_since > _TROUBLE_S:
-                    self._stops.insist()
+            lookout.look(job)
 
         job = LocalJob(
             self._run,

@@ -19,8 +19,10 @@ from typing import Any
 
 from echelon.errors import EchelonError, RefusedError, StoppedError, TrainingError, UserError
 from echelon.launch.link import Link, Message, call
+from echelon.launch.local import START_S
 from echelon.launch.machine import own_versions
 from echelon.launch.site import Address
+from echelon.monitor.heartbeat import Pulse, find_hung
 
 JOIN_S = 600.0
 """How long processes wait for each other to be started."""
@@ -96,6 +98,8 @@ class Master:
         self._strangers: dict[Link, float] = {}
         self._links: dict[int, Link] = {}
         self._reports: dict[int, Report] = {}
+        self._heard: dict[int, float] = {}
+        self._pulses: dict[int, dict[int, Pulse]] = {}
         self.hellos: dict[int, Hello] = {0: own}
         self.is_troubled = False
 
@@ -152,20 +156,39 @@ class Master:
         self.tell_all("refused", failure=text, exit_status=error.exit_status)
         self._stop_listening()
 
-    def poll(self) -> None:
-        """See whether others are in trouble; then `is_troubled`, and everybody is told."""
+    def poll(self, silence_s: float = math.inf) -> None:
+        """See whether others are in trouble, or silent for `silence_s`; then `is_troubled`, and everybody is told."""
         self._pump(0.0)
+        now = time.monotonic()
         for rank, link in self._links.items():
             while link.inbox:
-                message = link.inbox.popleft()
-                if message["kind"] == "report":
-                    self._reports[rank] = _report_of(message)
-            if rank not in self._reports and link.is_closed:
+                self._heard[rank] = now
+                self._hear(rank, link.inbox.popleft())
+            silent_s = now - self._heard.setdefault(rank, now)
+            if rank not in self._reports and (link.is_closed or silent_s > silence_s):
+                how = "has gone" if link.is_closed else f"has been silent for {silent_s:.0f} seconds,"
                 self._reports[rank] = Report(
-                    failure=f"{self._name(rank)} has gone without a word", failed_at=0.0
+                    failure=f"{self._name(rank)} {how} without a word", failed_at=0.0
                 )
         if any(report.failure for report in self._reports.values()):
             self._spread_trouble()
+
+    def _hear(self, rank: int, message: Message) -> None:
+        if message["kind"] == "report":
+            self._reports[rank] = _report_of(message)
+        elif message["kind"] == "pulses":
+            self._pulses[rank] = _pulses_of(message)
+
+    def share(self, own: dict[int, Pulse], hang_s: float) -> int | None:
+        """Tell the others that we are here, and find who holds all up; the rank of the worker where it is ours."""
+        self.tell_all("alive")
+        pulses = {rank: pulse for theirs in (own, *self._pulses.values()) for rank, pulse in theirs.items()}
+        size = sum(hello.workers for hello in self.hellos.values())
+        hung = find_hung(pulses, hang_s, START_S, is_whole_group=len(pulses) == size) if hang_s else None
+        for rank, theirs in self._pulses.items():
+            if hung in theirs:
+                self.tell(rank, "blame", worker=hung)
+        return hung if hung in own else None
 
     def _spread_trouble(self) -> None:
         if not self.is_troubled:
@@ -289,6 +312,8 @@ class Member:
     def __init__(self, link: Link, noun: str) -> None:
         self._link = link
         self._noun = noun
+        self._heard = 0.0
+        self._blamed: int | None = None
         self.is_troubled = False
 
     def hear(self, kind: str) -> Message:
@@ -306,11 +331,27 @@ class Member:
     def say(self, kind: str, **values: Any) -> None:
         self._link.send(kind, **values)
 
-    def poll(self) -> None:
-        """See whether others are in trouble; then `is_troubled`."""
+    def poll(self, silence_s: float = math.inf) -> None:
+        """See whether others are in trouble, or process 0 silent for `silence_s`; then `is_troubled`."""
         self._link.read()
-        if self._link.is_closed or any(message["kind"] == "trouble" for message in self._link.inbox):
+        now = time.monotonic()
+        for message in list(self._link.inbox):
+            self._heard = now
+            if message["kind"] == "blame" and isinstance(message.get("worker"), int):
+                self._blamed = message["worker"]
+            if message["kind"] in ("alive", "blame"):
+                self._link.inbox.remove(message)
+            elif message["kind"] == "trouble":
+                self.is_troubled = True
+        self._heard = self._heard or now
+        if self._link.is_closed or now - self._heard > silence_s:
             self.is_troubled = True
+
+    def share(self, own: dict[int, Pulse], _hang_s: float) -> int | None:
+        """Tell process 0 how our workers get on; the rank of the one that it takes for the one that hangs."""
+        pulses = [[rank, p.beats, p.turns, p.step, p.silent_s] for rank, p in own.items()]
+        self._link.send("pulses", pulses=pulses)
+        return self._blamed
 
     def conclude(self, report: Report) -> Verdict:
         """Say how our workers ended and hear how all did; returns once process 0 has left."""
@@ -392,6 +433,16 @@ def _report_of(message: Message) -> Report:
         failed_at=float(failed_at) if isinstance(failed_at, int | float) else math.inf,
         exit_status=_status(message),
     )
+
+
+def _pulses_of(message: Message) -> dict[int, Pulse]:
+    """By rank; what makes no sense is left out."""
+    pulses = {}
+    for entry in message["pulses"] if isinstance(message.get("pulses"), list) else []:
+        match entry:
+            case [int(rank), int(beats), int(turns), int(step), int() | float() as silent_s]:
+                pulses[rank] = Pulse(beats, turns, step, float(silent_s))
+    return pulses
 
 
 def _verdict_of(message: Message) -> Verdict:
