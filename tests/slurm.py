@@ -118,6 +118,7 @@ class Slurm:
     def start_now(self, job: str) -> None:
         """Let a job that was put back into the queue start: SLURM has it wait two minutes."""
         self.wait_for_state(job, "PENDING")
+        time.sleep(2)  # slurmd refuses what is as old, in whole seconds, as the job that it has just ended
         self.run("scontrol", "update", f"JobId={job}", "StartTime=now")
 
     def _logs(self) -> str:
