@@ -23,7 +23,7 @@ demo: $(READY)
 	$(BIN)/echelon demo
 
 test: $(READY)
-	$(BIN)/python -m pytest -m 'not slow'
+	$(BIN)/python -m pytest -m 'not slow' --numprocesses=2 --dist=loadgroup
 
 test-slow: $(READY)
 	$(BIN)/python -m pytest -m slow --timeout=1800

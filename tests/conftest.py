@@ -19,6 +19,14 @@ from tests.sshd import Sshd
 settings.register_profile("echelon", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("echelon")
 
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Where tests run side by side: those that make hosts on this machine take turns."""
+    for item in items:
+        if item.path.parent.name == "lab":
+            item.add_marker(pytest.mark.xdist_group("lab"))
+
+
 WORDS = {
     "one": "eins",
     "two": "zwei",
