@@ -1,13 +1,14 @@
 """Append-only records: one JSON object a line, each with its `kind` and the `time` it was written.
 
-Kinds: `start`, `step`, `valid`, `sample`, `checkpoint`, `event`, `score`, `benchmark`, `failure`, `end`. Every
-process has a file of its own, so nothing is locked; a reader may follow a file while it grows.
+Kinds: `start`, `step`, `host`, `valid`, `sample`, `checkpoint`, `event`, `score`, `benchmark`, `failure`, `end`. Every
+process has a file of its own; a reader may follow a file while it grows.
 """
 
 from __future__ import annotations
 
 import contextlib
 import os
+import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -18,7 +19,7 @@ from echelon.runfolder import open_no_link, parse_json, to_json
 
 class RecordWriter:
     """Writes one process's records. Steps reach the file with the first record that comes `flush_s` seconds after
-    the last flush; other kinds at once."""
+    the last flush; other kinds at once. Any thread may write."""
 
     def __init__(self, path: Path, flush_s: float = 0.5) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -28,14 +29,15 @@ class RecordWriter:
         )
         self._flush_s = flush_s
         self._last_flush = time.monotonic()
+        self._turn = threading.Lock()
 
     def write(self, kind: str, **values: Any) -> None:
         """Append one record."""
         record = {"kind": kind, "time": round(time.time(), 3), **values}
-        with contextlib.suppress(
-            OSError
-        ):  # a full disk must not end a training: lines wait until there is room
-            self._file.write(to_json(record) + "\n")
+        line = to_json(record) + "\n"
+        # A full disk must not end a training: lines wait until there is room.
+        with self._turn, contextlib.suppress(OSError):
+            self._file.write(line)
             if time.monotonic() - self._last_flush > self._flush_s or kind != "step":
                 self.flush()
 

@@ -5,10 +5,12 @@ from __future__ import annotations
 import math
 import statistics
 import time
+from collections import Counter
 from typing import Any
 
 import torch
 
+from echelon.monitor.meter import PHASES
 from echelon.train.loop import Training, take_step
 from echelon.train.precision import Precision
 
@@ -22,11 +24,15 @@ def measure_steps(training: Training, steps: int) -> dict[str, Any]:
     training.model.train()
     peak = measure_peak(training)
     results, flops = [], 0
+    phases: Counter[str] = Counter()
     for step in range(1, WARM_UP_STEPS + steps + 1):
         result = take_step(training, step)
+        measured = training.meter.take()
         if step > WARM_UP_STEPS:
             results.append(result)
+            phases.update(measured["phases"])
             flops += training.task.step_flops(step)
+            training.meter.take()  # counting FLOPs is no part of the next step
     seconds = sum(result.seconds for result in results)
     return {
         "steps": steps,
@@ -39,22 +45,23 @@ def measure_steps(training: Training, steps: int) -> dict[str, Any]:
         "flops_per_step": flops / steps,
         "peak_flops": peak,
         "peak_share": flops / seconds / peak,
+        "breakdown": {phase: phases[phase] / steps for phase in PHASES},
     }
 
 
 def measure_peak(training: Training) -> float:
     """FLOP/s of large matrix products in the recipe's number format, all workers at once. Collective."""
     training.group.barrier()
-    mine = _matrix_product_flops(training.precision, training.flat.weights.device)
+    mine = matrix_product_flops(training.precision, training.flat.weights.device, _PEAK_SIZE, _PEAK_SECONDS)
     return math.fsum(training.group.gather_json(mine))
 
 
-def _matrix_product_flops(precision: Precision, device: torch.device) -> float:
-    size = _PEAK_SIZE
+def matrix_product_flops(precision: Precision, device: torch.device, size: int, seconds: float) -> float:
+    """FLOP/s of the fastest of the square products that fit into so many seconds."""
     a, b = (torch.randn(size, size, device=device, dtype=precision.dtype) for _ in range(2))
     out = a @ b
     fastest = float("inf")
-    deadline = time.perf_counter() + _PEAK_SECONDS
+    deadline = time.perf_counter() + seconds
     while time.perf_counter() < deadline:
         started = time.perf_counter()
         torch.mm(a, b, out=out)

@@ -12,6 +12,7 @@ import torch
 from torch import nn
 
 from echelon.comm.group import Group
+from echelon.monitor.meter import StepMeter
 from echelon.monitor.records import RecordWriter
 from echelon.recipe.schema import Recipe
 from echelon.runfolder import RunFolder
@@ -65,6 +66,7 @@ class Training:
     records: RecordWriter
     keeper: Keeper
     trackers: list[Tracker]
+    meter: StepMeter = field(default_factory=StepMeter)
     stop: StopRequest = field(default_factory=StopRequest)
     skipped_in_a_row: int = 0
     has_rolled_back: bool = False
@@ -101,6 +103,7 @@ def train(training: Training) -> Outcome:
         is_leaving = between_steps(training, result)
         if is_leaving:
             training.keeper.finish(training.state)
+            training.meter.lap("checkpoint")
             if result.must_stop and training.state.step < training.steps:
                 return Outcome.INTERRUPTED
     return Outcome.STOPPED_EARLY if training.state.stopped_early else Outcome.FINISHED
@@ -121,13 +124,15 @@ def between_steps(training: Training, result: StepResult) -> bool:
         training.exchange.settle()
         state.precision = training.precision.state()
         keeper.save(state)
+        training.meter.lap("checkpoint")
     return is_leaving
 
 
 def take_step(training: Training, step: int) -> StepResult:
     """One update: this worker's slots forward and backward, the exchange, the optimiser. Collective."""
     started = time.perf_counter()
-    group, flat = training.group, training.flat
+    group, flat, meter = training.group, training.flat, training.meter
+    meter.lap("other")
     slots = training.task.slots(step)
     targets = sum(slot.targets for slot in slots)
     mine = share_of(len(slots), group.rank, group.size)
@@ -139,20 +144,27 @@ def take_step(training: Training, step: int) -> StepResult:
         group.heart.beat()
         with training.exchange.slot(last=number == mine[-1]):
             batch = training.task.load(slots[number])
+            meter.lap("data")
             torch.manual_seed(slot_seed(training.recipe.seed, step, number))
             with training.precision.autocast():
                 loss = training.task.loss(training.model, batch)
+            meter.lap("forward")
             flat.extras[flat.LOSS] += loss.nll
             (loss.smoothed * (training.precision.scale / targets)).backward()  # type: ignore[no-untyped-call]
+            meter.lap("backward")
     rate = training.rate(step)
     norm = math.nan
 
     def apply() -> None:
         nonlocal norm
+        meter.lap("communication")
         training.keeper.before_update()
+        meter.lap("checkpoint")
         norm = update_weights(training, rate)
+        meter.lap("optimiser")
 
     training.exchange.update(apply)
+    meter.lap("communication")
     return StepResult(
         loss=flat.extras[flat.LOSS].item() / targets,
         gradient_norm=norm,
@@ -199,7 +211,7 @@ def skip_step(training: Training) -> None:
 
 def log_step(training: Training, result: StepResult) -> None:
     """Write the step's record, and every so often its points in the trackers."""
-    step = training.state.step
+    step, measured = training.state.step, training.meter.take()
     training.records.write(
         "step",
         step=step,
@@ -208,6 +220,7 @@ def log_step(training: Training, result: StepResult) -> None:
         learning_rate=result.learning_rate,
         targets=result.targets,
         seconds=round(result.seconds, 6),
+        **measured,
     )
     if step % training.recipe.train.log_every == 0 or step == training.steps:
         values = {
@@ -216,6 +229,7 @@ def log_step(training: Training, result: StepResult) -> None:
             "train/gradient_norm": result.gradient_norm,
             "train/tokens_per_second": result.targets / result.seconds,
             "train/step_seconds": result.seconds,
+            **{f"time/{phase}": seconds for phase, seconds in measured["phases"].items()},
         }
         for tracker in training.trackers:
             tracker.scalars(values, step)
@@ -224,6 +238,7 @@ def log_step(training: Training, result: StepResult) -> None:
 def validate(training: Training) -> Scores:
     """Score the validation set with all workers and write down what came out. Collective."""
     started, step = time.perf_counter(), training.state.step
+    training.meter.lap("other")
     training.exchange.settle()
     scores = score_split(training.task, training.model, training.group, "valid", training.precision)
     seconds = round(time.perf_counter() - started, 3)
@@ -235,4 +250,5 @@ def validate(training: Training) -> Scores:
         for number, sample in enumerate(scores.samples):
             text = "\n\n".join(f"**{name}** {value}" for name, value in sample.items())
             tracker.text(f"samples/{number}", text, step)
+    training.meter.lap("evaluation")
     return scores

@@ -12,7 +12,6 @@ import faulthandler
 import gc
 import os
 import signal
-import socket
 import sys
 import time
 import traceback
@@ -47,6 +46,7 @@ from echelon.train.exchange import build_exchange
 from echelon.train.flat import FlatParameters
 from echelon.train.keeper import Keeper
 from echelon.train.loop import Outcome, StopRequest, Training, train
+from echelon.train.measuring import describe_worker, open_meter, start_sampler
 from echelon.train.optimiser import FlatOptimiser
 from echelon.train.precision import Precision
 from echelon.train.resume import resume
@@ -117,16 +117,25 @@ def work(run: RunFolder, group: Group, records: RecordWriter, stop: StopRequest)
         step=training.state.step,
         steps=training.steps,
         workers=group.size,
-        host=socket.gethostname(),
+        **describe_worker(training),
     )
+    sampler = start_sampler(records)
+    training.meter.take()  # set-up is not part of the first step
     gc.freeze()  # what set-up made stays; the collector need not look at it again
     outcome = train(training)
     if outcome is not Outcome.INTERRUPTED:
         score_test(training)
+        training.meter.lap("evaluation")
+    if sampler is not None:
+        sampler.stop()
     for tracker in training.trackers:
         tracker.close()
     records.write(
-        "end", step=training.state.step, outcome=outcome.value, seconds=round(time.time() - started, 3)
+        "end",
+        step=training.state.step,
+        outcome=outcome.value,
+        seconds=round(time.time() - started, 3),
+        **training.meter.take(),
     )
     return outcome
 
@@ -169,6 +178,7 @@ def set_up(run: RunFolder, group: Group, records: RecordWriter) -> Training:
             may_write=fence(run, int(os.environ.get("ECHELON_GENERATION", "0"))),
         ),
         trackers=[],
+        meter=open_meter(device),
     )
     group.heart.beat()
     resume(training)

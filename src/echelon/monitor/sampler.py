@@ -1,0 +1,121 @@
+"""What a host does while it trains: processors, memory, disks, network cards and GPUs, every other second.
+
+The first worker of each host samples, in a thread, into its own records.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+import time
+from typing import Any
+
+import psutil
+
+from echelon.monitor.cards import read_cards
+from echelon.monitor.records import RecordWriter
+
+SAMPLE_S = 2.0
+
+
+class Gpus:
+    """The GPUs of this host as NVIDIA's management library shows them; none where there is no such library."""
+
+    def __init__(self) -> None:
+        self._nvml: Any = None
+        with contextlib.suppress(Exception):  # no package, no driver, no GPU: each has an error of its own
+            import pynvml
+
+            pynvml.nvmlInit()
+            self._nvml = pynvml
+
+    def sample(self) -> list[dict[str, float]]:
+        """Each GPU's load and memory as shares, watts, and degrees Celsius."""
+        return (
+            [self._sample(number) for number in range(self._nvml.nvmlDeviceGetCount())] if self._nvml else []
+        )
+
+    def _sample(self, number: int) -> dict[str, float]:
+        nvml = self._nvml
+        handle = nvml.nvmlDeviceGetHandleByIndex(number)
+        memory = nvml.nvmlDeviceGetMemoryInfo(handle)
+        values = {
+            "busy": nvml.nvmlDeviceGetUtilizationRates(handle).gpu / 100,
+            "memory": memory.used / memory.total,
+        }
+        with contextlib.suppress(nvml.NVMLError):  # some cards do not know their power
+            values["watts"] = nvml.nvmlDeviceGetPowerUsage(handle) / 1000
+            values["celsius"] = nvml.nvmlDeviceGetTemperature(handle, nvml.NVML_TEMPERATURE_GPU)
+        return values
+
+
+class HostSampler:
+    """Takes samples; what is counted is the difference to the sample before."""
+
+    def __init__(self, host: str, card: str | None, gpus: Gpus | None = None) -> None:
+        self._host, self._card, self._gpus = host, card, gpus or Gpus()
+        self._before = _count()
+
+    def sample(self) -> dict[str, Any]:
+        """One sample, as a record's values. Bytes are of the whole interval; `card` is the cluster's."""
+        before, self._before = self._before, _count()
+        now, memory = self._before, psutil.virtual_memory()
+        return {
+            "host": self._host,
+            "seconds": round(now["time"] - before["time"], 3),
+            "processors": round(_busy_share(before["processors"], now["processors"]), 3),
+            "memory": memory.total - memory.available,
+            "memory_total": memory.total,
+            "disk_read": now["disk"][0] - before["disk"][0],
+            "disk_written": now["disk"][1] - before["disk"][1],
+            "card": self._card,
+            "cards": _moved(before["cards"], now["cards"]),
+            "gpus": self._gpus.sample(),
+        }
+
+
+def _count() -> dict[str, Any]:
+    disk = psutil.disk_io_counters()
+    return {
+        "time": time.monotonic(),
+        "cards": read_cards(),
+        "processors": psutil.cpu_times(),
+        "disk": (disk.read_bytes, disk.write_bytes) if disk else (0, 0),
+    }
+
+
+def _busy_share(before: Any, now: Any) -> float:
+    """What share of all processors' time between two counts was not idle."""
+    spent = {name: getattr(now, name) - getattr(before, name) for name in now._fields if name != "guest"}
+    total = sum(spent.values())
+    return 1 - (spent["idle"] + spent.get("iowait", 0.0)) / total if total > 0 else 0.0
+
+
+def _moved(before: dict[str, tuple[int, int]], now: dict[str, tuple[int, int]]) -> dict[str, tuple[int, int]]:
+    """Bytes that each card received and sent between two counts, for those that moved any."""
+    moved = {
+        name: (max(0, received - before[name][0]), max(0, sent - before[name][1]))
+        for name, (received, sent) in now.items()
+        if name in before
+    }
+    return {name: both for name, both in moved.items() if any(both)}
+
+
+class SamplerThread:
+    """Writes a sample every so often until it is stopped."""
+
+    def __init__(self, sampler: HostSampler, records: RecordWriter, every_s: float = SAMPLE_S) -> None:
+        self._sampler, self._records, self._every_s = sampler, records, every_s
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="sampler", daemon=True)
+        self._thread.start()
+
+    def _run(self) -> None:
+        while not self._stop.wait(self._every_s):
+            self._records.write("host", **self._sampler.sample())
+
+    def stop(self) -> None:
+        """Write a last sample and end."""
+        self._stop.set()
+        self._thread.join()
+        self._records.write("host", **self._sampler.sample())

@@ -1,0 +1,86 @@
+"""What a worker measures of itself and of its host, and what it says of both when it starts."""
+
+from __future__ import annotations
+
+import os
+import platform
+import socket
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from echelon.monitor.cards import open_card
+from echelon.monitor.meter import StepMeter
+from echelon.monitor.records import RecordWriter
+from echelon.monitor.sampler import HostSampler, SamplerThread
+from echelon.train.benchmark import matrix_product_flops
+from echelon.train.loop import Training
+
+_PEAK_SECONDS = 0.05
+_PEAK_SIZE = 512
+_FLOPS_STEPS = 10
+
+
+def open_meter(device: torch.device) -> StepMeter:
+    """A stop watch for this worker's steps; the first worker of a host also counts the bytes at its card."""
+    card = open_card(cluster_card()) if _is_first_here() else None
+    if device.type != "cuda":
+        return StepMeter(card)
+    return StepMeter(card, now=_mark_stream, between=_between_events)
+
+
+def _mark_stream() -> torch.cuda.Event:
+    event = torch.cuda.Event(enable_timing=True)
+    event.record()
+    return event
+
+
+def _between_events(start: torch.cuda.Event, end: torch.cuda.Event) -> float:
+    end.synchronize()
+    return start.elapsed_time(end) / 1000
+
+
+def start_sampler(records: RecordWriter) -> SamplerThread | None:
+    """Sample this host as long as this worker lives, if it is the host's first."""
+    if not _is_first_here():
+        return None
+    return SamplerThread(HostSampler(socket.gethostname(), cluster_card()), records)
+
+
+def cluster_card() -> str:
+    """The network card that leads to the other workers, as the launcher found it; loopback on one machine."""
+    name = os.environ.get("GLOO_SOCKET_IFNAME") or os.environ.get("NCCL_SOCKET_IFNAME", "lo")
+    return name.removeprefix("=").split(",")[0]
+
+
+def _is_first_here() -> bool:
+    return os.environ.get("LOCAL_RANK", "0") == "0"
+
+
+def describe_worker(training: Training) -> dict[str, Any]:
+    """What an explanation of the run needs to know of this worker, for its `start` record."""
+    device, steps = training.flat.weights.device, range(1, min(training.steps, _FLOPS_STEPS) + 1)
+    return {
+        "host": socket.gethostname(),
+        "hosts": int(os.environ.get("ECHELON_HOSTS", "1")),
+        "local_rank": int(os.environ.get("LOCAL_RANK", "0")),
+        "card": cluster_card(),
+        "device": _device_name(device),
+        "threads": torch.get_num_threads(),
+        "parameters": training.flat.size,
+        "exchanged_bytes": 4 * len(training.flat.reduced),
+        "exchange": "all_reduce",
+        "flops_per_step": sum(training.task.step_flops(step) for step in steps) // len(steps),
+        "peak_flops": round(matrix_product_flops(training.precision, device, _PEAK_SIZE, _PEAK_SECONDS)),
+    }
+
+
+def _device_name(device: torch.device) -> str:
+    if device.type == "cuda":
+        return torch.cuda.get_device_name(device)
+    try:
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+    except OSError:
+        return platform.processor() or "CPU"
+    return next((line.partition(":")[2].strip() for line in lines if line.startswith("model name")), "CPU")
