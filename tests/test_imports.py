@@ -19,7 +19,9 @@ LAYERS: list[tuple[str, ...]] = [
     ("data", "comm", "models"),
     ("tasks",),
     ("train",),
-    ("launch", "explain"),
+    ("launch",),
+    ("cloud",),
+    ("explain",),
     ("agent",),
     ("cluster",),
     ("commands",),
@@ -30,6 +32,7 @@ LAYERS: list[tuple[str, ...]] = [
 
 MUST_NOT_KNOW = {
     "lab": {"recipe", "shapes"},
+    "cloud": {"shapes", "comm", "models", "tasks", "train"},
     "launch": {"comm", "models", "tasks", "train"},
     "agent": {"comm", "models", "tasks", "train"},
     "cluster": {"comm", "models", "tasks", "train"},

@@ -1,0 +1,1 @@
+"""Rented machines: what they cost, how they are made, found again and removed."""
