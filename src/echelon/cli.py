@@ -149,6 +149,53 @@ def describe(recipe: RecipeFile, set_: Set = None, json_: Json = False) -> None:
     show(json_, description, render(description))
 
 
+def plan(
+    recipe: RecipeFile,
+    *,
+    on: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="SPEC",
+            help="A cluster: 4xg4dn.2xlarge, '2x(2xV100, 1gbit)', a hostfile, lab:NAME, or here; may be repeated.",
+        ),
+    ] = None,
+    sweep: Annotated[
+        str | None, typer.Option(metavar="hosts=1..1024", help="Draw the scaling curve of each exchange.")
+    ] = None,
+    weak: Annotated[
+        bool,
+        typer.Option(
+            "--weak", help="Every worker does the recipe's whole step: the batch grows with the cluster."
+        ),
+    ] = False,
+    profile: Annotated[
+        bool, typer.Option("--profile", help="Measure a few steps here first, and count with them.")
+    ] = False,
+    use_profile: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="Count with what `benchmark --workers 1 --json` has written."),
+    ] = None,
+    price: Annotated[
+        float | None, typer.Option(min=0.0, help="Dollars an hour for a host, in place of the list's.")
+    ] = None,
+    ssh_config: SshConfig = None,
+    set_: Set = None,
+    json_: Json = False,
+) -> None:
+    """Predict step time, traffic, hours and money on clusters."""
+    from echelon.commands.planning import PlanOptions, make_plan
+    from echelon.explain.plan import plan_words, sweep_words
+
+    if profile and use_profile is not None:
+        raise UserError("--profile measures, --use-profile reads what was measured; use one of them")
+    source = "here" if profile else str(use_profile) if use_profile is not None else None
+    options = PlanOptions(recipe, on or [], set_ or [], source, sweep, weak, ssh_config, price)
+    made = make_plan(options, messages())
+    words = [plan_words(made.clusters, made.workload, made.profile is not None)]
+    words += [sweep_words(points, name) for name, points in made.sweeps.items()]
+    show(json_, made.to_json(), "\n\n".join(words))
+
+
 def train(
     recipe: RecipeFile,
     *,
@@ -519,6 +566,7 @@ VERBS: dict[str, Callable[..., None]] = {
     "demo": demo,
     "prepare": prepare,
     "describe": describe,
+    "plan": plan,
     "train": train,
     "runs": runs,
     "status": status,

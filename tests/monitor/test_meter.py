@@ -11,8 +11,8 @@ from echelon.monitor.meter import StepMeter
 
 TABLE = """\
 Inter-|   Receive                                                |  Transmit
- face |bytes    packets errs drop fifo frame compressed multicast|bytes    packets errs drop fifo colls carrier compressed
-    lo: 1000       10    0    0    0     0          0         0     2000       20    0    0    0     0       0          0
+ face |bytes packets errs drop fifo frame compressed multicast|bytes packets errs drop fifo colls carrier compressed
+    lo: 1000 10 0 0 0 0 0 0 2000 20 0 0 0 0 0 0
   eth0:987654321 77 0 0 0 0 0 0 123456789 66 0 0 0 0 0 0
 """
 

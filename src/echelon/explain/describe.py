@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from echelon.data.batches import BatchPlan
 from echelon.data.planning import plan_batches, step_tokens
 from echelon.data.prepared import Prepared
 from echelon.recipe.length import length_in_steps
@@ -54,11 +53,9 @@ class Description:
 
 def describe(recipe: Recipe, prepared: Prepared | None) -> Description:
     """What the recipe means; with prepared data, what it means for that data."""
-    shape = transformer_shape(
-        recipe.model, prepared.manifest.vocabulary if prepared else recipe.data.vocabulary
-    )
+    shape = recipe_shape(recipe, prepared)
     plan = plan_batches(recipe, prepared) if prepared else None
-    tokens = _mean_tokens(plan, prepared) if plan and prepared else _assumed_tokens(recipe)
+    tokens = mean_tokens(recipe, prepared)
     per_epoch = plan.steps_per_epoch if plan else None
     steps = _steps(recipe, per_epoch)
     return Description(
@@ -69,7 +66,7 @@ def describe(recipe: Recipe, prepared: Prepared | None) -> Description:
         vocabulary=shape.vocabulary,
         model=asdict(shape),
         gradient_bytes=gradient_bytes(shape),
-        checkpoint_bytes=parameter_count(shape) * FLOAT32_BYTES * _numbers_per_parameter(recipe),
+        checkpoint_bytes=parameter_count(shape) * FLOAT32_BYTES * numbers_per_parameter(recipe),
         tokens_per_step=recipe.train.batch_tokens,
         target_tokens_per_step=tokens.target,
         slots=recipe.train.slots,
@@ -111,8 +108,17 @@ def render(description: Description) -> str:
     return "\n".join(lines)
 
 
-def _mean_tokens(plan: BatchPlan, prepared: Prepared, num_steps: int = 20) -> TokenCounts:
-    """The mean of the first few steps, from the real lengths."""
+def recipe_shape(recipe: Recipe, prepared: Prepared | None) -> TransformerShape:
+    """The recipe's model; its vocabulary is that of the data, once there are any."""
+    vocabulary = prepared.manifest.vocabulary if prepared else recipe.data.vocabulary
+    return transformer_shape(recipe.model, vocabulary)
+
+
+def mean_tokens(recipe: Recipe, prepared: Prepared | None, num_steps: int = 20) -> TokenCounts:
+    """The mean of the first few steps, from the real lengths; from an assumed length where there are no data."""
+    if prepared is None:
+        return _assumed_tokens(recipe)
+    plan = plan_batches(recipe, prepared)
     steps = [asdict(step_tokens(plan.step(step), prepared.train)) for step in range(num_steps)]
     return TokenCounts(**{name: sum(step[name] for step in steps) // num_steps for name in steps[0]})
 
@@ -137,7 +143,7 @@ def _by_layer(shape: TransformerShape) -> dict[str, int]:
     return counts
 
 
-def _numbers_per_parameter(recipe: Recipe) -> int:
+def numbers_per_parameter(recipe: Recipe) -> int:
     """The weight itself and what the optimiser keeps for it."""
     optimiser = recipe.optimiser
     if optimiser.kind == "sgd":

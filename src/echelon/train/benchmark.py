@@ -41,6 +41,7 @@ def measure_steps(training: Training, steps: int) -> dict[str, Any]:
         "precision": training.recipe.train.precision,
         "seconds_per_step": seconds / steps,
         "median_seconds_per_step": statistics.median(result.seconds for result in results),
+        "spread": statistics.pstdev(result.seconds for result in results) / (seconds / steps),
         "tokens_per_second": sum(result.targets for result in results) / seconds,
         "flops_per_step": flops / steps,
         "peak_flops": peak,

@@ -1,0 +1,149 @@
+"""What it takes to add up a buffer over workers: seconds and bytes at each host's card, from first principles.
+
+S is the buffer's size, H the hosts, k the workers of each, N = H k. A line carries its rate in each direction at once.
+
+    ring             N - 1 rounds of reduce-scatter and as many of all-gather, each moving S / N along every edge. Ranks
+                     lie host by host, so a host's card has one edge in and one out: 2 S (N - 1) / N.
+    tree             up and down two trees that share the buffer, each worker inside one and a leaf of the other: 2 S,
+                     in 2 log2 H rounds between hosts; within a host the ring.
+    hierarchical     reduce-scatter within each host, k rings between hosts, one for each part, all-gather within:
+                     2 S (H - 1) / H at the card, in k flows.
+    parameter server every host serves S / H: its k workers send their gradients to all servers and fetch the sums:
+                     2 k S (H - 1) / H.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Literal
+
+Algorithm = Literal["ring", "tree", "hierarchical", "parameter_server"]
+ALGORITHMS: tuple[Algorithm, ...] = ("ring", "tree", "hierarchical", "parameter_server")
+
+
+@dataclass(frozen=True)
+class Line:
+    """What connects hosts, or the workers of one."""
+
+    bytes_per_s: float
+    """In each direction, after headers."""
+    latency_s: float
+    flow_bytes_per_s: float = math.inf
+    """What one connection gets at most, e.g. in clouds that limit single flows."""
+
+    def rate(self, flows: int) -> float:
+        """Bytes a second with so many connections side by side."""
+        return min(self.bytes_per_s, flows * self.flow_bytes_per_s)
+
+
+@dataclass(frozen=True)
+class Fabric:
+    """How the workers of a cluster are connected."""
+
+    hosts: int
+    per_host: int
+    line: Line
+    """Between hosts."""
+    inner: Line
+    """Between the workers of a host."""
+    flows: int = 1
+    """Connections that each edge of a ring uses side by side."""
+
+    @property
+    def size(self) -> int:
+        return self.hosts * self.per_host
+
+
+@dataclass(frozen=True)
+class Cost:
+    """Of adding up buffers: a part that does not depend on their size, and one that does."""
+
+    latency_s: float
+    seconds_per_byte: float
+    card_bytes_per_byte: float
+    """What each host's card receives, and sends, per byte of the buffer."""
+
+    def seconds(self, size_bytes: float, buffers: int = 1) -> float:
+        return buffers * self.latency_s + size_bytes * self.seconds_per_byte
+
+
+def collective_cost(algorithm: Algorithm, fabric: Fabric) -> Cost:
+    """What adding up costs; nothing where there is one worker."""
+    if fabric.size == 1:
+        return Cost(0.0, 0.0, 0.0)
+    match algorithm:
+        case "ring":
+            return _ring(fabric)
+        case "tree":
+            return _tree(fabric)
+        case "hierarchical":
+            return _hierarchical(fabric)
+        case "parameter_server":
+            return _parameter_server(fabric)
+
+
+def _ring(fabric: Fabric) -> Cost:
+    share = 2 * (fabric.size - 1) / fabric.size
+    edges = [fabric.line.rate(fabric.flows)] if fabric.hosts > 1 else []
+    edges += [fabric.inner.bytes_per_s] if fabric.per_host > 1 else []
+    slowest = max(_latencies(fabric))
+    card = share if fabric.hosts > 1 else 0.0
+    return Cost(2 * (fabric.size - 1) * slowest, share / min(edges), card)
+
+
+def _tree(fabric: Fabric) -> Cost:
+    inside = _within_host(fabric)
+    if fabric.hosts == 1:
+        return inside
+    rounds = 2 * math.ceil(math.log2(fabric.hosts))
+    between = 2 / fabric.line.rate(2 * fabric.flows)
+    return Cost(inside.latency_s + rounds * fabric.line.latency_s, inside.seconds_per_byte + between, 2.0)
+
+
+def _hierarchical(fabric: Fabric) -> Cost:
+    inside = _within_host(fabric)
+    if fabric.hosts == 1:
+        return inside
+    share = 2 * (fabric.hosts - 1) / fabric.hosts
+    between = share / fabric.line.rate(fabric.per_host * fabric.flows)
+    latency = 2 * (fabric.hosts - 1) * fabric.line.latency_s
+    return Cost(inside.latency_s + latency, inside.seconds_per_byte + between, share)
+
+
+def _parameter_server(fabric: Fabric) -> Cost:
+    share = 2 * fabric.per_host * (fabric.hosts - 1) / fabric.hosts
+    rate = fabric.line.rate(fabric.flows * fabric.per_host * (fabric.hosts - 1)) if fabric.hosts > 1 else 1.0
+    within = 2 * fabric.per_host / fabric.hosts / fabric.inner.bytes_per_s
+    return Cost(2 * max(_latencies(fabric)), share / rate + within, share)
+
+
+def _within_host(fabric: Fabric) -> Cost:
+    """Reduce-scatter and all-gather among the workers of a host."""
+    k = fabric.per_host
+    if k == 1:
+        return Cost(0.0, 0.0, 0.0)
+    return Cost(2 * (k - 1) * fabric.inner.latency_s, 2 * (k - 1) / k / fabric.inner.bytes_per_s, 0.0)
+
+
+def _latencies(fabric: Fabric) -> list[float]:
+    between = [fabric.line.latency_s] if fabric.hosts > 1 else []
+    return between + ([fabric.inner.latency_s] if fabric.per_host > 1 else [])
+
+
+@dataclass(frozen=True)
+class ReadyBuffer:
+    """A part of the gradient, and how long backward works until it is ready, after the part before."""
+
+    backward_s: float
+    size_bytes: float
+
+
+def exposed_seconds(buffers: list[ReadyBuffer], cost: Cost) -> float:
+    """How long after backward's end the last buffer is added up, each being sent as soon as it is ready and the line
+    is free."""
+    clock = free_at = 0.0
+    for buffer in buffers:
+        clock += buffer.backward_s
+        free_at = max(free_at, clock) + cost.seconds(buffer.size_bytes)
+    return free_at - clock

@@ -1,0 +1,310 @@
+"""How long a step takes on a cluster, where that time goes, and between which bounds the answer lies.
+
+A step is this worker's slots forward and backward, one after the other; in the last of them gradients go out as backward
+finishes them. What the network has not done by then is waited for; the optimiser follows. The slowest worker decides.
+
+    step = max(input, compute + exposed communication + waiting for the slowest + optimiser)
+
+What cannot be known before is a factor with a range: how near to its peak a device comes, the line, how unequal the
+workers' shares are. The step's range is what comes out when all of them are good, and when all are bad.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Literal
+
+from echelon.explain.clusters import Cluster
+from echelon.explain.collectives import (
+    Algorithm,
+    Cost,
+    ReadyBuffer,
+    collective_cost,
+    exposed_seconds,
+)
+from echelon.explain.profile import Profile
+from echelon.explain.workload import Workload
+
+Exchange = Literal["all_reduce", "compressed", "low_rank", "local_steps", "parameter_server"]
+EXCHANGES: tuple[Exchange, ...] = ("all_reduce", "compressed", "low_rank", "local_steps", "parameter_server")
+EXACT: tuple[Exchange, ...] = ("all_reduce", "parameter_server")
+"""Those whose result is the same as one worker's."""
+RANK = 4
+"""Of the low-rank exchange."""
+LOCAL_STEPS = 50
+"""Steps between two synchronisations of the exchange of that name."""
+
+EFFICIENCY: dict[str, float] = {
+    "gpu float32": 0.159,
+    "gpu half": 0.10,
+    "cpu float32": 0.45,
+    "cpu half": 0.40,
+}
+"""What share of its peak a device reaches in whole training steps. `gpu float32` is fitted on the published run that is
+marked for calibration (tests/explain/test_published.py); `gpu half` is what frameworks of those years reached; the
+others are this engine's, as bench_training.py measures them."""
+IMAGES_PER_CORE_S = 61.0
+"""JPEGs of ImageNet that one virtual core decodes and crops a second: fitted on the other run marked for calibration."""
+BUCKET_BYTES = 8 * 2**20
+_STEP_OVERHEAD_S = {True: 0.010, False: 0.002}
+"""Starting kernels and Python, on a GPU and on a processor."""
+_COPY_BYTES_PER_S = 4e9
+"""Of a checkpoint's snapshot, which training waits for."""
+
+
+@dataclass(frozen=True)
+class Scenario:
+    """How lucky one is."""
+
+    compute: float = 1.0
+    """Factor on the time of all computing."""
+    line: float = 1.0
+    """Factor on the line's rate."""
+    imbalance: float = 0.04
+    """Standard deviation of the workers' computing time in a step, relative to its mean."""
+    input: float = 1.0
+    """Factor on the time that making the input ready takes."""
+
+
+def scenarios(cluster: Cluster, profile: Profile | None) -> tuple[Scenario, Scenario, Scenario]:
+    """Good, expected, and bad luck."""
+    if cluster.line_range is not None:
+        low, high = (rate / cluster.line_bytes_per_s for rate in cluster.line_range)
+    else:
+        low, high = 0.85, 1.05
+    if profile is not None:
+        spread = max(0.02, profile.spread)
+        return (
+            Scenario(0.92, high, 0.0, 0.8),
+            Scenario(1.0, 1.0, min(spread, 0.05)),
+            Scenario(1.10, low, 2 * spread, 1.25),
+        )
+    known = 2.5 if cluster.device.is_gpu else 2.0
+    return Scenario(1 / known, high, 0.0, 0.8), Scenario(), Scenario(known, low, 0.10, 1.25)
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """A number, and between which it lies."""
+
+    expected: float
+    low: float
+    high: float
+
+    def __contains__(self, value: float) -> bool:
+        return self.low <= value <= self.high
+
+
+@dataclass(frozen=True)
+class StepCost:
+    """One step's seconds by cause."""
+
+    compute: float
+    """Forward and backward of the slots that the busiest worker has."""
+    communication: float
+    """Exposed: after backward's end."""
+    waiting: float
+    """For the slowest worker."""
+    optimiser: float
+    other: float
+    input: float
+    """Making the next step's input ready, meanwhile."""
+
+    @property
+    def seconds(self) -> float:
+        busy = self.compute + self.communication + self.waiting + self.optimiser + self.other
+        return max(busy, self.input)
+
+    @property
+    def bound(self) -> str:
+        """What a faster step needs more of."""
+        busy = self.compute + self.communication + self.waiting + self.optimiser + self.other
+        if self.input > busy:
+            return "input"
+        parts = {
+            "compute": self.compute + self.optimiser,
+            "network": self.communication,
+            "stragglers": self.waiting,
+            "overhead": self.other,
+        }
+        return max(parts, key=lambda name: parts[name])
+
+
+@dataclass(frozen=True)
+class Prediction:
+    """What one exchange makes of a workload on a cluster."""
+
+    exchange: Exchange
+    algorithm: Algorithm
+    seconds: Estimate
+    cost: StepCost
+    bytes_per_step: float
+    """Received, and sent, by each host's card, on average."""
+    efficiency: float
+    """Work done by each worker, against one worker alone."""
+
+
+def predict(
+    workload: Workload, cluster: Cluster, exchange: Exchange = "all_reduce", profile: Profile | None = None
+) -> Prediction:
+    """A step on the cluster; all-reduce goes by the algorithm that is the fastest there."""
+    good, expected, bad = scenarios(cluster, profile)
+    algorithm = best_algorithm(workload, cluster, exchange, profile)
+    cost, lucky, unlucky = (
+        step_cost(workload, cluster, exchange, algorithm, profile, luck) for luck in (expected, good, bad)
+    )
+    alone = step_cost(workload, cluster.alone(), "all_reduce", "ring", profile, expected)
+    share = collective_cost(algorithm, cluster.fabric()).card_bytes_per_byte
+    return Prediction(
+        exchange=exchange,
+        algorithm=algorithm,
+        seconds=Estimate(cost.seconds, min(lucky.seconds, cost.seconds), max(unlucky.seconds, cost.seconds)),
+        cost=cost,
+        bytes_per_step=share * exchanged_bytes(workload, exchange) / _steps_between(exchange),
+        efficiency=alone.seconds / (cluster.workers * cost.seconds),
+    )
+
+
+def best_algorithm(
+    workload: Workload, cluster: Cluster, exchange: Exchange, profile: Profile | None
+) -> Algorithm:
+    """A ring, which is what gloo and NCCL take for large buffers; on GPUs, whichever of NCCL's is the fastest."""
+    if exchange == "parameter_server":
+        return "parameter_server"
+    if not cluster.device.is_gpu:
+        return "ring"
+    choices: tuple[Algorithm, ...] = ("ring", "tree")
+    return min(
+        choices,
+        key=lambda name: step_cost(workload, cluster, exchange, name, profile, Scenario()).seconds,
+    )
+
+
+def step_cost(
+    workload: Workload,
+    cluster: Cluster,
+    exchange: Exchange,
+    algorithm: Algorithm,
+    profile: Profile | None,
+    luck: Scenario,
+) -> StepCost:
+    """One step with so much luck."""
+    slots = math.ceil(workload.slots / cluster.workers)
+    slot_s = _slot_seconds(workload, cluster, profile) * luck.compute
+    compute = slots * slot_s
+    cost = collective_cost(algorithm, cluster.fabric(luck.line))
+    optimiser, other = _fixed_seconds(workload, cluster, profile)
+    per_core = workload.input_core_s / cluster.hosts / cluster.cores
+    return StepCost(
+        compute=compute,
+        communication=_exposed(workload, exchange, cost, slot_s),
+        waiting=compute * luck.imbalance * _expected_maximum(min(cluster.workers, workload.slots)),
+        optimiser=optimiser * luck.compute + _exchange_compute(workload, cluster, exchange, luck),
+        other=other,
+        input=per_core * luck.input,
+    )
+
+
+def exchanged_bytes(workload: Workload, exchange: Exchange) -> float:
+    """What one exchange adds up over the workers."""
+    match exchange:
+        case "compressed":
+            return workload.gradient_bytes / 2
+        case "low_rank":
+            return workload.low_rank_bytes(RANK)
+        case "all_reduce" | "local_steps" | "parameter_server":
+            return workload.gradient_bytes
+
+
+def _steps_between(exchange: Exchange) -> int:
+    return LOCAL_STEPS if exchange == "local_steps" else 1
+
+
+def _slot_seconds(workload: Workload, cluster: Cluster, profile: Profile | None) -> float:
+    """Forward and backward of one slot on one worker."""
+    if profile is not None:
+        return profile.slot_seconds
+    return workload.training_flops / workload.slots / reached_flops(workload, cluster)
+
+
+def reached_flops(workload: Workload, cluster: Cluster) -> float:
+    """FLOP/s of one worker in whole steps."""
+    kind = f"{'gpu' if cluster.device.is_gpu else 'cpu'} {workload.number_format}"
+    return cluster.device.peak(workload.number_format) * EFFICIENCY[kind]
+
+
+def _fixed_seconds(workload: Workload, cluster: Cluster, profile: Profile | None) -> tuple[float, float]:
+    """Optimiser, and everything that a step costs however few slots it has."""
+    if profile is not None:
+        return profile.optimiser_seconds, profile.other_seconds
+    # The optimiser reads and writes every number it keeps, and reads the gradient.
+    touched = workload.gradient_bytes * (2 * workload.optimiser_numbers + 1)
+    return touched / cluster.device.memory_bytes_per_s, _STEP_OVERHEAD_S[cluster.device.is_gpu]
+
+
+def _exposed(workload: Workload, exchange: Exchange, cost: Cost, slot_s: float) -> float:
+    """What of the exchange comes after backward."""
+    match exchange:
+        case "all_reduce" | "compressed":
+            shrunk = exchanged_bytes(workload, exchange) / workload.gradient_bytes
+            return exposed_seconds(ready_buffers(workload, slot_s, shrunk), cost)
+        case "low_rank":
+            # Two rounds, of which the second needs the first.
+            return cost.seconds(exchanged_bytes(workload, exchange), buffers=2)
+        case "local_steps" | "parameter_server":
+            return cost.seconds(exchanged_bytes(workload, exchange)) / _steps_between(exchange)
+
+
+def ready_buffers(workload: Workload, slot_s: float, shrunk: float = 1.0) -> list[ReadyBuffer]:
+    """The buckets of the last slot's gradient, in the order in which backward fills them.
+
+    Backward is two thirds of a slot and spread over the layers by their FLOPs.
+    """
+    buffers, seconds, size = [], 0.0, 0.0
+    backward_s = 2 / 3 * slot_s / workload.forward_flops
+    for layer in workload.layers:
+        seconds += layer.flops * backward_s
+        left = layer.gradient_bytes * shrunk
+        while size + left >= BUCKET_BYTES:
+            buffers.append(ReadyBuffer(seconds, BUCKET_BYTES))
+            left, size, seconds = size + left - BUCKET_BYTES, 0.0, 0.0
+        size += left
+    return [*buffers, ReadyBuffer(seconds, size)]
+
+
+def _exchange_compute(workload: Workload, cluster: Cluster, exchange: Exchange, luck: Scenario) -> float:
+    """What the exchange itself computes on the device."""
+    memory = cluster.device.memory_bytes_per_s
+    match exchange:
+        case "compressed":
+            return 1.5 * workload.gradient_bytes / memory * luck.compute
+        case "low_rank":
+            # Two products of every matrix with its factors, and the error that is kept for the next step.
+            flops = sum(6 * rows * columns * RANK for rows, columns in workload.matrices)
+            return (
+                flops / reached_flops(workload, cluster) + 4 * workload.gradient_bytes / memory
+            ) * luck.compute
+        case "all_reduce" | "local_steps" | "parameter_server":
+            return 0.0
+
+
+def _expected_maximum(workers: int) -> float:
+    """By how many standard deviations the slowest of so many workers is behind the mean (normal distribution)."""
+    if workers <= 1:
+        return 0.0
+    root = math.sqrt(2 * math.log(workers))
+    return max(0.56, root - (math.log(math.log(workers)) + math.log(4 * math.pi)) / (2 * root))
+
+
+def checkpoint_seconds(workload: Workload) -> float:
+    """How much longer a run takes for each checkpoint: only the snapshot holds training up."""
+    return workload.checkpoint_bytes / _COPY_BYTES_PER_S
+
+
+def memory_bytes(workload: Workload) -> float:
+    """What a worker needs: weights, what the optimiser keeps, gradients, and one slot's activations."""
+    half_copy = 0.5 if workload.number_format == "half" else 0.0
+    held = workload.gradient_bytes * (workload.optimiser_numbers + 1 + half_copy)
+    activations = workload.activation_bytes * (0.5 if workload.number_format == "half" else 1.0)
+    return held + activations

@@ -1,0 +1,254 @@
+"""`plan`: what a recipe would take on clusters that nobody has rented yet, side by side."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from echelon.errors import UserError
+from echelon.explain.clusters import Cluster
+from echelon.explain.cost import (
+    EXACT,
+    EXCHANGES,
+    Estimate,
+    Exchange,
+    Prediction,
+    checkpoint_seconds,
+    memory_bytes,
+    predict,
+)
+from echelon.explain.profile import Profile
+from echelon.explain.tables import render_table
+from echelon.explain.wording import show_bytes, show_hours, show_step, speed_words
+from echelon.explain.workload import Workload
+
+_MOST_POINTS = 200
+
+
+@dataclass(frozen=True)
+class ClusterPlan:
+    """One row of the answer; the keys of `plan --json`."""
+
+    name: str
+    hosts: int
+    workers: int
+    seconds_per_step: float
+    seconds_range: tuple[float, float]
+    objects_per_second: float
+    unit: str
+    bound: str
+    bytes_per_step: float
+    """Received, and sent, by each host's card."""
+    efficiency: float
+    hours: float | None
+    """None where the recipe's steps are not known before its data are prepared."""
+    hours_range: tuple[float, float] | None
+    cost: float | None
+    cost_range: tuple[float, float] | None
+    memory_bytes: float
+    fits: bool | None
+    """Whether that is less than the device has; None where the device's memory is not known."""
+    exchange: Exchange
+    """What training uses: exact, so that the result does not depend on the cluster."""
+    best_exchange: Exchange
+    """The fastest, exact or not."""
+    exchanges: dict[str, dict[str, Any]]
+    """Seconds and bytes of a step by exchange."""
+    breakdown: dict[str, float]
+    idle_workers: int
+    """Workers without a slot."""
+
+
+def plan_cluster(workload: Workload, cluster: Cluster, profile: Profile | None = None) -> ClusterPlan:
+    """A recipe's workload on one cluster."""
+    predictions = {name: predict(workload, cluster, name, profile) for name in EXCHANGES}
+    chosen = predictions["all_reduce"]
+    best = min(predictions.values(), key=lambda found: found.seconds.expected)
+    if best.seconds.expected > 0.98 * chosen.seconds.expected:
+        best = chosen  # what is hardly faster is not worth being inexact
+    hours = _hours(workload, chosen)
+    needed, held = memory_bytes(workload), cluster.device.memory_bytes
+    return ClusterPlan(
+        name=cluster.name,
+        hosts=cluster.hosts,
+        workers=cluster.workers,
+        seconds_per_step=chosen.seconds.expected,
+        seconds_range=(chosen.seconds.low, chosen.seconds.high),
+        objects_per_second=workload.objects / chosen.seconds.expected,
+        unit=workload.unit,
+        bound=chosen.cost.bound,
+        bytes_per_step=chosen.bytes_per_step,
+        efficiency=chosen.efficiency,
+        hours=hours.expected if hours else None,
+        hours_range=(hours.low, hours.high) if hours else None,
+        cost=_cost(cluster, hours.expected if hours else None),
+        cost_range=_cost_range(cluster, hours),
+        memory_bytes=needed,
+        fits=None if held is None else needed < held,
+        exchange=chosen.exchange,
+        best_exchange=best.exchange,
+        exchanges={name: _exchange_facts(found) for name, found in predictions.items()},
+        breakdown={name: value for name, value in asdict(chosen.cost).items() if value},
+        idle_workers=max(0, cluster.workers - workload.slots),
+    )
+
+
+def _hours(workload: Workload, prediction: Prediction) -> Estimate | None:
+    if workload.steps is None:
+        return None
+    saves = workload.steps // workload.checkpoint_every if workload.checkpoint_every else 0
+    pauses = saves * checkpoint_seconds(workload)
+    hours = (
+        (workload.steps * seconds + pauses) / 3600
+        for seconds in (prediction.seconds.expected, prediction.seconds.low, prediction.seconds.high)
+    )
+    return Estimate(*hours)
+
+
+def _cost(cluster: Cluster, hours: float | None) -> float | None:
+    return None if hours is None or cluster.hourly is None else hours * cluster.hosts * cluster.hourly
+
+
+def _cost_range(cluster: Cluster, hours: Estimate | None) -> tuple[float, float] | None:
+    if hours is None or cluster.hourly is None:
+        return None
+    return hours.low * cluster.hosts * cluster.hourly, hours.high * cluster.hosts * cluster.hourly
+
+
+def _exchange_facts(prediction: Prediction) -> dict[str, Any]:
+    return {
+        "seconds_per_step": prediction.seconds.expected,
+        "seconds_range": [prediction.seconds.low, prediction.seconds.high],
+        "bytes_per_step": prediction.bytes_per_step,
+        "efficiency": prediction.efficiency,
+        "algorithm": prediction.algorithm,
+        "is_exact": prediction.exchange in EXACT,
+    }
+
+
+def plan_words(plans: Sequence[ClusterPlan], workload: Workload, is_profiled: bool) -> str:
+    """The table, and what it means."""
+    rows = [
+        (
+            "CLUSTER",
+            "STEP",
+            "(RANGE)",
+            "SPEED",
+            "BOUND BY",
+            "TRAFFIC/STEP",
+            "EFFICIENCY",
+            "HOURS",
+            "COST",
+            "MEMORY",
+            "BEST",
+        )
+    ]
+    rows += [
+        (
+            plan.name,
+            show_step(plan.seconds_per_step),
+            f"{show_step(plan.seconds_range[0])} - {show_step(plan.seconds_range[1])}",
+            speed_words(plan.objects_per_second, plan.unit),
+            plan.bound,
+            show_bytes(plan.bytes_per_step) if plan.hosts > 1 else "-",
+            f"{plan.efficiency:.0%}",
+            "?" if plan.hours is None else show_hours(plan.hours),
+            "?" if plan.cost is None else f"${plan.cost:,.2f}",
+            show_bytes(plan.memory_bytes) + ("" if plan.fits is not False else " (too much)"),
+            plan.best_exchange,
+        )
+        for plan in plans
+    ]
+    return "\n".join([render_table(rows), "", *_notes(plans, workload, is_profiled)])
+
+
+def _notes(plans: Sequence[ClusterPlan], workload: Workload, is_profiled: bool) -> list[str]:
+    basis = (
+        "a profile measured on real hardware" if is_profiled else "data sheets; --profile narrows the range"
+    )
+    notes = [
+        f"{workload.name}: {workload.training_flops:.3g} FLOPs and {show_bytes(workload.gradient_bytes)} of gradients "
+        f"a step. Computed from {basis}."
+    ]
+    for plan in plans:
+        if plan.idle_workers:
+            notes.append(
+                f"{plan.name}: {plan.idle_workers} of {plan.workers} workers have nothing to do, as a step has "
+                f"{workload.slots} slots (train.slots)."
+            )
+        best = plan.exchanges[plan.best_exchange]
+        if plan.best_exchange != plan.exchange:
+            faster = plan.seconds_per_step / best["seconds_per_step"]
+            notes.append(
+                f"{plan.name}: {plan.best_exchange} would be {faster:.1f} times as fast as {plan.exchange}"
+                + ("." if best["is_exact"] else ", but its result is not the same.")
+            )
+        if plan.hours is None:
+            notes.append(
+                f"{plan.name}: hours need the number of steps; prepare the data, or set train.steps."
+            )
+    return list(dict.fromkeys(notes))
+
+
+@dataclass(frozen=True)
+class SweepPoint:
+    """A number of hosts on the scaling curve."""
+
+    hosts: int
+    workers: int
+    seconds_per_step: dict[str, float]
+    """By exchange."""
+    speedup: dict[str, float]
+    """Work a second against one worker alone, by exchange."""
+
+
+def parse_sweep(text: str) -> list[int]:
+    """Numbers of hosts from `hosts=1..1024` (doubling) or `hosts=1,2,3`."""
+    match = re.fullmatch(r"hosts=(?:(\d+)\.\.(\d+)|(\d+(?:,\d+)*))", text)
+    if match is None:
+        raise UserError(f"--sweep {text!r}: write it as hosts=1..1024 or hosts=1,2,4")
+    if match[3]:
+        hosts = [int(number) for number in match[3].split(",")]
+    else:
+        first, last = int(match[1]), int(match[2])
+        hosts = [first] if 1 <= first <= last else []
+        while hosts and hosts[-1] * 2 <= last:
+            hosts.append(hosts[-1] * 2)
+        hosts += [last] if hosts and hosts[-1] < last else []
+    if not hosts or min(hosts) < 1 or len(hosts) > _MOST_POINTS:
+        raise UserError(
+            f"--sweep {text!r}: numbers of hosts go from 1 upwards, and at most {_MOST_POINTS} of them"
+        )
+    return hosts
+
+
+def sweep(
+    workload: Workload, cluster: Cluster, hosts: Sequence[int], profile: Profile | None
+) -> list[SweepPoint]:
+    """The scaling curve of every exchange."""
+    points = []
+    for count in hosts:
+        resized = cluster.resized(count)
+        found = {name: predict(workload, resized, name, profile) for name in EXCHANGES}
+        points.append(
+            SweepPoint(
+                count,
+                resized.workers,
+                {name: prediction.seconds.expected for name, prediction in found.items()},
+                {name: resized.workers * prediction.efficiency for name, prediction in found.items()},
+            )
+        )
+    return points
+
+
+def sweep_words(points: Sequence[SweepPoint], name: str) -> str:
+    """The curves as a table, with bars for the exact exchange: a full one is work that is all useful."""
+    rows = [("HOSTS", "WORKERS", *(exchange.upper() for exchange in EXCHANGES), "ALL_REDUCE, EFFICIENCY")]
+    for point in points:
+        efficiency = point.speedup["all_reduce"] / point.workers
+        bar = f"{'█' * round(20 * efficiency):<20} {efficiency:.0%}"
+        speedups = (f"{point.speedup[exchange]:.4g}x" for exchange in EXCHANGES)
+        rows.append((str(point.hosts), str(point.workers), *speedups, bar))
+    return "\n".join([f"{name}: how many times as fast as one worker", render_table(rows)])

@@ -1,0 +1,156 @@
+"""What one step asks of a cluster: FLOPs and gradient bytes by layer, input, memory, checkpoints."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from echelon.data.prepared import Prepared
+from echelon.explain.describe import Description, mean_tokens, numbers_per_parameter, recipe_shape
+from echelon.explain.hardware import Format
+from echelon.recipe.schema import Recipe
+from echelon.shapes import resnet
+from echelon.shapes import transformer as tf
+from echelon.shapes.transformer import TokenCounts, TransformerShape
+
+FLOAT32_BYTES = 4
+TOKEN_BYTES = 4
+"""What the input of one token weighs on its way to the device."""
+
+
+@dataclass(frozen=True)
+class Layer:
+    """A part of the model, as backward meets it."""
+
+    name: str
+    flops: float
+    """Of the forward pass over the whole step; backward takes twice as many."""
+    gradient_bytes: float
+    """That are ready when backward has passed it."""
+
+
+@dataclass(frozen=True)
+class Workload:
+    """One step of a training, whoever computes it."""
+
+    name: str
+    layers: tuple[Layer, ...]
+    """In the order of backward: the last layer of the model first."""
+    matrices: tuple[tuple[int, int], ...]
+    """Shapes of the gradients that a low-rank exchange can shorten."""
+    slots: int
+    """Into how many parts a step can be shared out."""
+    objects: float
+    """Target tokens, or pictures, of a step."""
+    unit: str
+    number_format: Format
+    optimiser_numbers: int
+    """Float32 numbers kept for each parameter, the weight itself included."""
+    activation_bytes: float
+    """Of one slot, kept for backward."""
+    steps: int | None = None
+    checkpoint_every: int | None = None
+    input_core_s: float = 0.0
+    """Seconds of one core to make the input of a step ready, beside training."""
+
+    @property
+    def parameters(self) -> float:
+        return self.gradient_bytes / FLOAT32_BYTES
+
+    @property
+    def gradient_bytes(self) -> float:
+        return sum(layer.gradient_bytes for layer in self.layers)
+
+    @property
+    def forward_flops(self) -> float:
+        return sum(layer.flops for layer in self.layers)
+
+    @property
+    def training_flops(self) -> float:
+        return 3 * self.forward_flops
+
+    @property
+    def checkpoint_bytes(self) -> float:
+        return self.gradient_bytes * self.optimiser_numbers
+
+    def low_rank_bytes(self, rank: int) -> float:
+        """Bytes of the factors that stand for all matrices, and of everything else as it is."""
+        whole = sum(rows * columns for rows, columns in self.matrices)
+        factors = sum(min(rank * (rows + columns), rows * columns) for rows, columns in self.matrices)
+        return self.gradient_bytes - FLOAT32_BYTES * (whole - factors)
+
+
+def recipe_workload(recipe: Recipe, prepared: Prepared | None, description: Description) -> Workload:
+    """A recipe's step."""
+    shape = recipe_shape(recipe, prepared)
+    tokens = mean_tokens(recipe, prepared)
+    every = recipe.checkpoint.every
+    return Workload(
+        name=recipe.name,
+        layers=transformer_layers(shape, tokens),
+        matrices=transformer_matrices(shape),
+        slots=recipe.train.slots,
+        objects=tokens.target,
+        unit="target tokens",
+        number_format="float32" if recipe.train.precision == "float32" else "half",
+        optimiser_numbers=numbers_per_parameter(recipe),
+        activation_bytes=transformer_activations(shape, tokens) / recipe.train.slots,
+        steps=description.steps,
+        checkpoint_every=every if isinstance(every, int) else None,
+    )
+
+
+def transformer_layers(shape: TransformerShape, tokens: TokenCounts) -> tuple[Layer, ...]:
+    """A Transformer's layers in the order of backward; shared embeddings are ready last of all."""
+    flops = tf.forward_flops(shape, tokens)
+    counts: dict[str, int] = {}
+    for parameter in tf.parameters(shape):
+        name = parameter.name if parameter.kind == "embedding" else parameter.layer
+        counts[name] = counts.get(name, 0) + parameter.count
+    output = "embeddings.output" if "embeddings.output" in counts else None
+    order = [f"decoder.layers.{n}" for n in reversed(range(shape.decoder_layers))]
+    order += [f"encoder.layers.{n}" for n in reversed(range(shape.encoder_layers))]
+    first = Layer("output", flops["output"], FLOAT32_BYTES * counts.get(output or "", 0))
+    rest = [Layer(name, flops[name], FLOAT32_BYTES * counts[name]) for name in order]
+    placed = {output, *order}
+    left = sum(count for name, count in counts.items() if name not in placed)
+    return (first, *rest, Layer("embeddings", 0, FLOAT32_BYTES * left))
+
+
+def transformer_matrices(shape: TransformerShape) -> tuple[tuple[int, int], ...]:
+    return tuple((p.shape[0], p.shape[1]) for p in tf.parameters(shape) if len(p.shape) == 2)
+
+
+def transformer_activations(shape: TransformerShape, tokens: TokenCounts) -> float:
+    """Bytes that forward keeps for backward, roughly: about 10 vectors of the model's width and 2 of the inner one for
+    each token and layer, attention's scores, and the probabilities of one chunk of outputs."""
+    per_token = 10 * shape.d_model + 2 * shape.d_ff
+    decoder = per_token + 4 * shape.d_model
+    numbers = (
+        tokens.source * per_token * shape.encoder_layers + tokens.target * decoder * shape.decoder_layers
+    )
+    scores = shape.heads * (
+        tokens.source_squares * shape.encoder_layers
+        + (tokens.target_squares + tokens.products) * shape.decoder_layers
+    )
+    return FLOAT32_BYTES * (numbers + scores)
+
+
+def resnet_layers(shape: resnet.ResNetShape, pictures: int) -> tuple[Layer, ...]:
+    """A ResNet's stages in the order of backward."""
+    flops, counts = resnet.forward_flops(shape), resnet.parameters_by_part(shape)
+    return tuple(
+        Layer(part, flops[part] * pictures, FLOAT32_BYTES * counts[part]) for part in reversed(list(counts))
+    )
+
+
+def resnet_matrices(shape: resnet.ResNetShape) -> tuple[tuple[int, int], ...]:
+    """Convolutions are matrices of output channels by everything else."""
+    shapes: Sequence[tuple[int, ...]] = [
+        size for layer in resnet.layers(shape) for _, size in layer.parameters
+    ]
+    return tuple(
+        (size[0], size[1] * size[2] * size[3] if len(size) == 4 else size[1])
+        for size in shapes
+        if len(size) > 1
+    )

@@ -1,0 +1,145 @@
+"""What a ResNet is before it exists: its parameters, bytes and FLOPs, without torch.
+
+Names are torchvision's. Two families: for ImageNet (a 7x7 stem, four stages), and the thin ones of the first paper for
+CIFAR-10 (a 3x3 stem, three stages, shortcuts without parameters).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import prod
+from typing import Literal
+
+FLOAT32_BYTES = 4
+
+
+@dataclass(frozen=True)
+class ResNetShape:
+    """Everything that decides which parameters a ResNet has."""
+
+    blocks: tuple[int, ...]
+    """Blocks in each stage; every stage after the first halves the picture."""
+    width: int = 64
+    """Channels of the first stage; each later one has twice as many."""
+    block: Literal["basic", "bottleneck"] = "basic"
+    stem: Literal["imagenet", "cifar"] = "imagenet"
+    """A 7x7 convolution and a pooling, each halving the picture; or one 3x3 convolution."""
+    has_projections: bool = True
+    """Whether shortcuts that change the shape have a 1x1 convolution, or pad with zeros."""
+    classes: int = 1000
+    pixels: int = 224
+    """Height and width of the picture."""
+
+
+PRESETS: dict[str, ResNetShape] = {
+    "resnet18": ResNetShape((2, 2, 2, 2)),
+    "resnet34": ResNetShape((3, 4, 6, 3)),
+    "resnet50": ResNetShape((3, 4, 6, 3), block="bottleneck"),
+    "resnet101": ResNetShape((3, 4, 23, 3), block="bottleneck"),
+    "resnet152": ResNetShape((3, 8, 36, 3), block="bottleneck"),
+    **{
+        f"resnet{6 * depth + 2}": ResNetShape((depth,) * 3, 16, "basic", "cifar", False, 10, 32)
+        for depth in (3, 5, 7, 9, 18)
+    },
+}
+
+
+@dataclass(frozen=True)
+class LayerShape:
+    """One convolution, norm or linear layer."""
+
+    name: str
+    parameters: tuple[tuple[str, tuple[int, ...]], ...]
+    """Name and shape of each tensor."""
+    part: str
+    """`stem`, `layer1` ... or `fc`; the same words as in `forward_flops`."""
+    flops: int
+    """Of the forward pass for one picture; a multiply-add is 2."""
+
+    @property
+    def count(self) -> int:
+        return sum(prod(shape) for _, shape in self.parameters)
+
+
+def layers(shape: ResNetShape) -> list[LayerShape]:
+    """Every layer with parameters, in the order of the module's `named_parameters()`."""
+    stem_kernel, side = (7, shape.pixels // 2) if shape.stem == "imagenet" else (3, shape.pixels)
+    result = _convolution("", "1", "stem", 3, shape.width, stem_kernel, side=side)
+    side = side // 2 if shape.stem == "imagenet" else side
+    channels, expansion = shape.width, 4 if shape.block == "bottleneck" else 1
+    for stage, count in enumerate(shape.blocks):
+        inner = shape.width * 2**stage
+        side = side // 2 if stage else side
+        for block in range(count):
+            entering = side * 2 if stage and not block else side
+            name = f"layer{stage + 1}.{block}."
+            result += _block(shape, name, channels, inner, entering, side)
+            channels = inner * expansion
+    fc = (("fc.weight", (shape.classes, channels)), ("fc.bias", (shape.classes,)))
+    return [*result, LayerShape("fc", fc, "fc", 2 * channels * shape.classes)]
+
+
+def _block(
+    shape: ResNetShape, name: str, channels: int, inner: int, entering: int, side: int
+) -> list[LayerShape]:
+    """`entering` is the picture's side before the block, `side` after it."""
+    part = name.split(".", maxsplit=1)[0]
+    if shape.block == "basic":
+        outer = inner
+        result = _convolution(name, "1", part, channels, inner, 3, side=side)
+        result += _convolution(name, "2", part, inner, inner, 3, side=side)
+    else:
+        outer = 4 * inner
+        result = _convolution(name, "1", part, channels, inner, 1, side=entering)
+        result += _convolution(
+            name, "2", part, inner, inner, 3, side
+        )  # it is this one that halves the picture
+        result += _convolution(name, "3", part, inner, outer, 1, side=side)
+    if shape.has_projections and (channels != outer or entering != side):
+        result += _convolution(f"{name}downsample.", "", part, channels, outer, 1, side=side)
+    return result
+
+
+def _convolution(
+    prefix: str, number: str, part: str, channels: int, outer: int, kernel: int, *, side: int
+) -> list[LayerShape]:
+    """A convolution and its norm; a shortcut's are numbered 0 and 1, as the parts of one module."""
+    conv, norm = (f"{prefix}conv{number}", f"{prefix}bn{number}") if number else (f"{prefix}0", f"{prefix}1")
+    size = (outer, channels, kernel, kernel)
+    flops = 2 * prod(size) * side * side
+    vectors = tuple((f"{norm}.{name}", (outer,)) for name in ("weight", "bias"))
+    return [
+        LayerShape(conv, ((f"{conv}.weight", size),), part, flops),
+        LayerShape(norm, vectors, part, 0),
+    ]
+
+
+def parameter_count(shape: ResNetShape) -> int:
+    """Number of trained numbers."""
+    return sum(layer.count for layer in layers(shape))
+
+
+def gradient_bytes(shape: ResNetShape) -> int:
+    """Bytes of one full gradient in float32."""
+    return FLOAT32_BYTES * parameter_count(shape)
+
+
+def forward_flops(shape: ResNetShape) -> dict[str, int]:
+    """FLOPs of one picture's forward pass by part; only convolutions and the last layer count."""
+    flops: dict[str, int] = {}
+    for layer in layers(shape):
+        flops[layer.part] = flops.get(layer.part, 0) + layer.flops
+    return flops
+
+
+def parameters_by_part(shape: ResNetShape) -> dict[str, int]:
+    """Parameters of the same parts as in `forward_flops`."""
+    counts: dict[str, int] = {}
+    for layer in layers(shape):
+        counts[layer.part] = counts.get(layer.part, 0) + layer.count
+    return counts
+
+
+def training_flops(shape: ResNetShape, pictures: int) -> int:
+    """FLOPs of forward and backward over so many pictures."""
+    return 3 * pictures * sum(forward_flops(shape).values())

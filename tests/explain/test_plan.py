@@ -1,0 +1,156 @@
+"""Plans: what must be so whatever the constants are, and what a user sees."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from echelon.errors import UserError
+from echelon.explain.clusters import parse_cluster
+from echelon.explain.cost import BUCKET_BYTES, EXCHANGES, predict, ready_buffers
+from echelon.explain.describe import describe
+from echelon.explain.plan import parse_sweep, plan_cluster, plan_words, sweep, sweep_words
+from echelon.explain.profile import Profile, profile_of
+from echelon.explain.workload import Workload, recipe_workload
+from tests.sample_recipe import sample_recipe
+
+PROFILE = Profile(0.1, 0.01, 0.002, 0.03, 0.412)
+
+
+@pytest.fixture(scope="module")
+def workload() -> Workload:
+    recipe = sample_recipe("model.preset=base", "data.vocabulary=32768", "train.slots=16")
+    return recipe_workload(recipe, None, describe(recipe, None))
+
+
+def test_layers_add_up_to_the_models_parameters_and_flops(workload: Workload) -> None:
+    recipe = sample_recipe("model.preset=base", "data.vocabulary=32768", "train.slots=16")
+    description = describe(recipe, None)
+    assert workload.parameters == description.parameters
+    assert workload.training_flops == description.flops_per_step
+    assert workload.checkpoint_bytes == description.checkpoint_bytes
+
+
+def test_shared_embeddings_are_ready_last_and_buckets_hold_every_byte(workload: Workload) -> None:
+    assert workload.layers[0].name == "output"
+    assert workload.layers[-1].name == "embeddings"
+    buffers = ready_buffers(workload, slot_s=3.0)
+    assert sum(buffer.size_bytes for buffer in buffers) == pytest.approx(workload.gradient_bytes)
+    assert sum(buffer.backward_s for buffer in buffers) == pytest.approx(2.0)
+    assert all(buffer.size_bytes <= BUCKET_BYTES for buffer in buffers)
+
+
+@given(st.sampled_from(EXCHANGES), st.integers(1, 16), st.sampled_from(["100mbit", "1gbit", "10gbit"]))
+def test_predictions_lie_in_their_range_and_nothing_scales_better_than_perfectly(
+    exchange: str, hosts: int, rate: str
+) -> None:
+    recipe = sample_recipe("model.preset=base", "data.vocabulary=32768", "train.slots=16")
+    workload = recipe_workload(recipe, None, describe(recipe, None))
+    found = predict(workload, parse_cluster(f"{hosts}x(2xT4, {rate})"), exchange)  # type: ignore[arg-type]
+    assert found.seconds.low <= found.seconds.expected <= found.seconds.high
+    assert 0 < found.efficiency <= 1.001
+
+
+def test_a_slow_line_bounds_the_step_and_a_fast_one_does_not(workload: Workload) -> None:
+    slow, fast = (predict(workload, parse_cluster(f"2x(1xT4, {rate})")) for rate in ("100mbit", "100gbit"))
+    assert slow.cost.bound == "network"
+    assert fast.cost.bound == "compute"
+    assert slow.seconds.expected > fast.seconds.expected
+
+
+def test_input_that_takes_longer_than_all_else_bounds_the_step(workload: Workload) -> None:
+    hungry = replace(workload, input_core_s=1e4)
+    found = predict(hungry, parse_cluster("1xg4dn.2xlarge"))
+    assert found.cost.bound == "input"
+    assert found.seconds.expected == pytest.approx(1e4 / 8)
+
+
+def test_exchanges_move_the_bytes_that_their_kind_needs(workload: Workload) -> None:
+    cluster = parse_cluster("2x(1xT4, 1gbit)")
+    moved = {name: predict(workload, cluster, name).bytes_per_step for name in EXCHANGES}
+    assert moved["all_reduce"] == pytest.approx(workload.gradient_bytes)
+    assert moved["compressed"] == pytest.approx(workload.gradient_bytes / 2)
+    assert moved["local_steps"] == pytest.approx(workload.gradient_bytes / 50)
+    assert moved["low_rank"] < 0.05 * workload.gradient_bytes
+
+
+def test_a_profile_decides_how_long_computing_takes(workload: Workload) -> None:
+    one = predict(workload, parse_cluster("1x(1xcpu, 1gbit)"), profile=PROFILE)
+    assert one.seconds.expected == pytest.approx(16 * 0.1 + 0.012)
+    three = predict(workload, parse_cluster("3x(1xcpu, 100gbit)"), profile=PROFILE)
+    assert three.cost.compute == pytest.approx(6 * 0.1)  # 16 slots on 3 workers: one has 6
+    assert (one.seconds.high - one.seconds.low) / one.seconds.expected < 0.3
+
+
+def test_a_profile_is_measured_with_one_worker() -> None:
+    phases = {
+        "data": 0.1,
+        "forward": 0.4,
+        "backward": 0.8,
+        "optimiser": 0.05,
+        "other": 0.01,
+        "checkpoint": 0.0,
+    }
+    measured = {"workers": 1, "breakdown": phases, "seconds_per_step": 1.36}
+    assert profile_of(measured, slots=4).slot_seconds == pytest.approx(1.3 / 4)
+    with pytest.raises(UserError, match="one worker"):
+        profile_of(measured | {"workers": 2}, slots=4)
+    with pytest.raises(UserError, match="no profile"):
+        profile_of({"workers": 1}, slots=4)
+
+
+def test_the_table_names_what_bounds_a_step_and_what_would_be_faster(workload: Workload) -> None:
+    plans = [
+        plan_cluster(workload, parse_cluster(spec)) for spec in ("4xg4dn.2xlarge", "2x(2xV100, 100mbit)")
+    ]
+    words = plan_words(plans, workload, is_profiled=False)
+    assert "network" in words
+    assert "times as fast as all_reduce" in words
+    assert "data sheets" in words
+    assert plans[0].cost == pytest.approx(plans[0].hours * 4 * 0.752)  # type: ignore[operator]
+
+
+def test_workers_without_a_slot_are_mentioned(workload: Workload) -> None:
+    plan = plan_cluster(workload, parse_cluster("32x(1xT4, 10gbit)"))
+    assert plan.idle_workers == 16
+    assert "16 of 32 workers have nothing to do" in plan_words([plan], workload, False)
+
+
+def test_a_sweep_doubles_and_draws(workload: Workload) -> None:
+    assert parse_sweep("hosts=1..1024") == [1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024]
+    assert parse_sweep("hosts=1..3") == [1, 2, 3]
+    assert parse_sweep("hosts=2,3,5") == [2, 3, 5]
+    points = sweep(workload, parse_cluster("1xg4dn.2xlarge"), [1, 2, 4], None)
+    speedups = [point.speedup["local_steps"] for point in points]
+    assert speedups == sorted(speedups)
+    assert "█" in sweep_words(points, "g4dn.2xlarge")
+    for wrong in ("hosts=0..4", "workers=1..3", "hosts=", "hosts=3..1"):
+        with pytest.raises(UserError):
+            parse_sweep(wrong)
+
+
+def test_the_verb_prints_the_promised_keys(
+    toy_recipe: Path, echelon: Callable[..., subprocess.CompletedProcess[str]]
+) -> None:
+    result = echelon("plan", toy_recipe, "--on", "4xg4dn.2xlarge", "--on", "2x(2xV100, 1gbit)", "--json")
+    document = json.loads(result.stdout)
+    promised = {
+        "name",
+        "seconds_per_step",
+        "bytes_per_step",
+        "bound",
+        "efficiency",
+        "hours",
+        "cost",
+        "exchange",
+    }
+    assert [promised <= set(cluster) for cluster in document["clusters"]] == [True, True]
+    wrong = echelon("plan", toy_recipe, "--on", "4xg4dn.2xlage", status=2)
+    assert "did you mean" in wrong.stderr
