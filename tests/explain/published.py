@@ -158,15 +158,15 @@ def _scaling_rows(document: dict[str, Any], run: dict[str, Any]) -> list[Row]:
         cluster = run_cluster(run, gpus)
         algorithm = best_algorithm(workload, cluster, "all_reduce", None)
         good, expected, bad = (
-            step_cost(workload, cluster.alone(), "all_reduce", "ring", None, luck).seconds
-            / step_cost(workload, cluster, "all_reduce", algorithm, None, luck).seconds
+            step_cost(workload, cluster.alone(), "all_reduce", "ring", luck=luck).seconds
+            / step_cost(workload, cluster, "all_reduce", algorithm, luck=luck).seconds
             for luck in scenarios(cluster, None)
         )
         # Computing that is slower hides more communication: the worst case is a fast device on a slow line.
         slow_line = replace(scenarios(cluster, None)[0], line=scenarios(cluster, None)[2].line, imbalance=0.1)
         worst = (
-            step_cost(workload, cluster.alone(), "all_reduce", "ring", None, slow_line).seconds
-            / step_cost(workload, cluster, "all_reduce", algorithm, None, slow_line).seconds
+            step_cost(workload, cluster.alone(), "all_reduce", "ring", luck=slow_line).seconds
+            / step_cost(workload, cluster, "all_reduce", algorithm, luck=slow_line).seconds
         )
         speedups = (good, expected, bad, worst)
         estimate = Estimate(expected, min(speedups), max(float(gpus), *speedups))

@@ -152,9 +152,10 @@ def predict(
     good, expected, bad = scenarios(cluster, profile)
     algorithm = best_algorithm(workload, cluster, exchange, profile)
     cost, lucky, unlucky = (
-        step_cost(workload, cluster, exchange, algorithm, profile, luck) for luck in (expected, good, bad)
+        step_cost(workload, cluster, exchange, algorithm, profile=profile, luck=luck)
+        for luck in (expected, good, bad)
     )
-    alone = step_cost(workload, cluster.alone(), "all_reduce", "ring", profile, expected)
+    alone = step_cost(workload, cluster.alone(), "all_reduce", "ring", profile=profile, luck=expected)
     share = collective_cost(algorithm, cluster.fabric()).card_bytes_per_byte
     return Prediction(
         exchange=exchange,
@@ -177,7 +178,9 @@ def best_algorithm(
     choices: tuple[Algorithm, ...] = ("ring", "tree")
     return min(
         choices,
-        key=lambda name: step_cost(workload, cluster, exchange, name, profile, Scenario()).seconds,
+        key=lambda name: (
+            step_cost(workload, cluster, exchange, name, profile=profile, luck=Scenario()).seconds
+        ),
     )
 
 
@@ -186,7 +189,8 @@ def step_cost(
     cluster: Cluster,
     exchange: Exchange,
     algorithm: Algorithm,
-    profile: Profile | None,
+    *,
+    profile: Profile | None = None,
     luck: Scenario,
 ) -> StepCost:
     """One step with so much luck."""

@@ -64,7 +64,7 @@ class LayerShape:
 def layers(shape: ResNetShape) -> list[LayerShape]:
     """Every layer with parameters, in the order of the module's `named_parameters()`."""
     stem_kernel, side = (7, shape.pixels // 2) if shape.stem == "imagenet" else (3, shape.pixels)
-    result = _convolution("", "1", "stem", 3, shape.width, stem_kernel, side=side)
+    result = _Convolution(3, shape.width, stem_kernel, side).layers("conv1", "bn1")
     side = side // 2 if shape.stem == "imagenet" else side
     channels, expansion = shape.width, 4 if shape.block == "bottleneck" else 1
     for stage, count in enumerate(shape.blocks):
@@ -73,45 +73,53 @@ def layers(shape: ResNetShape) -> list[LayerShape]:
         for block in range(count):
             entering = side * 2 if stage and not block else side
             name = f"layer{stage + 1}.{block}."
-            result += _block(shape, name, channels, inner, entering, side)
+            result += _block(shape, name, channels, inner, entering=entering, side=side)
             channels = inner * expansion
     fc = (("fc.weight", (shape.classes, channels)), ("fc.bias", (shape.classes,)))
     return [*result, LayerShape("fc", fc, "fc", 2 * channels * shape.classes)]
 
 
 def _block(
-    shape: ResNetShape, name: str, channels: int, inner: int, entering: int, side: int
+    shape: ResNetShape, name: str, channels: int, inner: int, *, entering: int, side: int
 ) -> list[LayerShape]:
     """`entering` is the picture's side before the block, `side` after it."""
-    part = name.split(".", maxsplit=1)[0]
     if shape.block == "basic":
         outer = inner
-        result = _convolution(name, "1", part, channels, inner, 3, side=side)
-        result += _convolution(name, "2", part, inner, inner, 3, side=side)
+        convolutions = [_Convolution(channels, inner, 3, side), _Convolution(inner, inner, 3, side)]
     else:
         outer = 4 * inner
-        result = _convolution(name, "1", part, channels, inner, 1, side=entering)
-        result += _convolution(
-            name, "2", part, inner, inner, 3, side
-        )  # it is this one that halves the picture
-        result += _convolution(name, "3", part, inner, outer, 1, side=side)
+        convolutions = [
+            _Convolution(channels, inner, 1, entering),
+            _Convolution(inner, inner, 3, side),  # it is this one that halves the picture
+            _Convolution(inner, outer, 1, side),
+        ]
+    result: list[LayerShape] = []
+    for number, convolution in enumerate(convolutions, start=1):
+        result += convolution.layers(f"{name}conv{number}", f"{name}bn{number}")
     if shape.has_projections and (channels != outer or entering != side):
-        result += _convolution(f"{name}downsample.", "", part, channels, outer, 1, side=side)
+        shortcut = _Convolution(channels, outer, 1, side)
+        result += shortcut.layers(f"{name}downsample.0", f"{name}downsample.1")
     return result
 
 
-def _convolution(
-    prefix: str, number: str, part: str, channels: int, outer: int, kernel: int, *, side: int
-) -> list[LayerShape]:
-    """A convolution and its norm; a shortcut's are numbered 0 and 1, as the parts of one module."""
-    conv, norm = (f"{prefix}conv{number}", f"{prefix}bn{number}") if number else (f"{prefix}0", f"{prefix}1")
-    size = (outer, channels, kernel, kernel)
-    flops = 2 * prod(size) * side * side
-    vectors = tuple((f"{norm}.{name}", (outer,)) for name in ("weight", "bias"))
-    return [
-        LayerShape(conv, ((f"{conv}.weight", size),), part, flops),
-        LayerShape(norm, vectors, part, 0),
-    ]
+@dataclass(frozen=True)
+class _Convolution:
+    """A convolution with its norm."""
+
+    channels: int
+    outer: int
+    kernel: int
+    side: int
+    """Of the picture it gives."""
+
+    def layers(self, name: str, norm: str) -> list[LayerShape]:
+        part = name.split(".")[0] if "." in name else "stem"
+        size = (self.outer, self.channels, self.kernel, self.kernel)
+        vectors = tuple((f"{norm}.{kind}", (self.outer,)) for kind in ("weight", "bias"))
+        return [
+            LayerShape(name, ((f"{name}.weight", size),), part, 2 * prod(size) * self.side**2),
+            LayerShape(norm, vectors, part, 0),
+        ]
 
 
 def parameter_count(shape: ResNetShape) -> int:
