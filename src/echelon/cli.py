@@ -373,6 +373,75 @@ def translate(run: Run, checkpoint: Which = None, set_: Set = None, json_: Json 
         sys.stdout.flush()
 
 
+Price = Annotated[float | None, typer.Option(min=0.0, help="Dollars an hour for each host.")]
+MachineType = Annotated[
+    str | None, typer.Option("--machine", help="What the hosts are, e.g. g4dn.2xlarge, for their price.")
+]
+
+
+def report(
+    runs: Annotated[list[Path], typer.Argument(metavar="RUN...", help="Run folders.")],
+    *,
+    form: Annotated[
+        Literal["text", "markdown", "json", "html"] | None,
+        typer.Option("--format", help="How; where not given, as the file's name says, or text."),
+    ] = None,
+    to: Annotated[Path | None, typer.Option(metavar="FILE", help="Write it here, not to the screen.")] = None,
+    reference: Annotated[
+        Path | None, typer.Option(metavar="CURVE.csv", help="A known curve: is this run on track?")
+    ] = None,
+    bundle: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE.tar.gz", help="Pack answers, charts as PNG, records and logs to hand in."),
+    ] = None,
+    price: Price = None,
+    machine: MachineType = None,
+    json_: Json = False,
+) -> None:
+    """Explain runs: where time, bytes and money went, and what to do."""
+    from echelon.commands import reporting
+
+    reports = reporting.make_reports(runs, reporting.hourly_price(price, machine), reference)
+    if (to is not None or bundle is not None) and len(reports) > 1:
+        raise UserError("--to and --bundle take one run; `echelon compare` puts several into one file")
+    chosen = "json" if json_ else reporting.choose_form(form, to)
+    if bundle is not None:
+        names = reporting.write_bundle(reports[0], bundle)
+        messages().print(f"{bundle}: {len(names)} files", highlight=False)
+    if to is not None:
+        reporting.write_report(to, reporting.render_report(reports[0], chosen))
+        messages().print(f"{to}: written", highlight=False)
+        return
+    if chosen == "json" and len(reports) > 1:
+        show(True, [each.to_json() for each in reports], "")
+        return
+    sys.stdout.write("\n".join(reporting.render_report(each, chosen) for each in reports))
+
+
+def compare(
+    runs: Annotated[list[Path], typer.Argument(metavar="RUN RUN...", help="Run folders.")],
+    *,
+    to: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Write it here: .md, .html, or text.")
+    ] = None,
+    price: Price = None,
+    machine: MachineType = None,
+    json_: Json = False,
+) -> None:
+    """Put runs side by side: what differs, and what came of it."""
+    from echelon.commands import reporting
+    from echelon.explain.comparison import comparison_markdown, comparison_text
+    from echelon.explain.page import comparison_page
+
+    comparison = reporting.compare_runs(runs, reporting.hourly_price(price, machine))
+    if to is None:
+        show(json_, comparison.to_json(), comparison_text(comparison))
+        return
+    render = {".html": comparison_page, ".md": comparison_markdown}.get(to.suffix, comparison_text)
+    reporting.write_report(to, render(comparison))
+    messages().print(f"{to}: written", highlight=False)
+
+
 def benchmark(
     recipe: RecipeFile,
     steps: Annotated[int, typer.Option(min=1, help="Steps to measure, after a few to warm up.")] = 30,
@@ -575,6 +644,8 @@ VERBS: dict[str, Callable[..., None]] = {
     "stop": stop,
     "evaluate": evaluate,
     "translate": translate,
+    "report": report,
+    "compare": compare,
     "benchmark": benchmark,
     "doctor": doctor,
 }

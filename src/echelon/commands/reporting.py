@@ -1,0 +1,110 @@
+"""`report` and `compare`: runs explained, alone and side by side, in the form that was asked for."""
+
+from __future__ import annotations
+
+import io
+import tarfile
+from pathlib import Path
+from typing import Literal, get_args
+
+from echelon.cloud import prices
+from echelon.errors import UserError
+from echelon.explain.comparison import Comparison, compare_reports
+from echelon.explain.drawing import to_png
+from echelon.explain.page import report_page
+from echelon.explain.report import Report, build_report
+from echelon.explain.texts import report_markdown, report_text
+from echelon.runfolder import RunFolder, to_json, write_atomically
+
+Form = Literal["text", "markdown", "json", "html"]
+FORMS: tuple[Form, ...] = get_args(Form)
+_SUFFIXES: dict[str, Form] = {
+    ".md": "markdown",
+    ".markdown": "markdown",
+    ".json": "json",
+    ".html": "html",
+    ".txt": "text",
+}
+
+
+def hourly_price(price: float | None, machine: str | None) -> float | None:
+    """What a host costs: as given, or as the price list has the machine."""
+    if price is not None or machine is None:
+        return price
+    for provider in ("aws", "gcp"):
+        found = prices.price_list(provider).machines.get(machine)
+        if found is not None:
+            return found.hourly
+    raise UserError(f"--machine {machine}: the price lists have no such machine; use --price")
+
+
+def make_reports(runs: list[Path], hourly: float | None, reference: Path | None) -> list[Report]:
+    return [build_report(RunFolder(run.absolute()), hourly, reference) for run in runs]
+
+
+def choose_form(form: Form | None, to: Path | None) -> Form:
+    """The form that was named, or that the file's name asks for."""
+    if form is not None:
+        return form
+    return _SUFFIXES.get(to.suffix.lower(), "text") if to else "text"
+
+
+def render_report(report: Report, form: Form) -> str:
+    match form:
+        case "text":
+            return report_text(report) + "\n"
+        case "markdown":
+            return report_markdown(report)
+        case "json":
+            return to_json(report.to_json(), indent=2) + "\n"
+        case "html":
+            return report_page(report)
+
+
+def compare_runs(runs: list[Path], hourly: float | None = None) -> Comparison:
+    """Runs side by side, the first being what the others are compared with."""
+    if len(runs) < 2:
+        raise UserError("compare needs two runs or more; `echelon report` explains one")
+    return compare_reports(make_reports(runs, hourly, None))
+
+
+def write_report(path: Path, text: str) -> None:
+    """Write a report into a file; UserError where that cannot be."""
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write_atomically(path, text)
+    except OSError as error:
+        raise UserError(f"{path}: cannot be written: {error.strerror}") from None
+
+
+def write_bundle(report: Report, path: Path) -> list[str]:
+    """Pack answers, charts as PNG, the recipe, records and logs into one file to hand in; the names in it."""
+    run, names = report.history.run, []
+    charts = {name: f"charts/{name}.png" for name in report.charts}
+    files: dict[str, bytes] = {
+        "report.md": report_markdown(report, charts).encode(),
+        "report.html": report_page(report).encode(),
+        "report.json": to_json(report.to_json(), indent=2).encode(),
+        **{charts[name]: to_png(sheet) for name, sheet in report.charts.items()},
+    }
+    wanted = [
+        run.recipe,
+        run.provenance,
+        *sorted(run.records.glob("*.jsonl")),
+        *sorted(run.logs.glob("*.log")),
+    ]
+    wanted += sorted(run.scores.glob("*"))
+    try:
+        with tarfile.open(path, "w:gz") as archive:
+            for name, content in files.items():
+                entry = tarfile.TarInfo(f"{report.name}/{name}")
+                entry.size, entry.mtime = len(content), int(report.made)
+                archive.addfile(entry, io.BytesIO(content))
+                names.append(entry.name)
+            for file in wanted:
+                if file.is_file() and not file.is_symlink():
+                    archive.add(file, f"{report.name}/{file.relative_to(run.path)}", recursive=False)
+                    names.append(f"{report.name}/{file.relative_to(run.path)}")
+    except OSError as error:
+        raise UserError(f"{path}: cannot be written: {error.strerror}") from None
+    return names

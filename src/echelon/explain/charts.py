@@ -1,0 +1,202 @@
+"""Charts as marks on a sheet: lines over steps, what a step is made of over time, shares of a whole."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from echelon.explain.drawing import Area, Mark, Path, Sheet, Words
+from echelon.explain.wording import show_share
+
+_WIDTH, _HEIGHT = 640, 280
+_LEFT, _RIGHT, _TOP, _BOTTOM = 62, 16, 52, 40
+_MOST_POINTS = 400
+
+
+@dataclass(frozen=True)
+class Series:
+    """A named line."""
+
+    name: str
+    points: Sequence[tuple[float, float]]
+    is_dashed: bool = False
+    colour: int | None = None
+    """A series' number; its place in the chart where not given."""
+
+
+@dataclass(frozen=True)
+class _Frame:
+    """Where values lie on the sheet."""
+
+    x: tuple[float, float]
+    y: tuple[float, float]
+    is_log: bool = False
+
+    def place(self, x: float, y: float) -> tuple[float, float]:
+        across = (x - self.x[0]) / (self.x[1] - self.x[0])
+        if self.is_log:
+            up = (math.log(y) - math.log(self.y[0])) / (math.log(self.y[1]) - math.log(self.y[0]))
+        else:
+            up = (y - self.y[0]) / (self.y[1] - self.y[0])
+        right, bottom = _WIDTH - _RIGHT, _HEIGHT - _BOTTOM
+        return _LEFT + across * (right - _LEFT), bottom - up * (bottom - _TOP)
+
+
+def line_chart(
+    title: str,
+    series: Sequence[Series],
+    *,
+    x_label: str = "step",
+    unit: str = "",
+    starts_at_zero: bool = False,
+) -> Sheet:
+    """Lines over a common axis; points that are not finite are left out."""
+    drawn = [_finite(line) for line in series]
+    drawn = [line for line in drawn if line.points]
+    if not drawn:
+        return _empty(title)
+    xs = [x for line in drawn for x, _ in line.points]
+    ys = [y for line in drawn for _, y in line.points]
+    low = 0.0 if starts_at_zero else min(ys)
+    frame = _Frame(_widened(min(xs), max(xs)), _nice_range(low, max(ys)))
+    marks = _axes(frame, x_label, unit)
+    for number, line in enumerate(drawn):
+        colour = number if line.colour is None else line.colour
+        places = tuple(frame.place(x, y) for x, y in _thinned(line.points))
+        if len(places) == 1:
+            x, y = places[0]
+            places = ((x - 4, y), (x + 4, y))
+        marks.append(Path(places, colour, is_dashed=line.is_dashed))
+    marks += _heading(title, [(line.name, line.colour) for line in drawn])
+    words = "; ".join(
+        f"{line.name} goes from {show_number(line.points[0][1])} to {show_number(line.points[-1][1])}{unit}"
+        for line in drawn
+    )
+    return Sheet(_WIDTH, _HEIGHT, tuple(marks), title, f"{words}.")
+
+
+def stack_chart(
+    title: str, x: Sequence[float], layers: Sequence[tuple[str, Sequence[float]]], unit: str
+) -> Sheet:
+    """What a total is made of, over an axis; the first layer lies at the bottom."""
+    if len(x) < 2:
+        return _empty(title)
+    tops = [0.0] * len(x)
+    stacked: list[tuple[str, list[float], list[float]]] = []
+    for name, values in layers:
+        upper = [below + value for below, value in zip(tops, values, strict=True)]
+        stacked.append((name, tops, upper))
+        tops = upper
+    frame = _Frame(_widened(x[0], x[-1]), _nice_range(0.0, max(tops) or 1.0))
+    marks = _axes(frame, "step", unit)
+    for number, (name, lower, upper) in enumerate(stacked):
+        edge = [frame.place(at, value) for at, value in zip(x, upper, strict=True)]
+        back = [frame.place(at, value) for at, value in zip(x, lower, strict=True)]
+        marks.append(Area((*edge, *reversed(back)), number, 0.85, name))
+    marks += _heading(title, [(name, None) for name, _, _ in stacked])
+    means = ", ".join(f"{name} {show_number(sum(values) / len(values))}{unit}" for name, values in layers)
+    return Sheet(_WIDTH, _HEIGHT, tuple(marks), title, f"On average: {means}.")
+
+
+def share_chart(title: str, parts: Sequence[tuple[str, float]]) -> Sheet:
+    """Shares of a whole as one bar each, the largest first."""
+    total = sum(value for _, value in parts) or 1.0
+    ordered = sorted(((name, value) for name, value in parts if value > 0), key=lambda part: -part[1])
+    height = _TOP + 28 * max(1, len(ordered)) + 8
+    marks: list[Mark] = [Words(16, 26, title, "ink", size=15, is_bold=True)]
+    for number, (name, value) in enumerate(ordered):
+        y = _TOP + 28 * number
+        width = 380 * value / total
+        corners = (
+            (150.0, y),
+            (150 + max(width, 1.5), y),
+            (150 + max(width, 1.5), y + 18.0),
+            (150.0, y + 18.0),
+        )
+        marks.append(Words(140, y + 14, name, "ink", "end", 13))
+        marks.append(Area(corners, 0, 0.85, f"{name}: {show_share(value / total)}"))
+        marks.append(Words(158 + width, y + 14, show_share(value / total), "faint", size=12))
+    words = ", ".join(f"{name} {show_share(value / total)}" for name, value in ordered)
+    return Sheet(_WIDTH, height, tuple(marks), title, f"{words}.")
+
+
+def _empty(title: str) -> Sheet:
+    marks = (Words(16, 26, title, "ink", size=15, is_bold=True), Words(16, 60, "nothing yet", size=13))
+    return Sheet(_WIDTH, 90, marks, title, "Nothing yet.")
+
+
+def _heading(title: str, names: Sequence[tuple[str, int | None]]) -> list[Mark]:
+    """The title, and the key where there is more than one series."""
+    marks: list[Mark] = [Words(16, 22, title, "ink", size=15, is_bold=True)]
+    if len(names) < 2:
+        return marks
+    x = 16.0
+    for number, (name, colour) in enumerate(names):
+        series = number if colour is None else colour
+        marks.append(Area(((x, 33), (x + 12, 33), (x + 12, 42), (x, 42)), series))
+        marks.append(Words(x + 17, 42, name, size=12))
+        x += 17 + 6.6 * len(name) + 14
+    return marks
+
+
+def _axes(frame: _Frame, x_label: str, unit: str) -> list[Mark]:
+    marks: list[Mark] = []
+    for value in ticks(*frame.y):
+        (x0, y), (x1, _) = frame.place(frame.x[0], value), frame.place(frame.x[1], value)
+        marks.append(Path(((x0, y), (x1, y)), None, 1.0))
+        marks.append(Words(x0 - 8, y + 4, f"{show_number(value)}{unit}", anchor="end", size=11))
+    for value in ticks(*frame.x, most=7):
+        x, bottom = frame.place(value, frame.y[0])
+        marks.append(Words(x, bottom + 16, show_number(value), anchor="middle", size=11))
+    marks.append(Words(_WIDTH - _RIGHT, _HEIGHT - 8, x_label, anchor="end", size=11))
+    return marks
+
+
+def ticks(low: float, high: float, most: int = 5) -> list[float]:
+    """Round numbers between two values."""
+    rough = (high - low) / most
+    size = 10 ** math.floor(math.log10(rough))
+    step = next(size * factor for factor in (1, 2, 2.5, 5, 10) if size * factor >= rough * 0.999)
+    first = math.ceil(low / step - 1e-9)
+    count = math.floor(high / step + 1e-9) - first + 1
+    return [(first + number) * step for number in range(max(count, 0))]
+
+
+def show_number(value: float) -> str:
+    """Short: 12k, 3.5, 0.002, 4e-05."""
+    if value and not 1e-4 <= abs(value) < 1e15:
+        return f"{value:.3g}"
+    for size, suffix in ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e4, "k")):
+        if abs(value) >= size:
+            return f"{value / (1e3 if suffix == 'k' else size):.4g}{suffix}"
+    return f"{value:.4g}"
+
+
+def _nice_range(low: float, high: float) -> tuple[float, float]:
+    low, high = _widened(low, high)
+    marks = ticks(low, high)
+    step = marks[1] - marks[0] if len(marks) > 1 else high - low
+    return math.floor(low / step + 1e-9) * step, math.ceil(high / step - 1e-9) * step
+
+
+def _widened(low: float, high: float) -> tuple[float, float]:
+    """A range that is not empty."""
+    if high > low:
+        return low, high
+    around = abs(low) / 2 or 1.0
+    return low - around if low else 0.0, high + around
+
+
+def _thinned(points: Sequence[tuple[float, float]]) -> list[tuple[float, float]]:
+    """At most as many points as can be seen: means of neighbours."""
+    size = math.ceil(len(points) / _MOST_POINTS)
+    if size <= 1:
+        return list(points)
+    groups = [points[start : start + size] for start in range(0, len(points), size)]
+    return [(sum(x for x, _ in g) / len(g), sum(y for _, y in g) / len(g)) for g in groups]
+
+
+def _finite(series: Series) -> Series:
+    points = [(x, y) for x, y in series.points if y is not None and math.isfinite(x) and math.isfinite(y)]
+    return Series(series.name, points, series.is_dashed, series.colour)

@@ -1,0 +1,207 @@
+"""Runs side by side: what differs between them, the global batch first, and what came of it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from echelon.explain.charts import Series, line_chart
+from echelon.explain.curves import smooth
+from echelon.explain.drawing import Sheet
+from echelon.explain.report import Report
+from echelon.explain.tables import markdown_table, render_table
+from echelon.explain.wording import show_bytes, show_count, show_duration, show_share, show_step
+
+_FIRST_KEYS = ("train.batch_tokens", "train.slots", "train.steps", "train.precision")
+"""What decides the result and is asked for first."""
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """Runs beside the first of them."""
+
+    names: list[str]
+    differences: list[tuple[str, list[str]]]
+    """What differs, and its value in each run."""
+    measures: list[tuple[str, list[str]]]
+    sentences: list[str]
+    charts: dict[str, Sheet]
+    values: list[dict[str, Any]]
+    """Each run's report, for programs."""
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "runs": self.names,
+            "differences": {key: values for key, values in self.differences},
+            "sentences": self.sentences,
+            "reports": self.values,
+        }
+
+
+def compare_reports(reports: Sequence[Report]) -> Comparison:
+    """Put reports side by side; the first is what the others are compared with."""
+    names = _names(reports)
+    return Comparison(
+        names=names,
+        differences=find_differences(reports),
+        measures=_measures(reports),
+        sentences=_sentences(reports, names),
+        charts=_charts(reports, names),
+        values=[report.to_json() for report in reports],
+    )
+
+
+def _names(reports: Sequence[Report]) -> list[str]:
+    """The folders' names; whole paths where two are alike."""
+    short = [report.history.run.name for report in reports]
+    return short if len(set(short)) == len(short) else [str(report.history.run.path) for report in reports]
+
+
+def find_differences(reports: Sequence[Report]) -> list[tuple[str, list[str]]]:
+    """The global batch, then everything else in which the recipes or the clusters differ."""
+    facts = [_facts(report) for report in reports]
+    keys = list(dict.fromkeys(key for each in facts for key in each))
+    keys.sort(key=lambda key: _FIRST_KEYS.index(key) if key in _FIRST_KEYS else len(_FIRST_KEYS))
+    rows = [(key, [each.get(key, "-") for each in facts]) for key in keys]
+    batch = ("global batch (target tokens)", [show_count(_targets(report)) for report in reports])
+    return [batch, *((key, values) for key, values in rows if len(set(values)) > 1)]
+
+
+def _facts(report: Report) -> dict[str, str]:
+    history = report.history
+    cluster = {
+        "workers": str(history.size),
+        "hosts": str(history.num_hosts),
+        "device": str(history.facts.get("device", "?")),
+        "exchange": str(history.facts.get("exchange", "?")),
+    }
+    recipe = _flatten(history.recipe.model_dump(exclude={"name"}), "")
+    return cluster | recipe
+
+
+def _flatten(value: Any, prefix: str) -> dict[str, str]:
+    if isinstance(value, dict):
+        flat: dict[str, str] = {}
+        for key, entry in value.items():
+            flat |= _flatten(entry, f"{prefix}.{key}" if prefix else str(key))
+        return flat
+    return {prefix: str(value)}
+
+
+def _targets(report: Report) -> float:
+    steps = [step["targets"] for step in report.history.first.typical() if "targets" in step]
+    return sum(steps) / len(steps) if steps else 0.0
+
+
+def _measures(reports: Sequence[Report]) -> list[tuple[str, list[str]]]:
+    def row(name: str, show: Any) -> tuple[str, list[str]]:
+        return name, [show(report) for report in reports]
+
+    return [
+        row("steps", lambda r: show_count(len(r.history.steps))),
+        row("time", lambda r: show_duration(r.history.seconds)),
+        row("a step", lambda r: show_step(r.history.seconds_per_step)),
+        row("p99", lambda r: show_step(r.history.percentile(0.99))),
+        row("target tokens/s", lambda r: show_count(_speed(r))),
+        row("bound by", lambda r: r.case.time.bound),
+        row("waiting for the network", lambda r: _share(r, r.case.time.network)),
+        row("waiting for data", lambda r: _share(r, r.case.time.input)),
+        row("scoring", lambda r: _total_share(r, "evaluation")),
+        row("checkpoints", lambda r: _total_share(r, "checkpoint")),
+        row("checkpoints written", lambda r: str(len(r.history.checkpoints))),
+        row(
+            "bytes a step at the card",
+            lambda r: "-" if r.case.traffic.measured is None else show_bytes(r.case.traffic.measured),
+        ),
+        row("training loss at the end", lambda r: _number(_last_loss(r))),
+        row(
+            "best BLEU",
+            lambda r: _number(
+                max((v["bleu"] for v in r.history.valid if v.get("bleu") is not None), default=None)
+            ),
+        ),
+        row("cost", lambda r: next(a.verdict for a in r.answers if a.key == "cost")),
+    ]
+
+
+def _speed(report: Report) -> float:
+    pace = report.history.seconds_per_step
+    return _targets(report) / pace if pace else 0.0
+
+
+def _share(report: Report, seconds: float) -> str:
+    total = report.case.time.seconds
+    return show_share(seconds / total) if total else "-"
+
+
+def _total_share(report: Report, phase: str) -> str:
+    total = sum(report.history.totals.values())
+    return show_share(report.history.totals.get(phase, 0.0) / total) if total else "-"
+
+
+def _last_loss(report: Report) -> float | None:
+    _, losses = report.history.losses()
+    return float(smooth(losses)[-1]) if losses else None
+
+
+def _number(value: float | None) -> str:
+    return "-" if value is None else f"{value:.4g}"
+
+
+def _sentences(reports: Sequence[Report], names: Sequence[str]) -> list[str]:
+    """Each run against the first, in words."""
+    first, sentences = reports[0], []
+    batches = {round(_targets(report)) for report in reports}
+    if len(batches) > 1:
+        sentences.append(
+            "The global batch differs, so steps are not the same work: compare tokens a second, not steps."
+        )
+    else:
+        sentences.append("The global batch is the same, so steps can be compared one by one.")
+    for report, name in zip(reports[1:], names[1:], strict=True):
+        if not _speed(first) or not _speed(report):
+            continue
+        faster = _speed(report) / _speed(first)
+        words = f"{name} does {faster:.2f} times as many tokens a second as {names[0]}"
+        more = report.history.size / first.history.size
+        if more > 1:
+            words += f" with {more:g} times as many workers: {show_share(faster / more)} efficient"
+        if report.case.time.bound != first.case.time.bound:
+            words += f"; it is bound by {report.case.time.bound}, {names[0]} by {first.case.time.bound}"
+        sentences.append(f"{words}.")
+    return sentences
+
+
+def _charts(reports: Sequence[Report], names: Sequence[str]) -> dict[str, Sheet]:
+    losses, paces = [], []
+    for report, name in zip(reports, names, strict=True):
+        steps, values = report.history.losses()
+        smoothed = map(float, smooth(values)) if values else []
+        losses.append(Series(name, list(zip(steps, smoothed, strict=True))))
+        times = smooth([1000 * float(step["seconds"]) for step in report.history.steps] or [0.0])
+        paces.append(Series(name, list(zip(steps, map(float, times), strict=False))))
+    return {
+        "loss": line_chart("Training loss", losses),
+        "step_time": line_chart("Time of a step", paces, unit=" ms", starts_at_zero=True),
+    }
+
+
+def comparison_text(comparison: Comparison) -> str:
+    """Tables and sentences for a terminal."""
+    return "\n\n".join(_parts(comparison, render_table))
+
+
+def comparison_markdown(comparison: Comparison) -> str:
+    return (
+        "# " + " / ".join(comparison.names) + "\n\n" + "\n\n".join(_parts(comparison, markdown_table)) + "\n"
+    )
+
+
+def _parts(comparison: Comparison, render: Any) -> list[str]:
+    heading = ["", *comparison.names]
+    differences = [["WHAT DIFFERS", *comparison.names]] + [
+        [key, *values] for key, values in comparison.differences
+    ]
+    measures = [heading] + [[name, *values] for name, values in comparison.measures]
+    return [render(differences), render(measures), *comparison.sentences]

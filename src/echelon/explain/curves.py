@@ -1,0 +1,118 @@
+"""Where a learning curve is going: a power law with a floor, fitted to what has been seen of it.
+
+    loss(s) = floor + scale x s^-power
+
+The power is searched, floor and scale follow by least squares. Curves bend differently at their beginning, so several
+beginnings are left out in turn: how much the answers differ, and how noisy the curve is, make the interval.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from echelon.explain.cost import Estimate
+
+Numbers = NDArray[np.float64]
+FEWEST_POINTS = 8
+_POWERS = np.geomspace(0.3, 1.0, 40)
+"""Losses of one training fall between these powers of the step; a freer search takes noise for a trend."""
+_LEFT_OUT = (0.1, 0.2, 0.3, 0.4, 0.5)
+"""Shares of the curve's beginning."""
+
+
+@dataclass(frozen=True)
+class Fit:
+    """One power law."""
+
+    floor: float
+    scale: float
+    power: float
+    error: float
+    """Root of the mean squared distance to the points."""
+
+    def at(self, step: float) -> float:
+        return float(self.floor + self.scale * step**-self.power)
+
+
+@dataclass(frozen=True)
+class Forecast:
+    """Several fits of one curve, and its noise."""
+
+    fits: tuple[Fit, ...]
+    noise: float
+    last_step: float
+    last: float
+    """The smoothed loss at the last step seen."""
+
+    def at(self, step: float) -> Estimate:
+        """The smoothed loss at a later step."""
+        values = [fit.at(step) for fit in self.fits]
+        middle = float(np.median(values))
+        # Noise of a mean over as many points as smoothing takes, and what the fits do not agree on.
+        spread = max(max(values) - middle, middle - min(values)) + 2 * self.noise
+        return Estimate(middle, middle - spread, middle + spread)
+
+    def gain(self, steps: float) -> Estimate:
+        """How much lower the loss gets by so many more steps; never negative, as training can be ended here."""
+        later = [fit.at(self.last_step) - fit.at(self.last_step + steps) for fit in self.fits]
+        return Estimate(float(np.median(later)), max(0.0, min(later)), max(later))
+
+
+def smooth(values: Sequence[float], share: float = 0.05) -> Numbers:
+    """The mean of each point and those shortly before it: `share` of the curve, at least three points."""
+    numbers = np.asarray(values, dtype=float)
+    width = max(3, round(share * len(numbers)))
+    sums = np.concatenate([[0.0], np.cumsum(numbers)])
+    ends = np.arange(1, len(numbers) + 1)
+    starts = np.maximum(0, ends - width)
+    result: Numbers = (sums[ends] - sums[starts]) / (ends - starts)
+    return result
+
+
+def forecast(steps: Sequence[float], losses: Sequence[float]) -> Forecast | None:
+    """Fit a curve; None where there is too little of it."""
+    x, y = np.asarray(steps, dtype=float), np.asarray(losses, dtype=float)
+    kept = np.isfinite(y) & (x > 0)
+    x, y = x[kept], y[kept]
+    if len(x) < FEWEST_POINTS:
+        return None
+    smoothed = smooth(list(y))
+    fits = []
+    for share in _LEFT_OUT:
+        late = x >= share * x[-1]
+        if late.sum() >= FEWEST_POINTS // 2:
+            fits.append(fit_power_law(x[late], y[late]))
+    width = max(3, round(0.05 * len(y)))
+    noise = float(np.median([fit.error for fit in fits])) / np.sqrt(width)
+    return Forecast(tuple(fits), noise, float(x[-1]), float(smoothed[-1]))
+
+
+def fit_power_law(steps: Numbers, losses: Numbers) -> Fit:
+    """The power law nearest to the points; its floor is not below zero, and it does not rise."""
+    scale_x = steps[-1]
+    best: Fit | None = None
+    for power in _POWERS:
+        basis = (steps / scale_x) ** -power
+        slope, floor = _line(basis, losses)
+        error = float(np.sqrt(np.mean((floor + slope * basis - losses) ** 2)))
+        if best is None or error < best.error:
+            best = Fit(floor, slope * float(scale_x) ** power, float(power), error)
+    assert best is not None
+    return best
+
+
+def _line(x: Numbers, y: Numbers) -> tuple[float, float]:
+    """Slope and intercept by least squares, neither below zero."""
+    spread = x - x.mean()
+    total = float(spread @ spread)
+    slope = float(spread @ (y - y.mean())) / total if total > 0 else 0.0
+    intercept = float(y.mean() - slope * x.mean())
+    if slope < 0:
+        return 0.0, float(y.mean())
+    if intercept < 0:
+        return float(x @ y) / float(x @ x), 0.0
+    return slope, intercept

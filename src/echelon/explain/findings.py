@@ -1,0 +1,207 @@
+"""What a run's measurements mean: where a step's time goes, who holds whom up, what should have gone over the wire."""
+
+from __future__ import annotations
+
+import statistics
+from dataclasses import dataclass
+
+from echelon.explain.clusters import Cluster
+from echelon.explain.collectives import Fabric, Line, collective_cost
+from echelon.explain.cost import Exchange, predict
+from echelon.explain.hardware import processor
+from echelon.explain.history import History, Worker
+from echelon.explain.profile import Profile
+from echelon.explain.workload import Workload
+
+_SLOWER = 1.15
+"""How much longer than the others a worker must be busy to be called a straggler."""
+_MOSTLY = 0.6
+"""In what share of the steps."""
+_FREE = Line(float("inf"), 0.0)
+
+
+@dataclass(frozen=True)
+class StepTime:
+    """A mean step of the whole group, in seconds by cause."""
+
+    input: float
+    compute: float
+    network: float
+    """Exposed communication of the worker that waits least: nobody could have been quicker."""
+    stragglers: float
+    """What the others wait for it beyond that."""
+    optimiser: float
+    checkpoint: float
+    other: float
+
+    def parts(self) -> dict[str, float]:
+        return {
+            "computing": self.compute + self.optimiser,
+            "waiting for the network": self.network,
+            "waiting for data": self.input,
+            "waiting for slower workers": self.stragglers,
+            "checkpoints": self.checkpoint,
+            "other": self.other,
+        }
+
+    @property
+    def seconds(self) -> float:
+        return sum(self.parts().values())
+
+    @property
+    def bound(self) -> str:
+        """compute, network, input or stragglers: the largest."""
+        causes = {
+            "compute": self.compute + self.optimiser,
+            "network": self.network,
+            "input": self.input,
+            "stragglers": self.stragglers,
+        }
+        return max(causes, key=lambda name: causes[name])
+
+
+def step_time(history: History) -> StepTime:
+    """Means over steps and workers."""
+    workers = history.workers
+
+    def mean(phase: str) -> float:
+        return statistics.fmean(worker.mean_phase(phase) for worker in workers)
+
+    exposed, least = mean("communication"), _least_communication(workers)
+    return StepTime(
+        input=mean("data"),
+        compute=mean("forward") + mean("backward"),
+        network=least,
+        stragglers=max(0.0, exposed - least),
+        optimiser=mean("optimiser"),
+        checkpoint=mean("checkpoint"),
+        other=mean("other"),
+    )
+
+
+def _least_communication(workers: list[Worker]) -> float:
+    """In each step, the worker that comes last waits only for the network."""
+    by_step: dict[int, list[float]] = {}
+    for worker in workers:
+        for step in worker.typical():
+            by_step.setdefault(step["step"], []).append(step["phases"].get("communication", 0.0))
+    whole = [min(values) for values in by_step.values() if len(values) == len(workers)]
+    return statistics.fmean(whole) if whole else 0.0
+
+
+@dataclass(frozen=True)
+class Straggler:
+    """A worker that the others wait for."""
+
+    worker: Worker
+    slower: float
+    """Its busy time against the median of the others."""
+    share: float
+    """In what share of the steps it was the last."""
+
+
+def find_straggler(history: History) -> Straggler | None:
+    """The worker that holds the others up, if it is always the same one and by enough to matter."""
+    if len(history.workers) < 2:
+        return None
+    slowest = max(history.workers, key=Worker.busy_seconds)
+    others = [worker.busy_seconds() for worker in history.workers if worker is not slowest]
+    typical = statistics.median(others)
+    slower = slowest.busy_seconds() / typical if typical else 1.0
+    share = _last_share(history, slowest)
+    return Straggler(slowest, slower, share) if slower > _SLOWER and share > _MOSTLY else None
+
+
+def _last_share(history: History, worker: Worker) -> float:
+    """In what share of the steps this worker waited least for the others."""
+    waits = {
+        each.rank: {step["step"]: step["phases"].get("communication", 0.0) for step in each.typical()}
+        for each in history.workers
+    }
+    own = waits.pop(worker.rank)
+    counted = [step for step in own if all(step in other for other in waits.values())]
+    last = sum(all(own[step] <= other[step] for other in waits.values()) for step in counted)
+    return last / len(counted) if counted else 0.0
+
+
+@dataclass(frozen=True)
+class Traffic:
+    """Bytes at the cluster's card of the first worker's host, per step."""
+
+    measured: float | None
+    expected: float
+    share: float
+    """Of the gradient: what the exchange moves through this card per byte."""
+    size: float
+    """The gradient's bytes, with the few numbers that ride along."""
+    line_bytes_per_s: float | None
+    """As it was measured before training; None where it was not, and on one machine."""
+    used: float | None
+    """What share of the line the run used over its steps."""
+
+
+def traffic(history: History) -> Traffic:
+    """What went over the wire, beside what should have."""
+    size = float(history.facts.get("exchanged_bytes") or 0.0)
+    share = card_share(history.size, history.num_hosts)
+    moved = [float(step["received"]) for step in history.first.typical() if "received" in step]
+    measured = statistics.median(moved) if moved and history.size > 1 else None
+    line = float(history.link["bytes_per_s"]) if history.link and history.num_hosts > 1 else None
+    pace = history.seconds_per_step
+    return Traffic(
+        measured=measured,
+        expected=size * share,
+        share=share,
+        size=size,
+        line_bytes_per_s=line,
+        used=measured / pace / line if measured and line and pace else None,
+    )
+
+
+def card_share(workers: int, hosts: int) -> float:
+    """Bytes at a host's card per byte of the gradient: on one machine, all edges of the ring go over loopback."""
+    if workers == 1:
+        return 0.0
+    if hosts == 1:
+        return 2.0 * (workers - 1)
+    fabric = Fabric(hosts, max(1, workers // hosts), _FREE, Line(1e12, 0.0))
+    return collective_cost("ring", fabric).card_bytes_per_byte
+
+
+def own_profile(history: History) -> Profile:
+    """What this run itself measured, as a profile of its hardware."""
+    time, slots = step_time(history), history.recipe.train.slots
+    mine = -(-slots // max(1, history.size))
+    return Profile(
+        slot_seconds=(time.input + time.compute) / mine,
+        optimiser_seconds=time.optimiser,
+        other_seconds=time.other + time.checkpoint,
+        spread=0.03,
+        seconds_per_step=time.seconds,
+    )
+
+
+def own_cluster(history: History) -> Cluster:
+    """The run's own hosts, with the line as it was measured."""
+    line = history.link["bytes_per_s"] if history.link else 1e9 / 8
+    threads = float(history.facts.get("threads", 1))
+    return Cluster(
+        name="this cluster",
+        hosts=history.num_hosts,
+        per_host=max(1, history.size // history.num_hosts),
+        device=processor(threads),
+        line_bytes_per_s=line,
+        cores=threads,
+    )
+
+
+def predicted_step(
+    history: History, workload: Workload, *, exchange: Exchange = "all_reduce", hosts: int | None = None
+) -> float:
+    """Seconds of a step if one thing were different, counted with what this run measured."""
+    cluster = own_cluster(history)
+    if history.num_hosts == 1 and hosts:  # more of the same on one machine: more workers
+        cluster = Cluster(**{**cluster.__dict__, "per_host": hosts * cluster.per_host})
+    elif hosts:
+        cluster = cluster.resized(hosts)
+    return predict(workload, cluster, exchange, own_profile(history)).seconds.expected

@@ -1,0 +1,203 @@
+"""What the records of a run say, put in order: steps, where their time went, scores, hosts, what happened."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from echelon.monitor.meter import PHASES
+from echelon.monitor.records import is_number, read_records
+from echelon.recipe.loading import load_recipe
+from echelon.recipe.schema import Recipe
+from echelon.runfolder import RunFolder
+
+_WARM_UP = 0.05
+"""Share of the steps at the beginning that say little about the others: caches fill, libraries load."""
+Record = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Worker:
+    """One worker's steps, each as it was made last."""
+
+    rank: int
+    host: str
+    facts: Record
+    """Its last `start` record."""
+    steps: list[Record]
+
+    def typical(self) -> list[Record]:
+        """The steps without the first few."""
+        return self.steps[math.ceil(_WARM_UP * len(self.steps)) :] if len(self.steps) > 20 else self.steps
+
+    def mean_phase(self, phase: str) -> float:
+        """Mean seconds of a phase in a step."""
+        steps = self.typical()
+        return sum(step["phases"].get(phase, 0.0) for step in steps) / len(steps) if steps else 0.0
+
+    def busy_seconds(self) -> float:
+        """Mean seconds of a step in which it does not wait for others."""
+        return sum(self.mean_phase(phase) for phase in ("data", "forward", "backward", "optimiser"))
+
+
+@dataclass(frozen=True)
+class History:
+    """A run, as its records tell it."""
+
+    run: RunFolder
+    recipe: Recipe
+    workers: list[Worker]
+    totals: dict[str, float]
+    """Seconds of the first worker by phase, from its first start to its last record, restarts included."""
+    seconds: float
+    """From the first record to the last."""
+    starts: list[Record]
+    """Of the first worker: one for every time that the run was started."""
+    valid: list[Record]
+    samples: list[Record]
+    checkpoints: list[Record]
+    events: list[Record]
+    """Of launcher, agents and workers, by time."""
+    host_samples: list[Record]
+    link: Record | None
+    """What a test of the network measured before training."""
+    outcome: str
+    notes: list[str] = field(default_factory=list)
+
+    @property
+    def first(self) -> Worker:
+        return self.workers[0]
+
+    @property
+    def steps(self) -> list[Record]:
+        """Of the first worker."""
+        return self.first.steps
+
+    @property
+    def facts(self) -> Record:
+        return self.first.facts
+
+    @property
+    def size(self) -> int:
+        """Workers that train together."""
+        return int(self.facts.get("workers", len(self.workers)))
+
+    @property
+    def num_hosts(self) -> int:
+        return max(int(self.facts.get("hosts", 1)), len({worker.host for worker in self.workers}))
+
+    @property
+    def planned_steps(self) -> int:
+        return int(self.facts.get("steps", len(self.steps)))
+
+    def step_seconds(self) -> list[float]:
+        """Seconds of every step but the first few, without scoring and saving between them."""
+        return [float(step["seconds"]) for step in self.first.typical()]
+
+    @property
+    def seconds_per_step(self) -> float:
+        seconds = self.step_seconds()
+        return sum(seconds) / len(seconds) if seconds else 0.0
+
+    def percentile(self, share: float) -> float:
+        seconds = self.step_seconds()
+        return float(np.quantile(seconds, share)) if seconds else 0.0
+
+    def losses(self) -> tuple[list[float], list[float]]:
+        """Steps and training losses."""
+        kept = [(step["step"], step["loss"]) for step in self.steps if step.get("loss") is not None]
+        return [float(step) for step, _ in kept], [float(loss) for _, loss in kept]
+
+
+def read_history(run: RunFolder) -> History:
+    """Everything a run's records say. A run without a step has one worker without steps."""
+    run.require()
+    files = sorted(run.records.glob("worker-*.jsonl"), key=_rank_of)
+    by_rank = {_rank_of(file): read_records(file) for file in files}
+    first = by_rank.get(0, [])
+    starts = [record for record in first if record["kind"] == "start"]
+    size = int(starts[-1].get("workers", 1)) if starts else 1
+    workers = [_worker(rank, records) for rank, records in by_rank.items() if rank < size]
+    told = [record for file in _tellers(run) for record in read_records(file)]
+    every = [record for records in by_rank.values() for record in records]
+    times = [record["time"] for record in first if is_number(record.get("time"))]
+    links = [record for record in told if record["kind"] == "link"]
+    return History(
+        run=run,
+        recipe=load_recipe(run.recipe),
+        workers=workers or [Worker(0, "", {}, [])],
+        totals=_totals(first),
+        seconds=times[-1] - times[0] if times else 0.0,
+        starts=starts,
+        valid=_latest_by_step(record for record in first if record["kind"] == "valid"),
+        samples=[record for record in first if record["kind"] == "sample"],
+        checkpoints=[record for record in every if record["kind"] == "checkpoint"],
+        events=_by_time(r for r in (*told, *first) if r["kind"] in ("event", "failure") and r.get("message")),
+        host_samples=_by_time(record for record in every if record["kind"] == "host"),
+        link=links[-1] if links else None,
+        outcome=_outcome(run, first),
+    )
+
+
+def _rank_of(file: Path) -> int:
+    match = re.search(r"(\d+)\.jsonl$", file.name)
+    return int(match[1]) if match else -1
+
+
+def _tellers(run: RunFolder) -> list[Path]:
+    return [run.launcher_records, *sorted(run.records.glob("agent-*.jsonl"))]
+
+
+def _worker(rank: int, records: Sequence[Record]) -> Worker:
+    starts = [record for record in records if record["kind"] == "start"]
+    facts = starts[-1] if starts else {}
+    return Worker(rank, str(facts.get("host", "")), facts, _latest_by_step(filter(_is_step, records)))
+
+
+def _is_step(record: Record) -> bool:
+    """Whether a record is a step with everything that is counted on; what others write may be anything."""
+    phases = record.get("phases", {})
+    return (
+        record["kind"] == "step"
+        and isinstance(record.get("step"), int)
+        and is_number(record.get("seconds"))
+        and isinstance(phases, dict)
+        and all(is_number(value) for value in phases.values())
+    )
+
+
+def _latest_by_step(records: Any) -> list[Record]:
+    """One record a step, in order: a step that was made again counts as it was made last."""
+    latest: dict[int, Record] = {}
+    for record in records:
+        latest[record.get("step", 0)] = {"phases": {}, **record}
+    return [latest[step] for step in sorted(latest)]
+
+
+def _by_time(records: Any) -> list[Record]:
+    return sorted(records, key=lambda record: float(record.get("time") or 0.0))
+
+
+def _totals(records: Sequence[Record]) -> dict[str, float]:
+    totals = dict.fromkeys(PHASES, 0.0)
+    for record in records:
+        if record["kind"] == "end" or _is_step(record):
+            for phase, seconds in record.get("phases", {}).items():
+                if phase in totals and is_number(seconds):
+                    totals[phase] += seconds
+    return totals
+
+
+def _outcome(run: RunFolder, records: Sequence[Record]) -> str:
+    if run.is_locked():
+        return "training"
+    last = next((r for r in reversed(records) if r["kind"] in ("start", "end", "failure")), None)
+    if last is None:
+        return "not started"
+    return str(last.get("outcome", "finished")) if last["kind"] == "end" else "interrupted"

@@ -1,0 +1,110 @@
+"""What would have made a run faster or cheaper, each with the gain that its own measurements predict, best first."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from echelon.explain.cost import Exchange
+from echelon.explain.findings import StepTime, find_straggler, predicted_step
+from echelon.explain.history import History
+from echelon.explain.workload import Workload
+
+_WORTH = 0.02
+"""Share of the run's time that something must save to be worth a line."""
+_EXCHANGES: dict[Exchange, str] = {
+    "compressed": "exchange gradients in 16 bits",
+    "low_rank": "exchange low-rank gradients",
+    "local_steps": "let workers take local steps and synchronise rarely",
+}
+
+
+@dataclass(frozen=True)
+class Improvement:
+    """One piece of advice."""
+
+    name: str
+    advice: str
+    saved: float
+    """Share of the run's time."""
+    caveat: str = ""
+
+
+def find_improvements(
+    history: History, time: StepTime, workload: Workload | None, *, has_overfitted: bool
+) -> list[Improvement]:
+    """Everything worth doing."""
+    total = sum(history.totals.values()) or 1.0
+    stepping = len(history.steps) * history.seconds_per_step / total
+    found = [
+        *_about_the_network(history, time, workload, stepping),
+        *_about_the_devices(history, time, stepping),
+        *_about_the_schedule(history, total, has_overfitted=has_overfitted),
+    ]
+    return sorted((entry for entry in found if entry.saved >= _WORTH), key=lambda entry: -entry.saved)
+
+
+def _about_the_network(
+    history: History, time: StepTime, workload: Workload | None, stepping: float
+) -> list[Improvement]:
+    if history.size == 1 or not time.seconds:
+        return []
+    found = [
+        Improvement(
+            "faster network",
+            "a line ten times as fast",
+            0.9 * time.network / time.seconds * stepping,
+        )
+    ]
+    if workload is None or history.num_hosts == 1:
+        return found
+    now = predicted_step(history, workload)
+    for exchange, advice in _EXCHANGES.items():
+        then = predicted_step(history, workload, exchange=exchange)
+        saved = max(0.0, 1 - then / now) * stepping
+        found.append(Improvement(exchange, advice, saved, "with another result, if only a little"))
+    return found
+
+
+def _about_the_devices(history: History, time: StepTime, stepping: float) -> list[Improvement]:
+    if not time.seconds:
+        return []
+    found = [
+        Improvement(
+            "input",
+            "have the input ready sooner (faster disk, more cores)",
+            time.input / time.seconds * stepping,
+        )
+    ]
+    straggler = find_straggler(history)
+    if straggler is not None:
+        worker = straggler.worker
+        advice = f"do without worker {worker.rank} on {worker.host or '?'}, or bring it up to the others"
+        found.append(Improvement("straggler", advice, time.stragglers / time.seconds * stepping))
+    if history.recipe.train.precision == "float32":
+        saved = 0.4 * time.compute / time.seconds * stepping
+        advice = 'train.precision = "bf16"'
+        found.append(Improvement("precision", advice, saved, "where the hardware has bfloat16 products"))
+    slots, size = history.recipe.train.slots, history.size
+    if slots % size:
+        busiest = -(-slots // size)
+        saved = (1 - slots / size / busiest) * time.compute / time.seconds * stepping
+        advice = f"a number of slots that {size} workers can share evenly (train.slots = {busiest * size})"
+        found.append(Improvement("slots", advice, saved, "with another result, as steps would differ"))
+    return found
+
+
+def _about_the_schedule(history: History, total: float, *, has_overfitted: bool) -> list[Improvement]:
+    found = []
+    scoring = history.totals.get("evaluation", 0.0) / total
+    if len(history.valid) > 1:
+        found.append(Improvement("scoring", "score half as often (evaluate.every)", scoring / 2))
+    saving = history.totals.get("checkpoint", 0.0) / total
+    found.append(Improvement("checkpoints", "save half as often (checkpoint.every)", saving / 2))
+    scored = [record for record in history.valid if record.get("loss") is not None]
+    if has_overfitted and scored:
+        best = min(scored, key=lambda record: record["loss"])["step"]
+        saved = 1 - best / max(1, len(history.steps))
+        found.append(
+            Improvement("early stop", f"stop at step {best:,}, after which it overfitted (early_stop)", saved)
+        )
+    return found

@@ -1,0 +1,243 @@
+"""A report as one self-contained page: styles and charts are in it, and it asks nothing of anybody.
+
+`echelon watch --web` serves the same page with a script that keeps it up to date.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from html import escape
+from importlib.resources import files
+
+from echelon.explain.answers import Answer
+from echelon.explain.comparison import Comparison
+from echelon.explain.drawing import SERIES_COLOURS, Sheet, to_svg
+from echelon.explain.history import History
+from echelon.explain.report import Report
+from echelon.explain.wording import show_count, show_duration, show_rate, show_share, show_step
+
+_EVENTS = 40
+_SAMPLES = 4
+
+
+def report_page(report: Report) -> str:
+    """The page of one run, as it stands now."""
+    return render_page(report.name, report_sections(report), script="")
+
+
+def comparison_page(comparison: Comparison) -> str:
+    """The page of several runs."""
+    charts = "".join(_figure(sheet) for sheet in comparison.charts.values())
+    heading = ["", *comparison.names]
+    sections = {
+        "head": _header(" / ".join(comparison.names), "", ""),
+        "words": "".join(f"<p>{escape(sentence)}</p>" for sentence in comparison.sentences),
+        "differences": "<h2>What differs</h2>" + _table(heading, comparison.differences),
+        "measures": "<h2>What came of it</h2>" + _table(heading, comparison.measures),
+        "charts": f'<div class="charts">{charts}</div>',
+    }
+    return render_page(" / ".join(comparison.names), sections, script="")
+
+
+def render_page(title: str, sections: Mapping[str, str], script: str, nonce: str = "") -> str:
+    """A whole document; the script, if any, runs only under its nonce."""
+    style = files("echelon.explain").joinpath("page.css").read_text() + _series_styles()
+    policy = (
+        "default-src 'none'; style-src 'unsafe-inline'; img-src data:; base-uri 'none'; form-action 'none'"
+    )
+    if script:
+        policy += f"; script-src 'nonce-{nonce}'; connect-src 'self'"
+    body = "".join(f'<section id="{name}">{content}</section>' for name, content in sections.items())
+    code = f'<script nonce="{nonce}">{script}</script>' if script else ""
+    return (
+        '<!DOCTYPE html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
+        f'<meta http-equiv="Content-Security-Policy" content="{policy}">\n'
+        '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
+        '<meta name="color-scheme" content="light dark">\n'
+        '<link rel="icon" href="data:,">\n'
+        f"<title>{escape(title)} - Echelon</title>\n<style>\n{style}</style>\n</head>\n<body>\n"
+        f'<a class="skip" href="#answers">Skip to the answers</a>\n<main>\n{body}\n</main>\n{code}\n</body>\n</html>\n'
+    )
+
+
+def _series_styles() -> str:
+    return "".join(
+        f".line.s{number}{{stroke:{colour}}}.area.s{number}{{fill:{colour}}}"
+        for number, colour in enumerate(SERIES_COLOURS)
+    )
+
+
+def report_sections(report: Report) -> dict[str, str]:
+    """The page's parts by their ids; the live page replaces those that have changed."""
+    history = report.history
+    done, planned = len(history.steps), history.planned_steps
+    state = f"{history.outcome}, step {show_count(_last_step(history))} of {show_count(planned)}"
+    return {
+        "head": _header(report.name, state, _when(report.made))
+        + _progress(done and _last_step(history), planned),
+        "tiles": _tiles(report),
+        "charts": f'<div class="charts">{"".join(_figure(sheet) for sheet in report.charts.values())}</div>',
+        "hosts": _hosts(history),
+        "samples": _samples(history),
+        "answers": "<h2>Questions and answers</h2>" + "".join(map(_answer, report.answers)),
+        "events": _events(history),
+    }
+
+
+def _last_step(history: History) -> int:
+    return int(history.steps[-1]["step"]) if history.steps else 0
+
+
+def _header(title: str, state: str, made: str) -> str:
+    status = f'<p class="state" role="status">{escape(state)}</p>' if state else ""
+    return f'<header><h1>{escape(title)}</h1>{status}<p class="made">{escape(made)}</p></header>'
+
+
+def _when(seconds: float) -> str:
+    return time.strftime("as of %Y-%m-%d %H:%M:%S", time.localtime(seconds))
+
+
+def _progress(done: int, planned: int) -> str:
+    share = min(1.0, done / planned) if planned else 0.0
+    return (
+        f'<div class="bar" role="progressbar" aria-label="steps done" aria-valuemin="0" aria-valuemax="{planned}" '
+        f'aria-valuenow="{done}"><div style="width:{100 * share:.2f}%"></div></div>'
+    )
+
+
+def _tiles(report: Report) -> str:
+    history, pace = report.history, report.history.seconds_per_step
+    last = history.steps[-1] if history.steps else {}
+    best = max((record["bleu"] for record in history.valid if record.get("bleu") is not None), default=None)
+    speed = last.get("targets", 0) / pace if pace and last else 0.0
+    tiles = [
+        ("loss", f"{last['loss']:.3f}" if last.get("loss") is not None else "-"),
+        ("best BLEU", "-" if best is None else f"{best:.2f}"),
+        ("a step", show_step(pace) if pace else "-"),
+        ("tokens/s", show_count(speed)),
+        ("so far", show_duration(history.seconds)),
+        ("to go", _eta(history)),
+        ("bound by", report.case.time.bound if pace else "-"),
+        ("cost so far", _cost_so_far(report)),
+    ]
+    cells = "".join(f"<div><dt>{escape(name)}</dt><dd>{escape(value)}</dd></div>" for name, value in tiles)
+    return f'<dl class="tiles">{cells}</dl>'
+
+
+def _eta(history: History) -> str:
+    if history.outcome != "training":
+        return history.outcome
+    left = history.planned_steps - _last_step(history)
+    totals = sum(history.totals.values())
+    pace = totals / max(1, len(history.steps))
+    return show_duration(left * pace) if history.steps else "-"
+
+
+def _cost_so_far(report: Report) -> str:
+    if report.case.hourly is None:
+        hours = report.history.seconds / 3600 * report.history.num_hosts
+        return f"{hours:.2g} host hours"
+    return f"${report.history.seconds / 3600 * report.history.num_hosts * report.case.hourly:,.2f}"
+
+
+def _figure(sheet: Sheet) -> str:
+    return f"<figure>{to_svg(sheet)}</figure>"
+
+
+def _hosts(history: History) -> str:
+    """What each host is doing, from its last sample."""
+    latest = {str(sample["host"]): sample for sample in history.host_samples}
+    if not latest:
+        return ""
+    rows = []
+    for host, sample in latest.items():
+        seconds = sample.get("seconds") or 1.0
+        received, sent = (sample.get("cards") or {}).get(sample.get("card"), (0, 0))
+        gpus = sample.get("gpus") or []
+        busy = f"{show_share(sum(g['busy'] for g in gpus) / len(gpus))} ({len(gpus)})" if gpus else "-"
+        memory = f"{sample['memory'] / 2**30:.1f} of {sample['memory_total'] / 2**30:.0f} GiB"
+        rows.append(
+            (
+                host,
+                [
+                    show_share(sample["processors"]),
+                    busy,
+                    memory,
+                    str(sample.get("card") or "-"),
+                    show_rate(received / seconds),
+                    show_rate(sent / seconds),
+                ],
+            )
+        )
+    heading = ["host", "processors", "GPUs", "memory", "card", "in", "out"]
+    return "<h2>Hosts</h2>" + _table(heading, rows)
+
+
+def _samples(history: History) -> str:
+    """The same few sentences, translated ever better."""
+    by_source: dict[str, list[dict[str, str]]] = {}
+    for sample in history.samples:
+        by_source.setdefault(str(sample.get("source", "")), []).append(sample)
+    blocks = []
+    for source, translations in list(by_source.items())[:_SAMPLES]:
+        lines = "".join(
+            f'<li><span class="at">step {sample.get("step", 0):,}</span> {escape(str(sample.get("output", "")))}</li>'
+            for sample in _spread(translations)
+        )
+        reference = escape(str(translations[-1].get("reference", "")))
+        blocks.append(
+            f"<article><h3>{escape(source)}</h3><ol>{lines}</ol><p class=reference>meant: {reference}</p></article>"
+        )
+    return (
+        f'<h2>Translations as they improve</h2><div class="samples">{"".join(blocks)}</div>' if blocks else ""
+    )
+
+
+def _spread(entries: Sequence[dict[str, str]], most: int = 5) -> list[dict[str, str]]:
+    """A few, the first and the last among them."""
+    if len(entries) <= most:
+        return list(entries)
+    return [entries[round(number * (len(entries) - 1) / (most - 1))] for number in range(most)]
+
+
+def _answer(answer: Answer) -> str:
+    evidence = "".join(f"<li>{escape(line)}</li>" for line in answer.evidence)
+    details = f"<details><summary>evidence</summary><ul>{evidence}</ul></details>" if evidence else ""
+    return (
+        f'<article class="answer" id="answer-{answer.key}"><h3>{escape(answer.question)}</h3>'
+        f"<p>{escape(answer.answer)}</p>{details}</article>"
+    )
+
+
+def _events(history: History) -> str:
+    notes = [(record.get("time") or 0.0, str(record["message"])) for record in history.events]
+    notes += [
+        (record.get("time") or 0.0, f"checkpoint of step {record.get('step', 0):,} written")
+        for record in history.checkpoints
+    ]
+    notes += [
+        (
+            record.get("time") or 0.0,
+            f"started with {record.get('workers', 1)} workers at step {record.get('step', 0):,}",
+        )
+        for record in history.starts
+    ]
+    latest = sorted(notes, reverse=True)[:_EVENTS]
+    lines = "".join(
+        f"<li><time>{time.strftime('%H:%M:%S', time.localtime(at))}</time> {escape(message.splitlines()[0])}</li>"
+        for at, message in latest
+        if message
+    )
+    return f'<h2>Events</h2><ol class="events">{lines}</ol>' if lines else ""
+
+
+def _table(heading: Sequence[str], rows: Sequence[tuple[str, Sequence[str]]]) -> str:
+    head = "".join(f'<th scope="col">{escape(cell)}</th>' for cell in heading)
+    body = "".join(
+        f'<tr><th scope="row">{escape(name)}</th>'
+        + "".join(f"<td>{escape(cell)}</td>" for cell in cells)
+        + "</tr>"
+        for name, cells in rows
+    )
+    return f'<div class="scroll" tabindex="0"><table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table></div>'

@@ -1,0 +1,218 @@
+"""`report`: a run explained. What is measured becomes answers and charts; how they are shown is decided elsewhere."""
+
+from __future__ import annotations
+
+import dataclasses
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from echelon.data.prepared import Prepared, open_prepared
+from echelon.errors import DataError
+from echelon.explain.answers import Answer, Case, answer_all, improvements_of
+from echelon.explain.charts import Series, line_chart, share_chart, stack_chart
+from echelon.explain.curves import smooth
+from echelon.explain.describe import describe
+from echelon.explain.drawing import Sheet
+from echelon.explain.findings import find_straggler
+from echelon.explain.history import History, read_history
+from echelon.explain.reference import Reference, answer_reference
+from echelon.explain.workload import Workload, recipe_workload
+from echelon.monitor.meter import PHASES
+from echelon.recipe.schedule import rate_by_step
+from echelon.runfolder import RunFolder, read_json
+
+_COLUMNS = 60
+"""Points of a chart that shows what steps are made of."""
+
+
+@dataclass(frozen=True)
+class Report:
+    """Everything there is to say about a run."""
+
+    name: str
+    history: History
+    case: Case
+    answers: list[Answer]
+    charts: dict[str, Sheet]
+    made: float
+    """When, in seconds since the epoch."""
+
+    def to_json(self) -> dict[str, Any]:
+        history, wire = self.history, self.case.traffic
+        straggler = find_straggler(history)
+        return {
+            "run": str(history.run.path),
+            "name": self.name,
+            "outcome": history.outcome,
+            "steps": len(history.steps),
+            "seconds": history.seconds,
+            "seconds_per_step": history.seconds_per_step,
+            "percentiles": {"p50": history.percentile(0.5), "p99": history.percentile(0.99)},
+            "workers": history.size,
+            "hosts": history.num_hosts,
+            "bound": self.case.time.bound,
+            "breakdown": {phase: history.totals.get(phase, 0.0) for phase in PHASES},
+            "step_breakdown": dataclasses.asdict(self.case.time),
+            "network": {
+                "bytes_per_step": wire.measured,
+                "expected_bytes_per_step": wire.expected,
+                "line_bytes_per_s": wire.line_bytes_per_s,
+                "line_share": wire.used,
+            },
+            "straggler": straggler.worker.rank if straggler else None,
+            "improvements": [dataclasses.asdict(entry) for entry in improvements_of(self.case)],
+            "answers": {answer.key: dataclasses.asdict(answer) for answer in self.answers},
+        }
+
+
+def build_report(run: RunFolder, hourly: float | None = None, reference: Path | None = None) -> Report:
+    """Explain a run, however far it is."""
+    history = read_history(run)
+    prepared = _find_prepared(run)
+    case = Case(history, prepared.manifest if prepared else None, _workload(history, prepared), hourly)
+    answers = answer_all(case)
+    known = Reference.load(reference) if reference else None
+    if known is not None:
+        answers.insert(2, answer_reference(known, history))
+    return Report(history.recipe.name, history, case, answers, draw_charts(case, known), time.time())
+
+
+def _find_prepared(run: RunFolder) -> Prepared | None:
+    """The run's prepared data, where they are on this machine and whole."""
+    try:
+        folder = Path(read_json(run.data)["folder"])
+        return open_prepared(folder) if folder.is_absolute() else None
+    except (OSError, ValueError, KeyError, TypeError, DataError):
+        return None
+
+
+def _workload(history: History, prepared: Prepared | None) -> Workload:
+    return recipe_workload(history.recipe, prepared, describe(history.recipe, prepared))
+
+
+def draw_charts(case: Case, reference: Reference | None = None) -> dict[str, Sheet]:
+    """The charts of a run by name."""
+    history = case.history
+    return {
+        "loss": _loss_chart(history, reference),
+        "score": _score_chart(history),
+        "rate": _rate_chart(history),
+        "breakdown": share_chart("Where the time went", _named(history.totals)),
+        "step_time": _step_time_chart(history),
+        "traffic": _traffic_chart(history),
+        "use": _use_chart(history),
+    }
+
+
+def _named(totals: dict[str, float]) -> list[tuple[str, float]]:
+    names = {
+        "data": "data",
+        "communication": "communication",
+        "checkpoint": "checkpoints",
+        "evaluation": "scoring",
+    }
+    return [(names.get(phase, phase), seconds) for phase, seconds in totals.items()]
+
+
+def _loss_chart(history: History, reference: Reference | None) -> Sheet:
+    steps, losses = history.losses()
+    smoothed = smooth(losses) if losses else []
+    series = [Series("training", list(zip(steps, map(float, smoothed), strict=True)))]
+    series.append(Series("validation", _points(history.valid, "loss")))
+    if reference is not None:
+        series.append(Series("reference", reference.points(), is_dashed=True))
+    return line_chart("Loss", series)
+
+
+def _points(records: Sequence[dict[str, Any]], name: str) -> list[tuple[float, float]]:
+    return [(float(r["step"]), float(r[name])) for r in records if r.get(name) is not None]
+
+
+def _score_chart(history: History) -> Sheet:
+    return line_chart(
+        "Translation quality on the validation set",
+        [Series("BLEU", _points(history.valid, "bleu")), Series("chrF", _points(history.valid, "chrf"))],
+    )
+
+
+def _rate_chart(history: History) -> Sheet:
+    total = history.planned_steps
+    rate = rate_by_step(history.recipe, total)
+    points = [(float(step), rate(step)) for step in range(1, total + 1, max(1, total // 300))]
+    done = [(x, y) for x, y in points if x <= len(history.steps)]
+    return line_chart(
+        "Learning rate",
+        [Series("planned", points, is_dashed=True, colour=7), Series("so far", done, colour=0)],
+        starts_at_zero=True,
+    )
+
+
+def _grouped(history: History) -> list[list[dict[str, Any]]]:
+    size = max(1, -(-len(history.steps) // _COLUMNS))
+    return [history.steps[start : start + size] for start in range(0, len(history.steps), size)]
+
+
+def _step_time_chart(history: History) -> Sheet:
+    groups = _grouped(history)
+    shown = [
+        phase for phase in PHASES if history.totals.get(phase, 0.0) > 0.002 * sum(history.totals.values())
+    ]
+    layers = [
+        (phase, [1000 * sum(step["phases"].get(phase, 0.0) for step in g) / len(g) for g in groups])
+        for phase in shown
+    ]
+    x = [float(group[len(group) // 2]["step"]) for group in groups]
+    return stack_chart("What a step's time is made of", x, layers, " ms")
+
+
+def _traffic_chart(history: History) -> Sheet:
+    """Megabits a second at each host's card of the cluster."""
+    series = [
+        Series(
+            host, [(at, 8e-6 * sum(_card_bytes(sample)) / 2 / sample["seconds"]) for at, sample in samples]
+        )
+        for host, samples in _samples_by_host(history).items()
+    ]
+    return line_chart(
+        "Traffic at the cluster's card, each way",
+        series,
+        x_label="minutes",
+        unit=" Mbit/s",
+        starts_at_zero=True,
+    )
+
+
+def _card_bytes(sample: dict[str, Any]) -> tuple[float, float]:
+    received, sent = (sample.get("cards") or {}).get(sample.get("card"), (0, 0))
+    return received, sent
+
+
+def _use_chart(history: History) -> Sheet:
+    """How busy each host's GPUs are, or its processors where it has none."""
+    series = [
+        Series(host, [(at, 100 * _busy(sample)) for at, sample in samples])
+        for host, samples in _samples_by_host(history).items()
+    ]
+    has_gpus = any(sample.get("gpus") for sample in history.host_samples)
+    title = "How busy the GPUs are" if has_gpus else "How busy the processors are"
+    return line_chart(title, series, x_label="minutes", unit="%", starts_at_zero=True)
+
+
+def _busy(sample: dict[str, Any]) -> float:
+    gpus = sample.get("gpus") or []
+    return sum(gpu["busy"] for gpu in gpus) / len(gpus) if gpus else float(sample["processors"])
+
+
+def _samples_by_host(history: History) -> dict[str, list[tuple[float, dict[str, Any]]]]:
+    """Samples with the minutes since the first."""
+    found: dict[str, list[tuple[float, dict[str, Any]]]] = {}
+    if not history.host_samples:
+        return found
+    first = history.host_samples[0]["time"]
+    for sample in history.host_samples:
+        if sample.get("seconds"):
+            found.setdefault(str(sample["host"]), []).append(((sample["time"] - first) / 60, sample))
+    return found
