@@ -91,6 +91,11 @@ Which = Annotated[
     str | None, typer.Option("--checkpoint", metavar="best|last|average|PATH", help="Which weights to use.")
 ]
 
+Price = Annotated[float | None, typer.Option(min=0.0, help="Dollars an hour for each host.")]
+MachineType = Annotated[
+    str | None, typer.Option("--machine", help="What the hosts are, e.g. g4dn.2xlarge, for their price.")
+]
+
 
 def messages() -> Console:
     """Where progress and messages go: stderr, so that stdout holds results only."""
@@ -373,12 +378,6 @@ def translate(run: Run, checkpoint: Which = None, set_: Set = None, json_: Json 
         sys.stdout.flush()
 
 
-Price = Annotated[float | None, typer.Option(min=0.0, help="Dollars an hour for each host.")]
-MachineType = Annotated[
-    str | None, typer.Option("--machine", help="What the hosts are, e.g. g4dn.2xlarge, for their price.")
-]
-
-
 def report(
     runs: Annotated[list[Path], typer.Argument(metavar="RUN...", help="Run folders.")],
     *,
@@ -586,22 +585,58 @@ def watch(
     logs: Annotated[
         bool, typer.Option("--logs", help="Also what workers and agents print, with whose it is.")
     ] = False,
+    web: Annotated[bool, typer.Option("--web", help="Serve its page, with charts, until Ctrl-C.")] = False,
     tensorboard: Annotated[
         bool, typer.Option("--tensorboard", help="Serve its curves on this machine meanwhile.")
     ] = False,
-    port: Annotated[int, typer.Option(min=1024, max=65535, help="Where TensorBoard is served.")] = 6006,
+    address: Annotated[
+        str, typer.Option(help="Where the page listens; beyond this machine it asks for a token.")
+    ] = "127.0.0.1",
+    port: Annotated[
+        int | None,
+        typer.Option(min=1024, max=65535, help="Of the page (6010) or of TensorBoard (6006)."),
+    ] = None,
+    price: Price = None,
+    machine: MachineType = None,
     json_: Json = False,
 ) -> None:
     """Show a run that is going on; Ctrl-C leaves it alone."""
-    if not tensorboard:
+    if web and tensorboard:
+        raise UserError("--web and --tensorboard are two pages; start a second `echelon watch` for the other")
+    if web:
+        from echelon.commands.reporting import hourly_price
+        from echelon.commands.running import watch_page
+        from echelon.runfolder import RunFolder
+
+        result = watch_page(
+            RunFolder(run.absolute()), messages(), (address, port or 6010), hourly_price(price, machine)
+        )
+        show(json_, result, f"{result['run']}: {result['state']} at step {result['step']:,}")
+    elif tensorboard:
+        from echelon.commands.boards import open_board
+        from echelon.runfolder import RunFolder
+
+        with open_board(RunFolder(run.absolute()), port or 6006) as board:
+            messages().print(f"TensorBoard: {board}", highlight=False)
+            _show_run(run, json_, may_stop=False, with_logs=logs)
+    else:
         _show_run(run, json_, may_stop=False, with_logs=logs)
-        return
+
+
+def tensorboard(
+    run: Run,
+    port: Annotated[int, typer.Option(min=1024, max=65535, help="Where it is served.")] = 6006,
+    json_: Json = False,
+) -> None:
+    """Start TensorBoard on a run, until Ctrl-C."""
     from echelon.commands.boards import open_board
+    from echelon.commands.running import wait_for_interrupt
     from echelon.runfolder import RunFolder
 
-    with open_board(RunFolder(run.absolute()), port) as address:
-        messages().print(f"TensorBoard: {address}", highlight=False)
-        _show_run(run, json_, may_stop=False, with_logs=logs)
+    with open_board(RunFolder(run.absolute()), port) as board:
+        show(json_, {"address": board}, f"TensorBoard: {board} (Ctrl-C ends it)")
+        sys.stdout.flush()
+        wait_for_interrupt()
 
 
 def attach(run: Run, json_: Json = False) -> None:
@@ -641,6 +676,7 @@ VERBS: dict[str, Callable[..., None]] = {
     "status": status,
     "watch": watch,
     "attach": attach,
+    "tensorboard": tensorboard,
     "stop": stop,
     "evaluate": evaluate,
     "translate": translate,

@@ -6,7 +6,7 @@ import shlex
 import signal
 import socket
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -33,7 +33,7 @@ from echelon.data.prepared import Prepared
 from echelon.errors import HostsError, RemoteError, UserError
 from echelon.launch.check import HostReport, check_hosts
 from echelon.launch.container import send_image
-from echelon.launch.findings import Needs, PreparedData
+from echelon.launch.findings import Link, Needs, PreparedData
 from echelon.launch.hosts import Host
 from echelon.launch.install import InstallOptions, install_hosts
 from echelon.launch.local import StopRequests, render_worker, signals_call
@@ -94,6 +94,8 @@ class Hosts:
         self._recipe = recipe
         self._prepared = prepared
         self._remotes = remotes
+        self.link: Link | None = None
+        """How fast they exchange together, once they are ready."""
         self._size(is_shared=True)  # refuses what cannot be, before anything is done
 
     def get_ready(self, console: Console) -> list[Seat]:
@@ -117,6 +119,7 @@ class Hosts:
         console.print(hosts_words(reports), markup=False, highlight=False, soft_wrap=True)
         if not all(report.is_fit for report in reports):
             raise HostsError("not all hosts are ready: see the lines marked with ✗")
+        self.link = reports[0].link
         return [self._seat(number, report) for number, report in enumerate(reports)]
 
     def _check(self) -> list[HostReport]:
@@ -187,6 +190,7 @@ def train_on_hosts(
         try:
             is_shared = is_folder_shared(seats, run)
             write_roster(run, seats, socket.gethostname(), options.ssh_config)
+            _note_link(run, hosts.link)
             specs = hosts.specs(seats, is_shared=is_shared)
             with run.lock(with_others=True):
                 start_agents(seats, specs)
@@ -197,6 +201,13 @@ def train_on_hosts(
             if options.container:
                 end_boxes(seats, run.path)
     return Supervised(ended.outcome == "finished", ended.restarts)
+
+
+def _note_link(run: RunFolder, link: Link | None) -> None:
+    """Write down how fast the hosts exchange, for whoever explains the run."""
+    if link is not None:
+        with closing(RecordWriter(run.launcher_records)) as records:
+            records.write("link", bytes_per_s=link.bytes_per_s, latency_s=link.latency_s)
 
 
 def describe_launch(

@@ -9,15 +9,17 @@ from rich.console import Console
 from echelon.commands.logs import LogTails
 from echelon.launch.local import follow
 from echelon.monitor.records import RecordReader, read_records
-from echelon.monitor.screen import open_screen
+from echelon.monitor.screen import Screen, open_screen
 from echelon.runfolder import RunFolder
 
 
 class RunScreen:
     """Follows the records of a run on `num_hosts` hosts from now on."""
 
-    def __init__(self, run: RunFolder, num_hosts: int, log_every: int, console: Console) -> None:
-        self._screen = open_screen(console, log_every)
+    def __init__(
+        self, run: RunFolder, num_hosts: int, log_every: int, console: Console, *, shown: Screen | None = None
+    ) -> None:
+        self._screen = shown or open_screen(console, log_every)
         self._worker = follow(run)
         self._agents = [RecordReader(run.agent_records(host), from_end=True) for host in range(num_hosts)]
         self._messages: queue.SimpleQueue[str] = queue.SimpleQueue()

@@ -9,6 +9,7 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
@@ -22,9 +23,11 @@ from echelon.agent.service import stop as stop_agent
 from echelon.cluster.roster import Roster, open_seats, read_roster
 from echelon.cluster.starting import Seat, do_everywhere
 from echelon.cluster.watching import HostWatch
+from echelon.commands.dashboard import Dashboard
 from echelon.commands.following import RunScreen
 from echelon.commands.listing import RunSummary, summarise
 from echelon.commands.logs import LogTails
+from echelon.commands.web import open_page
 from echelon.errors import RemoteError, RunError, TrainingError
 from echelon.launch.local import StopRequests, signals_call
 from echelon.monitor.records import read_records
@@ -111,7 +114,11 @@ def watch(run: RunFolder, console: Console, *, may_stop: bool, with_logs: bool =
     """Show a run until it is over; Ctrl-C leaves it alone or, where `may_stop`, has it save and leave."""
     roster = read_roster(run.require())
     num_hosts = len(roster.entries) if roster else 0
-    screen = RunScreen(run, num_hosts, load_recipe(run.recipe).train.log_every, console)
+    log_every = load_recipe(run.recipe).train.log_every
+    has_dashboard = console.is_terminal and not may_stop and not with_logs
+    screen = RunScreen(
+        run, num_hosts, log_every, console, shown=Dashboard(run, console) if has_dashboard else None
+    )
     screen.show_start(run)
     screen.logs = LogTails(run) if with_logs else None
     stops, has_asked = StopRequests(), False
@@ -132,6 +139,27 @@ def watch(run: RunFolder, console: Console, *, may_stop: bool, with_logs: bool =
         screen.close()
     state = summarise(run).state if outcome == "gone" else "training"
     return {"run": str(run.path), "state": state, "step": summarise(run).step}
+
+
+def watch_page(
+    run: RunFolder, console: Console, place: tuple[str, int], hourly: float | None
+) -> dict[str, Any]:
+    """Show a run and serve its page, which stays when the run is over, until Ctrl-C."""
+    with open_page(run, *place, hourly) as address:
+        console.print(f"the run's page: {address}", highlight=False, soft_wrap=True)
+        result = watch(run, console, may_stop=False)
+        if result["state"] != "training":
+            console.print("the run is over; Ctrl-C closes the page", highlight=False)
+            wait_for_interrupt()
+    return result
+
+
+def wait_for_interrupt() -> None:
+    """Return when this process is told to end."""
+    told = threading.Event()
+    with signals_call(told.set):
+        while not told.wait(_POLL_S):
+            pass
 
 
 @contextlib.contextmanager

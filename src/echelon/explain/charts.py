@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from echelon.explain.drawing import Area, Mark, Path, Sheet, Words
 from echelon.explain.wording import show_share
 
-_WIDTH, _HEIGHT = 640, 280
-_LEFT, _RIGHT, _TOP, _BOTTOM = 62, 16, 52, 40
+_WIDTH, _HEIGHT = 640, 290
+_LEFT, _RIGHT, _TOP, _BOTTOM = 56, 18, 62, 42
 _MOST_POINTS = 400
 
 
@@ -48,7 +48,6 @@ def line_chart(
     series: Sequence[Series],
     *,
     x_label: str = "step",
-    unit: str = "",
     starts_at_zero: bool = False,
 ) -> Sheet:
     """Lines over a common axis; points that are not finite are left out."""
@@ -60,7 +59,7 @@ def line_chart(
     ys = [y for line in drawn for _, y in line.points]
     low = 0.0 if starts_at_zero else min(ys)
     frame = _Frame(_widened(min(xs), max(xs)), _nice_range(low, max(ys)))
-    marks = _axes(frame, x_label, unit)
+    marks = _axes(frame, x_label)
     for number, line in enumerate(drawn):
         colour = number if line.colour is None else line.colour
         places = tuple(frame.place(x, y) for x, y in _thinned(line.points))
@@ -70,15 +69,13 @@ def line_chart(
         marks.append(Path(places, colour, is_dashed=line.is_dashed))
     marks += _heading(title, [(line.name, line.colour) for line in drawn])
     words = "; ".join(
-        f"{line.name} goes from {show_number(line.points[0][1])} to {show_number(line.points[-1][1])}{unit}"
+        f"{line.name} goes from {show_number(line.points[0][1])} to {show_number(line.points[-1][1])}"
         for line in drawn
     )
     return Sheet(_WIDTH, _HEIGHT, tuple(marks), title, f"{words}.")
 
 
-def stack_chart(
-    title: str, x: Sequence[float], layers: Sequence[tuple[str, Sequence[float]]], unit: str
-) -> Sheet:
+def stack_chart(title: str, x: Sequence[float], layers: Sequence[tuple[str, Sequence[float]]]) -> Sheet:
     """What a total is made of, over an axis; the first layer lies at the bottom."""
     if len(x) < 2:
         return _empty(title)
@@ -89,13 +86,13 @@ def stack_chart(
         stacked.append((name, tops, upper))
         tops = upper
     frame = _Frame(_widened(x[0], x[-1]), _nice_range(0.0, max(tops) or 1.0))
-    marks = _axes(frame, "step", unit)
+    marks = _axes(frame, "step")
     for number, (name, lower, upper) in enumerate(stacked):
         edge = [frame.place(at, value) for at, value in zip(x, upper, strict=True)]
         back = [frame.place(at, value) for at, value in zip(x, lower, strict=True)]
         marks.append(Area((*edge, *reversed(back)), number, 0.85, name))
     marks += _heading(title, [(name, None) for name, _, _ in stacked])
-    means = ", ".join(f"{name} {show_number(sum(values) / len(values))}{unit}" for name, values in layers)
+    means = ", ".join(f"{name} {show_number(sum(values) / len(values))}" for name, values in layers)
     return Sheet(_WIDTH, _HEIGHT, tuple(marks), title, f"On average: {means}.")
 
 
@@ -103,10 +100,10 @@ def share_chart(title: str, parts: Sequence[tuple[str, float]]) -> Sheet:
     """Shares of a whole as one bar each, the largest first."""
     total = sum(value for _, value in parts) or 1.0
     ordered = sorted(((name, value) for name, value in parts if value > 0), key=lambda part: -part[1])
-    height = _TOP + 28 * max(1, len(ordered)) + 8
+    height = 52 + 28 * max(1, len(ordered)) + 8
     marks: list[Mark] = [Words(16, 26, title, "ink", size=15, is_bold=True)]
     for number, (name, value) in enumerate(ordered):
-        y = _TOP + 28 * number
+        y = 52 + 28 * number
         width = 380 * value / total
         corners = (
             (150.0, y),
@@ -135,17 +132,17 @@ def _heading(title: str, names: Sequence[tuple[str, int | None]]) -> list[Mark]:
     for number, (name, colour) in enumerate(names):
         series = number if colour is None else colour
         marks.append(Area(((x, 33), (x + 12, 33), (x + 12, 42), (x, 42)), series))
-        marks.append(Words(x + 17, 42, name, size=12))
-        x += 17 + 6.6 * len(name) + 14
+        marks.append(Words(x + 16, 42, name, size=11))
+        x += 17 + 6.2 * len(name) + 9
     return marks
 
 
-def _axes(frame: _Frame, x_label: str, unit: str) -> list[Mark]:
+def _axes(frame: _Frame, x_label: str) -> list[Mark]:
     marks: list[Mark] = []
     for value in ticks(*frame.y):
         (x0, y), (x1, _) = frame.place(frame.x[0], value), frame.place(frame.x[1], value)
         marks.append(Path(((x0, y), (x1, y)), None, 1.0))
-        marks.append(Words(x0 - 8, y + 4, f"{show_number(value)}{unit}", anchor="end", size=11))
+        marks.append(Words(x0 - 8, y + 4, show_number(value), anchor="end", size=11))
     for value in ticks(*frame.x, most=7):
         x, bottom = frame.place(value, frame.y[0])
         marks.append(Words(x, bottom + 16, show_number(value), anchor="middle", size=11))

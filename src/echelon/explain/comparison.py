@@ -33,7 +33,7 @@ class Comparison:
     def to_json(self) -> dict[str, Any]:
         return {
             "runs": self.names,
-            "differences": {key: values for key, values in self.differences},
+            "differences": dict(self.differences),
             "sentences": self.sentences,
             "reports": self.values,
         }
@@ -183,7 +183,7 @@ def _charts(reports: Sequence[Report], names: Sequence[str]) -> dict[str, Sheet]
         paces.append(Series(name, list(zip(steps, map(float, times), strict=False))))
     return {
         "loss": line_chart("Training loss", losses),
-        "step_time": line_chart("Time of a step", paces, unit=" ms", starts_at_zero=True),
+        "step_time": line_chart("Time of a step, milliseconds", paces, starts_at_zero=True),
     }
 
 

@@ -1,7 +1,7 @@
 """How long a step takes on a cluster, where that time goes, and between which bounds the answer lies.
 
-A step is this worker's slots forward and backward, one after the other; in the last of them gradients go out as backward
-finishes them. What the network has not done by then is waited for; the optimiser follows. The slowest worker decides.
+A step is this worker's slots forward and backward, one after the other; in the last of them gradients go out as
+backward finishes them. What the network has not done by then is waited for, and the optimiser follows.
 
     step = max(input, compute + exposed communication + waiting for the slowest + optimiser)
 
@@ -41,11 +41,12 @@ EFFICIENCY: dict[str, float] = {
     "cpu float32": 0.45,
     "cpu half": 0.40,
 }
-"""What share of its peak a device reaches in whole training steps. `gpu float32` is fitted on the published run that is
-marked for calibration (tests/explain/test_published.py); `gpu half` is what frameworks of those years reached; the
+"""What share of its peak a device reaches in whole training steps. `gpu float32` is fitted on the published run that
+is marked for calibration (tests/explain/test_published.py); `gpu half` is what frameworks of those years reached; the
 others are this engine's, as bench_training.py measures them."""
 IMAGES_PER_CORE_S = 61.0
-"""JPEGs of ImageNet that one virtual core decodes and crops a second: fitted on the other run marked for calibration."""
+"""JPEGs of ImageNet that one virtual core decodes and crops a second: fitted on the other run marked for
+calibration."""
 BUCKET_BYTES = 8 * 2**20
 _STEP_OVERHEAD_S = {True: 0.010, False: 0.002}
 """Starting kernels and Python, on a GPU and on a processor."""

@@ -53,7 +53,7 @@ class Forecast:
         values = [fit.at(step) for fit in self.fits]
         middle = float(np.median(values))
         # Noise of a mean over as many points as smoothing takes, and what the fits do not agree on.
-        spread = max(max(values) - middle, middle - min(values)) + 2 * self.noise
+        spread = float(max(max(values) - middle, middle - min(values)) + 2 * self.noise)
         return Estimate(middle, middle - spread, middle + spread)
 
     def gain(self, steps: float) -> Estimate:

@@ -1,4 +1,4 @@
-"""Marks on a sheet, and the two ways to show them: SVG, whose colours the page's light or dark theme decides, and PNG."""
+"""Marks on a sheet, and two ways to show them: SVG, whose colours the page's theme decides, and PNG."""
 
 from __future__ import annotations
 

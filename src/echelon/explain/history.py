@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from echelon.monitor.meter import PHASES
-from echelon.monitor.records import is_number, read_records
+from echelon.monitor.records import RecordReader, is_number
 from echelon.recipe.loading import load_recipe
 from echelon.recipe.schema import Recipe
 from echelon.runfolder import RunFolder
@@ -94,7 +94,7 @@ class History:
 
     @property
     def planned_steps(self) -> int:
-        return int(self.facts.get("steps", len(self.steps)))
+        return max(1, int(self.facts.get("steps", len(self.steps))))
 
     def step_seconds(self) -> list[float]:
         """Seconds of every step but the first few, without scoring and saving between them."""
@@ -115,16 +115,32 @@ class History:
         return [float(step) for step, _ in kept], [float(loss) for _, loss in kept]
 
 
-def read_history(run: RunFolder) -> History:
+class RecordStore:
+    """Records of growing files: each line is read once."""
+
+    def __init__(self) -> None:
+        self._readers: dict[Path, RecordReader] = {}
+        self._records: dict[Path, list[Record]] = {}
+
+    def read(self, path: Path) -> list[Record]:
+        """All records of a file so far."""
+        reader = self._readers.setdefault(path, RecordReader(path))
+        records = self._records.setdefault(path, [])
+        records += reader.read()
+        return records
+
+
+def read_history(run: RunFolder, store: RecordStore | None = None) -> History:
     """Everything a run's records say. A run without a step has one worker without steps."""
     run.require()
+    read = (store or RecordStore()).read
     files = sorted(run.records.glob("worker-*.jsonl"), key=_rank_of)
-    by_rank = {_rank_of(file): read_records(file) for file in files}
+    by_rank = {_rank_of(file): read(file) for file in files}
     first = by_rank.get(0, [])
     starts = [record for record in first if record["kind"] == "start"]
     size = int(starts[-1].get("workers", 1)) if starts else 1
     workers = [_worker(rank, records) for rank, records in by_rank.items() if rank < size]
-    told = [record for file in _tellers(run) for record in read_records(file)]
+    told = [record for file in _tellers(run) for record in read(file)]
     every = [record for records in by_rank.values() for record in records]
     times = [record["time"] for record in first if is_number(record.get("time"))]
     links = [record for record in told if record["kind"] == "link"]

@@ -46,7 +46,7 @@ def find_improvements(
 def _about_the_network(
     history: History, time: StepTime, workload: Workload | None, stepping: float
 ) -> list[Improvement]:
-    if history.size == 1 or not time.seconds:
+    if history.num_hosts == 1 or not time.seconds:
         return []
     found = [
         Improvement(
@@ -55,7 +55,7 @@ def _about_the_network(
             0.9 * time.network / time.seconds * stepping,
         )
     ]
-    if workload is None or history.num_hosts == 1:
+    if workload is None:
         return found
     now = predicted_step(history, workload)
     for exchange, advice in _EXCHANGES.items():

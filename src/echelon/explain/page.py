@@ -15,7 +15,8 @@ from echelon.explain.comparison import Comparison
 from echelon.explain.drawing import SERIES_COLOURS, Sheet, to_svg
 from echelon.explain.history import History
 from echelon.explain.report import Report
-from echelon.explain.wording import show_count, show_duration, show_rate, show_share, show_step
+from echelon.explain.wording import show_count, show_rate, show_share, show_step
+from echelon.monitor.screen import show_seconds
 
 _EVENTS = 40
 _SAMPLES = 4
@@ -116,10 +117,10 @@ def _tiles(report: Report) -> str:
         ("best BLEU", "-" if best is None else f"{best:.2f}"),
         ("a step", show_step(pace) if pace else "-"),
         ("tokens/s", show_count(speed)),
-        ("so far", show_duration(history.seconds)),
+        ("so far", show_seconds(history.seconds)),
         ("to go", _eta(history)),
         ("bound by", report.case.time.bound if pace else "-"),
-        ("cost so far", _cost_so_far(report)),
+        ("host hours" if report.case.hourly is None else "cost so far", _cost_so_far(report)),
     ]
     cells = "".join(f"<div><dt>{escape(name)}</dt><dd>{escape(value)}</dd></div>" for name, value in tiles)
     return f'<dl class="tiles">{cells}</dl>'
@@ -131,13 +132,13 @@ def _eta(history: History) -> str:
     left = history.planned_steps - _last_step(history)
     totals = sum(history.totals.values())
     pace = totals / max(1, len(history.steps))
-    return show_duration(left * pace) if history.steps else "-"
+    return show_seconds(left * pace) if history.steps else "-"
 
 
 def _cost_so_far(report: Report) -> str:
     if report.case.hourly is None:
         hours = report.history.seconds / 3600 * report.history.num_hosts
-        return f"{hours:.2g} host hours"
+        return f"{hours:.2g} h"
     return f"${report.history.seconds / 3600 * report.history.num_hosts * report.case.hourly:,.2f}"
 
 

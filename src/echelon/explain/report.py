@@ -17,7 +17,7 @@ from echelon.explain.curves import smooth
 from echelon.explain.describe import describe
 from echelon.explain.drawing import Sheet
 from echelon.explain.findings import find_straggler
-from echelon.explain.history import History, read_history
+from echelon.explain.history import History, RecordStore, read_history
 from echelon.explain.reference import Reference, answer_reference
 from echelon.explain.workload import Workload, recipe_workload
 from echelon.monitor.meter import PHASES
@@ -68,9 +68,14 @@ class Report:
         }
 
 
-def build_report(run: RunFolder, hourly: float | None = None, reference: Path | None = None) -> Report:
-    """Explain a run, however far it is."""
-    history = read_history(run)
+def build_report(
+    run: RunFolder,
+    hourly: float | None = None,
+    reference: Path | None = None,
+    store: RecordStore | None = None,
+) -> Report:
+    """Explain a run, however far it is; a store makes doing so again and again cheap."""
+    history = read_history(run, store)
     prepared = _find_prepared(run)
     case = Case(history, prepared.manifest if prepared else None, _workload(history, prepared), hourly)
     answers = answer_all(case)
@@ -102,6 +107,7 @@ def draw_charts(case: Case, reference: Reference | None = None) -> dict[str, She
         "rate": _rate_chart(history),
         "breakdown": share_chart("Where the time went", _named(history.totals)),
         "step_time": _step_time_chart(history),
+        "speed": _speed_chart(history),
         "traffic": _traffic_chart(history),
         "use": _use_chart(history),
     }
@@ -165,7 +171,19 @@ def _step_time_chart(history: History) -> Sheet:
         for phase in shown
     ]
     x = [float(group[len(group) // 2]["step"]) for group in groups]
-    return stack_chart("What a step's time is made of", x, layers, " ms")
+    return stack_chart("What a step's time is made of, milliseconds", x, layers)
+
+
+def _speed_chart(history: History) -> Sheet:
+    groups = [group for group in _grouped(history) if all("targets" in step for step in group)]
+    points = [
+        (
+            float(group[len(group) // 2]["step"]),
+            sum(step["targets"] for step in group) / max(1e-9, sum(step["seconds"] for step in group)),
+        )
+        for group in groups
+    ]
+    return line_chart("Target tokens a second", [Series("tokens/s", points, colour=2)], starts_at_zero=True)
 
 
 def _traffic_chart(history: History) -> Sheet:
@@ -177,11 +195,7 @@ def _traffic_chart(history: History) -> Sheet:
         for host, samples in _samples_by_host(history).items()
     ]
     return line_chart(
-        "Traffic at the cluster's card, each way",
-        series,
-        x_label="minutes",
-        unit=" Mbit/s",
-        starts_at_zero=True,
+        "Traffic at the cluster's card, Mbit/s each way", series, x_label="minutes", starts_at_zero=True
     )
 
 
@@ -197,8 +211,8 @@ def _use_chart(history: History) -> Sheet:
         for host, samples in _samples_by_host(history).items()
     ]
     has_gpus = any(sample.get("gpus") for sample in history.host_samples)
-    title = "How busy the GPUs are" if has_gpus else "How busy the processors are"
-    return line_chart(title, series, x_label="minutes", unit="%", starts_at_zero=True)
+    title = "How busy the GPUs are, %" if has_gpus else "How busy the processors are, %"
+    return line_chart(title, series, x_label="minutes", starts_at_zero=True)
 
 
 def _busy(sample: dict[str, Any]) -> float:

@@ -16,7 +16,7 @@ Phase = Literal[
     "data", "forward", "backward", "communication", "optimiser", "checkpoint", "evaluation", "other"
 ]
 PHASES: tuple[Phase, ...] = get_args(Phase)
-"""`data` is waiting for the batch; `communication` only what backward did not hide, waiting for slower workers included."""
+"""`data` is waiting for the batch; `communication` what backward did not hide, waiting for slower workers included."""
 
 
 class StepMeter:

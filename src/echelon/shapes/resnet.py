@@ -113,7 +113,7 @@ class _Convolution:
     """Of the picture it gives."""
 
     def layers(self, name: str, norm: str) -> list[LayerShape]:
-        part = name.split(".")[0] if "." in name else "stem"
+        part = name.split(".", maxsplit=1)[0] if "." in name else "stem"
         size = (self.outer, self.channels, self.kernel, self.kernel)
         vectors = tuple((f"{norm}.{kind}", (self.outer,)) for kind in ("weight", "bias"))
         return [

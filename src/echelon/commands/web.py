@@ -1,0 +1,214 @@
+"""`watch --web`: a run's page, live, from a small server in this process.
+
+On loopback anybody of this machine may look, but only under the server's own name, so that no other site's page can; on
+any other address a token is asked for, which the printed address carries and a cookie then keeps.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hmac
+import ipaddress
+import secrets
+import threading
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from http import HTTPStatus
+from http.cookies import CookieError, SimpleCookie
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from importlib.resources import files
+from urllib.parse import parse_qs, urlsplit
+
+from echelon.errors import EchelonError, RunError
+from echelon.explain.history import RecordStore
+from echelon.explain.page import render_page, report_sections
+from echelon.explain.report import Report, build_report
+from echelon.runfolder import RunFolder, to_json
+
+_LOOK_S = 1.0
+"""How often the records are looked at for something new."""
+_COOKIE = "echelon-token"
+
+
+@dataclass
+class LivePage:
+    """A run's page, built anew when the run has written something, for all who look at it."""
+
+    run: RunFolder
+    hourly: float | None = None
+    _store: RecordStore = field(default_factory=RecordStore)
+    _report: Report | None = None
+    _seen: tuple[object, ...] = ()
+    _next_look: float = 0.0
+    _turn: threading.Lock = field(default_factory=threading.Lock)
+
+    def version(self) -> int:
+        """Changes whenever the page does."""
+        return hash((self._state(), self.run.is_locked()))
+
+    def _state(self) -> tuple[object, ...]:
+        return tuple(
+            sorted(
+                (file.name, file.stat().st_size)
+                for file in self.run.records.glob("*.jsonl")
+                if file.is_file()
+            )
+        )
+
+    @property
+    def is_over(self) -> bool:
+        return not self.run.is_locked()
+
+    def report(self) -> Report:
+        """The newest report; a long run is not read again more often than that takes a tenth of the time."""
+        with self._turn:
+            state = (*self._state(), self.run.is_locked())
+            if self._report is None or (state != self._seen and time.monotonic() >= self._next_look):
+                started = time.monotonic()
+                self._report = build_report(self.run, self.hourly, store=self._store)
+                self._seen = state
+                self._next_look = time.monotonic() + 10 * (time.monotonic() - started)
+            return self._report
+
+
+class _Server(ThreadingHTTPServer):
+    daemon_threads = True
+
+    def __init__(self, place: tuple[str, int], page: LivePage, token: str | None) -> None:
+        self.page, self.token, self.is_closing = page, token, False
+        super().__init__(place, _Handler)
+
+
+class _Handler(BaseHTTPRequestHandler):
+    """Answers GET / (the page), /sections (its parts as JSON) and /events (a line whenever they change)."""
+
+    server: _Server
+    protocol_version = "HTTP/1.1"
+    server_version = "echelon"
+    sys_version = ""
+
+    def do_GET(self) -> None:
+        address = urlsplit(self.path)
+        if not self._is_own_name():
+            self._send(HTTPStatus.MISDIRECTED_REQUEST, "text/plain", b"ask under this server's own address\n")
+        elif not self._may_look(parse_qs(address.query)):
+            self._send(
+                HTTPStatus.FORBIDDEN, "text/plain", b"the token is missing or wrong; see `echelon watch`\n"
+            )
+        else:
+            self._answer(address.path)
+
+    def _answer(self, path: str) -> None:
+        try:
+            match path:
+                case "/":
+                    self._send_page()
+                case "/sections":
+                    content = to_json(report_sections(self.server.page.report())).encode()
+                    self._send(HTTPStatus.OK, "application/json", content)
+                case "/events":
+                    self._send_events()
+                case _:
+                    self._send(HTTPStatus.NOT_FOUND, "text/plain", b"there is no such page\n")
+        except EchelonError as error:
+            self._send(HTTPStatus.SERVICE_UNAVAILABLE, "text/plain", f"{error}\n".encode())
+        except (BrokenPipeError, ConnectionResetError):
+            self.close_connection = True
+
+    def _is_own_name(self) -> bool:
+        """Whether the request names this server by address or as localhost: another site's page cannot do that."""
+        name = urlsplit(f"//{self.headers.get('Host', '')}").hostname or ""
+        if name == "localhost":
+            return True
+        with contextlib.suppress(ValueError):
+            ipaddress.ip_address(name)
+            return True
+        return self.server.token is not None  # a host's name is fine where the token guards
+
+    def _may_look(self, query: dict[str, list[str]]) -> bool:
+        token = self.server.token
+        if token is None:
+            return True
+        given = [*query.get("token", []), self._cookie()]
+        return any(hmac.compare_digest(each.encode(), token.encode()) for each in given)
+
+    def _cookie(self) -> str:
+        with contextlib.suppress(CookieError):
+            cookie = SimpleCookie(self.headers.get("Cookie", "")).get(_COOKIE)
+            return cookie.value if cookie else ""
+        return ""
+
+    def _send_page(self) -> None:
+        report, nonce = self.server.page.report(), secrets.token_urlsafe(16)
+        script = files("echelon.explain").joinpath("page.js").read_text()
+        page = render_page(report.name, report_sections(report), script, nonce)
+        headers = {}
+        if self.server.token is not None:
+            headers["Set-Cookie"] = f"{_COOKIE}={self.server.token}; HttpOnly; SameSite=Strict; Path=/"
+        self._send(HTTPStatus.OK, "text/html; charset=utf-8", page.encode(), headers)
+
+    def _send_events(self) -> None:
+        """Server-sent events until the run is over or the reader has gone."""
+        self.send_response(HTTPStatus.OK)
+        self.send_header("Content-Type", "text/event-stream")
+        self.send_header("Cache-Control", "no-store")
+        self.send_header("Connection", "close")
+        self.end_headers()
+        page, said = self.server.page, None
+        while not self.server.is_closing:
+            version = page.version()
+            if page.is_over:
+                self.wfile.write(b"event: over\ndata: over\n\n")
+                break
+            self.wfile.write(f"data: {version}\n\n".encode() if version != said else b": still here\n\n")
+            self.wfile.flush()
+            said = version
+            time.sleep(_LOOK_S)
+        self.close_connection = True
+
+    def _send(
+        self, status: HTTPStatus, kind: str, content: bytes, headers: dict[str, str] | None = None
+    ) -> None:
+        self.send_response(status)
+        safe = {
+            "X-Content-Type-Options": "nosniff",
+            "Referrer-Policy": "no-referrer",
+            "Cache-Control": "no-store",
+        }
+        values = {"Content-Type": kind, "Content-Length": str(len(content)), **safe, **(headers or {})}
+        for name, value in values.items():
+            self.send_header(name, value)
+        self.end_headers()
+        self.wfile.write(content)
+
+    def log_message(self, format: str, *args: object) -> None:
+        """Requests are nobody's news."""
+
+
+@contextlib.contextmanager
+def open_page(run: RunFolder, host: str, port: int, hourly: float | None = None) -> Iterator[str]:
+    """Serve a run's page as long as this lasts; the address to open, with its token where it has one."""
+    token = None if _is_loopback(host) else secrets.token_urlsafe(24)
+    try:
+        server = _Server((host, port), LivePage(run.require(), hourly), token)
+    except OSError as error:
+        raise RunError(
+            f"{host}:{port} cannot be used for the page: {error.strerror}; choose another --port"
+        ) from None
+    thread = threading.Thread(target=server.serve_forever, name="page", daemon=True)
+    thread.start()
+    name = f"[{host}]" if ":" in host else host
+    try:
+        yield f"http://{name}:{server.server_port}/" + (f"?token={token}" if token else "")
+    finally:
+        server.is_closing = True
+        server.shutdown()
+        server.server_close()
+
+
+def _is_loopback(host: str) -> bool:
+    try:
+        return host == "localhost" or ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False

@@ -1,0 +1,170 @@
+"""Whether the model is trained, whether it overfits, and how its learning rate goes."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from echelon.explain.answers.case import Answer, Case
+from echelon.explain.curves import forecast, smooth
+from echelon.explain.history import History
+from echelon.explain.wording import show_count, show_share
+from echelon.recipe.schedule import formula, rate_by_step
+from echelon.recipe.schema import (
+    Cosine,
+    Exponential,
+    Fixed,
+    InverseSqrt,
+    Noam,
+    OneCycle,
+    Piecewise,
+    Polynomial,
+)
+from echelon.recipe.sizes import model_sizes
+
+_MATTERS = 0.02
+"""A loss that more training would lower by less than this share is as good as at its end."""
+_WORSE = 0.02
+"""By how much, relative to its best, the validation loss must have risen to speak of overfitting."""
+
+
+def is_it_trained(case: Case) -> Answer:
+    history = case.history
+    question = "Is the model fully trained?"
+    steps, losses = history.losses()
+    found = forecast(steps, losses)
+    if found is None:
+        return Answer("trained", question, "unknown", "There are too few steps to tell.")
+    more = max(1.0, found.last_step)
+    gain, relative = found.gain(more), found.gain(more).expected / max(found.last, 1e-9)
+    span = f"{gain.low:.3g} to {gain.high:.3g}"
+    best = _best_valid(history)
+    evidence = [
+        f"the smoothed training loss is {found.last:.4g}, and falls by about the power "
+        f"{sum(fit.power for fit in found.fits) / len(found.fits):.2g} of the step",
+        f"another {show_count(more)} steps, as many again, would lower it by {gain.expected:.3g} ({span})",
+    ]
+    if best is not None and history.valid:
+        evidence.append(
+            f"the best validation loss was {best['loss']:.4g} at step {best['step']:,}, of "
+            f"{len(history.valid)} scorings"
+        )
+    if overfits(history):
+        return Answer(
+            "trained",
+            question,
+            "past its best",
+            "It is past its best: the validation loss has risen since step "
+            f"{best['step'] if best else 0:,}, so more of the same will not help.",
+            evidence,
+        )
+    if relative > _MATTERS:
+        return Answer(
+            "trained",
+            question,
+            "no",
+            "No: the loss is still falling, and training twice as long would lower it by about "
+            f"{show_share(relative)}.",
+            evidence,
+        )
+    return Answer(
+        "trained",
+        question,
+        "yes",
+        f"Yes, nearly: training twice as long would lower the loss by only {show_share(relative)}.",
+        evidence,
+    )
+
+
+def _best_valid(history: History) -> dict[str, Any] | None:
+    scored = [record for record in history.valid if record.get("loss") is not None]
+    return min(scored, key=lambda record: record["loss"]) if scored else None
+
+
+def overfits(history: History) -> bool:
+    """Whether the validation loss has risen clearly since its best, while the training loss went on falling."""
+    best = _best_valid(history)
+    scored = [record for record in history.valid if record.get("loss") is not None]
+    if best is None or scored[-1]["step"] == best["step"]:
+        return False
+    rise = scored[-1]["loss"] / best["loss"] - 1
+    before, after = _train_loss_near(history, best["step"]), _train_loss_near(history, scored[-1]["step"])
+    return rise > _WORSE and after < before
+
+
+def _train_loss_near(history: History, step: int) -> float:
+    """The smoothed training loss at a step."""
+    steps, losses = history.losses()
+    if not losses:
+        return math.nan
+    smoothed = smooth(losses)
+    return float(smoothed[min(range(len(steps)), key=lambda index: abs(steps[index] - step))])
+
+
+def is_it_overfitting(case: Case) -> Answer:
+    history, question = case.history, "Is it overfitting?"
+    best = _best_valid(history)
+    scored = [record for record in history.valid if record.get("loss") is not None]
+    if best is None or len(scored) < 2:
+        return Answer(
+            "overfitting",
+            question,
+            "unknown",
+            "The validation set was scored too seldom to tell; evaluate.every says how often.",
+        )
+    last = scored[-1]
+    train_loss = _train_loss_near(history, last["step"])
+    evidence = [
+        f"validation loss {last['loss']:.4g} at step {last['step']:,}; its best was {best['loss']:.4g} at step "
+        f"{best['step']:,}",
+        f"smoothed training loss at the same step: {train_loss:.4g}, a gap of {last['loss'] - train_loss:+.3g}",
+    ]
+    if overfits(history):
+        rise = last["loss"] / best["loss"] - 1
+        sentence = (
+            f"Yes: since step {best['step']:,} the validation loss has risen by {show_share(rise)} while the training "
+            "loss went on falling. The best checkpoint is from before that."
+        )
+        return Answer("overfitting", question, "yes", sentence, evidence)
+    sentence = "No: the validation loss is at or near its best at the end."
+    return Answer("overfitting", question, "no", sentence, evidence)
+
+
+def what_rate(case: Case) -> Answer:
+    recipe, history = case.history.recipe, case.history
+    rate = rate_by_step(recipe, history.planned_steps)
+    rates = {
+        step: rate(step) for step in range(1, history.planned_steps + 1, max(1, history.planned_steps // 500))
+    }
+    peak = max(rates, key=lambda step: rates[step])
+    return Answer(
+        "schedule",
+        "What is the learning-rate schedule?",
+        recipe.schedule.kind,
+        f"{schedule_words(recipe.schedule)} It is highest, {rates[peak]:.3g}, about step {peak:,}, and "
+        f"{rate(history.planned_steps):.3g} at the last step.",
+        [f"in the step s: {formula(recipe.schedule, model_sizes(recipe.model)['d_model'])}"],
+    )
+
+
+def schedule_words(schedule: Any) -> str:
+    """What a schedule does, and why it is that way."""
+    match schedule:
+        case Noam() | InverseSqrt():
+            return (
+                f"The rate rises in a straight line for {schedule.warmup_steps:,} steps, while "
+                "Adam's averages are still forming, and then falls with the square root of the step."
+            )
+        case Cosine():
+            return "After a warm-up the rate follows half a cosine down: slowly, then quickly, then slowly again."
+        case Polynomial():
+            return f"After {schedule.warmup_steps:,} steps of warm-up the rate falls along a polynomial to its end."
+        case OneCycle():
+            return "The rate rises to a high peak and falls again to almost nothing: one cycle for the whole training."
+        case Piecewise():
+            return "The rate is constant and drops at given steps."
+        case Exponential():
+            return "The rate is multiplied by the same factor again and again."
+        case Fixed():
+            return "The rate stays the same."
+    raise AssertionError(schedule)

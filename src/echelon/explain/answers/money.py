@@ -1,0 +1,53 @@
+"""What a run cost, and what would have made it cheaper or faster."""
+
+from __future__ import annotations
+
+from echelon.explain.answers.case import Answer, Case
+from echelon.explain.answers.learning import overfits
+from echelon.explain.improvements import Improvement, find_improvements
+from echelon.explain.wording import show_duration, show_share
+
+
+def what_did_it_cost(case: Case) -> Answer:
+    history, question = case.history, "What did it cost?"
+    hours = history.seconds / 3600 * history.num_hosts
+    watts = [
+        gpu["watts"] for sample in history.host_samples for gpu in sample.get("gpus") or [] if "watts" in gpu
+    ]
+    evidence = [f"{hours:.3g} host hours: {history.num_hosts} for {show_duration(history.seconds)}"]
+    if watts:
+        kwh = sum(watts) / len(watts) * history.size * history.seconds / 3.6e6
+        evidence.append(f"the GPUs took about {kwh:.3g} kWh")
+    if case.hourly is None:
+        sentence = f"{hours:.3g} host hours; nobody said what one costs (--price, or --machine)."
+        return Answer("cost", question, "unknown", sentence, evidence)
+    cost = hours * case.hourly
+    evidence.append(f"at ${case.hourly:g} an hour for each host")
+    step_cost = cost / max(1, len(history.steps)) * 1000
+    return Answer(
+        "cost", question, f"${cost:.2f}", f"${cost:,.2f}, or ${step_cost:,.2f} for 1,000 steps.", evidence
+    )
+
+
+def what_would_be_better(case: Case) -> Answer:
+    question = "What would have made it cheaper or faster?"
+    found = improvements_of(case)
+    if not found:
+        sentence = "Nothing that the measurements show: nearly all time is computing."
+        return Answer("improvements", question, "nothing", sentence)
+    first = found[0]
+    return Answer(
+        "improvements",
+        question,
+        first.name,
+        f"Most of all: {first.advice} ({_lower(first)}).",
+        [f"{number}. {entry.advice}: {_lower(entry)}" for number, entry in enumerate(found, start=1)],
+    )
+
+
+def improvements_of(case: Case) -> list[Improvement]:
+    return find_improvements(case.history, case.time, case.workload, has_overfitted=overfits(case.history))
+
+
+def _lower(entry: Improvement) -> str:
+    return f"{show_share(entry.saved)} less time" + (f", {entry.caveat}" if entry.caveat else "")

@@ -1,0 +1,151 @@
+"""Whether the network was the bottleneck, who held whom up, what went over the wire, and how it scales."""
+
+from __future__ import annotations
+
+from echelon.explain.answers.case import Answer, Case
+from echelon.explain.findings import find_straggler, own_profile, predicted_step
+from echelon.explain.wording import show_bytes, show_rate, show_share, show_step
+
+
+def was_it_the_network(case: Case) -> Answer:
+    history, time, wire = case.history, case.time, case.traffic
+    question = "Was the network the bottleneck?"
+    if history.size == 1:
+        return Answer("network", question, "no", "No: one worker has nobody to talk to.")
+    share = time.network / time.seconds if time.seconds else 0.0
+    evidence = [
+        f"{show_share(share)} of a step is communication that backward did not hide; waiting for slower workers "
+        f"({show_share(time.stragglers / time.seconds if time.seconds else 0.0)}) is not counted in",
+    ]
+    if wire.used is not None and wire.line_bytes_per_s is not None and wire.measured is not None:
+        evidence.append(
+            f"the card moved {show_rate(wire.measured / history.seconds_per_step)} on average, "
+            f"{show_share(wire.used)} of the "
+            f"{show_rate(wire.line_bytes_per_s)} that were measured before training"
+        )
+    elif history.num_hosts == 1:
+        evidence.append("all workers are on one machine: nothing left it")
+    card = history.facts.get("card")
+    if card:
+        evidence.append(f"the cluster's card is {card}")
+    if time.bound == "network":
+        sentence = (
+            f"Yes: {show_share(share)} of a step is waiting for the network, more than anything else takes."
+        )
+        return Answer("network", question, "yes", sentence, evidence)
+    if share > 0.2:
+        sentence = (
+            f"In part: {show_share(share)} of a step is waiting for the network, but {time.bound} takes more."
+        )
+        return Answer("network", question, "in part", sentence, evidence)
+    sentence = (
+        f"No: only {show_share(share)} of a step is waiting for the network; {BOUND_WORDS[time.bound]}."
+    )
+    return Answer("network", question, "no", sentence, evidence)
+
+
+BOUND_WORDS = {
+    "compute": "computing takes most of it",
+    "input": "waiting for data takes most of it",
+    "stragglers": "waiting for slower workers takes most of it",
+    "network": "the network takes most of it",
+}
+
+
+def who_held_up(case: Case) -> Answer | None:
+    history = case.history
+    if history.size == 1:
+        return None
+    question, found = "Did one worker hold the others up?", find_straggler(history)
+    evidence = [
+        f"worker {worker.rank} on {worker.host or '?'}: busy {show_step(worker.busy_seconds())} a step, waits "
+        f"{show_step(worker.mean_phase('communication'))}"
+        for worker in history.workers
+    ]
+    if found is None:
+        share = case.time.stragglers / case.time.seconds if case.time.seconds else 0.0
+        sentence = (
+            "No: none is slower than the others by enough to matter; waiting for each other takes "
+            f"{show_share(share)}."
+        )
+        return Answer("stragglers", question, "no", sentence, evidence)
+    worker = found.worker
+    return Answer(
+        "stragglers",
+        question,
+        f"worker {worker.rank}",
+        f"Yes: worker {worker.rank} on {worker.host or '?'} needs {found.slower:.2f} times as long "
+        "as the others, and was "
+        f"the last in {show_share(found.share)} of the steps.",
+        evidence,
+    )
+
+
+def how_much_traffic(case: Case) -> Answer:
+    history, wire = case.history, case.traffic
+    question = "How do traffic and step time go together?"
+    if history.size == 1:
+        return Answer(
+            "traffic", question, "none", "One worker exchanges nothing, and its step time has no part in it."
+        )
+    where = (
+        "over loopback, where all edges of the ring lie"
+        if history.num_hosts == 1
+        else "through each host's card"
+    )
+    evidence = [
+        f"the gradient is {show_bytes(wire.size)} (parameters x 4 bytes); a ring of {history.size} workers moves "
+        f"{wire.share:.3g} times that {where}: {show_bytes(wire.expected)} a step in each direction",
+    ]
+    if wire.measured is None:
+        sentence = f"{show_bytes(wire.expected)} a step should go {where}; the card's bytes were not counted."
+        return Answer("traffic", question, "not measured", sentence, evidence)
+    off = wire.measured / wire.expected - 1 if wire.expected else 0.0
+    evidence.append(
+        f"counted at the card: {show_bytes(wire.measured)} a step, {off:+.1%}; headers of TCP and IP are the rest"
+    )
+    sentence = (
+        f"{show_bytes(wire.measured)} a step went {where}, {off:+.1%} against what the exchange should move"
+    )
+    if wire.line_bytes_per_s:
+        least = wire.expected / wire.line_bytes_per_s
+        share = least / history.seconds_per_step if history.seconds_per_step else 0.0
+        sentence += f"; at the line's rate that takes {show_step(least)}, {show_share(share)} of a step"
+        evidence.append(
+            f"no step can be shorter than {show_step(least)} here, however fast the devices are, "
+            "unless less is exchanged"
+        )
+    return Answer("traffic", question, show_bytes(wire.measured), f"{sentence}.", evidence)
+
+
+def how_does_it_scale(case: Case) -> Answer | None:
+    history, time = case.history, case.time
+    question = "How well did it scale, and what would the next doubling give?"
+    if case.workload is None or not history.seconds_per_step:
+        return None
+    slots, size = history.recipe.train.slots, history.size
+    alone = slots * own_profile(history).slot_seconds + time.optimiser + time.other
+    efficiency = alone / (size * history.seconds_per_step)
+    doubled = predicted_step(
+        history, case.workload, hosts=2 * max(1, history.num_hosts if history.num_hosts > 1 else 1)
+    )
+    gain = history.seconds_per_step / doubled
+    evidence = [
+        f"one such worker alone would need {show_step(alone)} a step, {size} need "
+        f"{show_step(history.seconds_per_step)}: "
+        f"{alone / history.seconds_per_step:.3g} times as fast",
+        f"predicted for {2 * size} workers from this run's own times: {show_step(doubled)} a step",
+    ]
+    if 2 * size > slots:
+        evidence.append(
+            f"a step has {slots} slots (train.slots): more than {slots} workers have nothing to do"
+        )
+    verb = "did" if size > 1 else "can do"
+    return Answer(
+        "scaling",
+        question,
+        show_share(efficiency),
+        f"Each worker {verb} {show_share(min(efficiency, 1.0))} of what it does alone; twice as many would be "
+        f"{gain:.2f} times as fast.",
+        evidence,
+    )

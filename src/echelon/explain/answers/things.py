@@ -1,0 +1,79 @@
+"""How big the training set and a checkpoint are, and why."""
+
+from __future__ import annotations
+
+from echelon.data.shards import SideCount
+from echelon.explain.answers.case import Answer, Case
+from echelon.explain.describe import numbers_per_parameter
+from echelon.explain.wording import show_bytes, show_count, show_step
+
+
+def how_big_is_the_data(case: Case) -> Answer:
+    question = "How big was the training set?"
+    if case.manifest is None:
+        return Answer(
+            "training_set", question, "unknown", "The prepared data are not on this machine any more."
+        )
+    corpora = [corpus for corpus in case.manifest.corpora if corpus.name.startswith("train")]
+    source = sum((corpus.source for corpus in corpora), SideCount())
+    target = sum((corpus.target for corpus in corpora), SideCount())
+    pairs, lines = sum(corpus.pairs for corpus in corpora), sum(corpus.lines for corpus in corpora)
+    languages = case.manifest.source_language, case.manifest.target_language
+    evidence = [
+        f"{language} ({side}): {show_bytes(count.bytes)} of text, {show_count(count.words)} words, "
+        f"{show_count(count.tokens)} tokens"
+        for language, side, count in zip(languages, ("source", "target"), (source, target), strict=True)
+    ]
+    evidence.append(f"{show_count(lines - pairs)} of {show_count(lines)} lines were dropped in cleaning")
+    evidence.append(f"a joint vocabulary of {show_count(case.manifest.vocabulary)} pieces")
+    return Answer(
+        "training_set",
+        question,
+        f"{pairs} lines",
+        f"{show_bytes(source.bytes + target.bytes)} in {show_count(pairs)} line pairs: "
+        f"{show_count(source.tokens)} source and "
+        f"{show_count(target.tokens)} target tokens.",
+        evidence,
+    )
+
+
+def what_is_a_checkpoint(case: Case) -> Answer | None:
+    history, question = case.history, "What is a checkpoint made of, how big is it, and why just that big?"
+    parameters = history.facts.get("parameters")
+    if not parameters or not history.checkpoints:
+        return None
+    numbers = numbers_per_parameter(history.recipe)
+    size, expected = history.checkpoints[-1]["bytes"], parameters * 4 * numbers
+    kept = {3: "weights, and Adam's two averages", 2: "weights, and the momentum", 1: "weights"}[numbers]
+    evidence = [
+        f"{show_count(parameters)} parameters x {4 * numbers} bytes ({kept}, 4 bytes each) = {show_bytes(expected)}",
+        f"the remaining {show_bytes(size - expected)} are tensor names and shapes, checksums and "
+        "state.json (step, best "
+        "score, patience)",
+    ]
+    evidence += _checkpoint_files(case)
+    mean = sum(record["seconds"] for record in history.checkpoints) / len(history.checkpoints)
+    evidence.append(f"{len(history.checkpoints)} were written, each in {show_step(mean)} behind training")
+    return Answer(
+        "checkpoint",
+        question,
+        show_bytes(size),
+        f"{show_bytes(size)}: {show_count(parameters)} parameters x {4 * numbers} bytes, and "
+        f"{show_bytes(size - expected)} of "
+        "names and state.",
+        evidence,
+    )
+
+
+def _checkpoint_files(case: Case) -> list[str]:
+    """The newest checkpoint's files that weigh something."""
+    folders = sorted(case.history.run.checkpoints.glob("step-*"))
+    if not folders:
+        return []
+    files = sorted(file for file in folders[-1].iterdir() if file.suffix in (".safetensors", ".json"))
+    told = [
+        f"{file.name} {show_bytes(file.stat().st_size)}"
+        for file in files
+        if not file.name.endswith("checksum.json")
+    ]
+    return [f"{folders[-1].name}: {', '.join(told)}, and a checksum beside each"]

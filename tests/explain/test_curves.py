@@ -1,0 +1,63 @@
+"""Learning curves: made ones whose law is known, and real ones cut off at two thirds."""
+
+from __future__ import annotations
+
+import csv
+import random
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from echelon.explain.curves import forecast, smooth
+
+
+def test_a_power_law_is_found_again() -> None:
+    steps = [float(step) for step in range(1, 400)]
+    found = forecast(steps, [1.5 + 4.0 * step**-0.6 for step in steps])
+    assert found is not None
+    assert found.at(4000).expected == pytest.approx(1.5 + 4.0 * 4000**-0.6, rel=0.02)
+
+
+def test_noise_widens_the_interval_and_leaves_the_truth_in_it() -> None:
+    dice = random.Random(3)
+    steps = [float(step) for step in range(1, 400)]
+    clean = [1.5 + 4.0 * step**-0.6 for step in steps]
+    noisy = [value + dice.gauss(0, 0.2) for value in clean]
+    found, sure = forecast(steps, noisy), forecast(steps, clean)
+    assert found is not None
+    assert sure is not None
+    wide, narrow = found.at(800), sure.at(800)
+    assert wide.high - wide.low > narrow.high - narrow.low
+    assert 1.5 + 4.0 * 800**-0.6 in wide
+
+
+def test_more_training_never_promises_a_loss() -> None:
+    steps = [float(step) for step in range(1, 100)]
+    found = forecast(steps, [2.0 + 0.01 * step for step in steps])
+    assert found is not None
+    assert found.gain(100).low >= 0
+    assert found.gain(100).expected == pytest.approx(0.0, abs=1e-9)
+
+
+def test_too_few_points_give_no_forecast() -> None:
+    assert forecast([1.0, 2.0, 3.0], [3.0, 2.0, 1.0]) is None
+
+
+def test_smoothing_keeps_a_constant_and_the_length() -> None:
+    assert np.allclose(smooth([2.0] * 50), 2.0)
+    assert len(smooth([1.0, 2.0])) == 2
+
+
+@pytest.mark.parametrize("name", ["100mbit", "a"])
+def test_real_curves_cut_at_two_thirds_end_where_they_were_foreseen(real_data: Path, name: str) -> None:
+    path = real_data / "published-curves" / f"transformer-base-4xV100-{name}-train.csv"
+    with open(path, newline="") as file:
+        rows = list(csv.DictReader(file))
+    steps, losses = ([float(row[column]) for row in rows] for column in ("step", "train_loss"))
+    cut = len(steps) * 2 // 3
+    found = forecast(steps[:cut], losses[:cut])
+    assert found is not None
+    foreseen, real = found.at(steps[-1]), float(smooth(losses)[-1])
+    assert foreseen.expected == pytest.approx(real, rel=0.05)
+    assert real in foreseen

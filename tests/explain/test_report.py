@@ -1,0 +1,239 @@
+"""Reports: the right answer for runs of each kind, and nothing a report says that its records do not."""
+
+from __future__ import annotations
+
+import contextlib
+import csv
+import json
+import subprocess
+import tarfile
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from echelon.commands.reporting import compare_runs, hourly_price
+from echelon.errors import UserError
+from echelon.explain.answers import Answer
+from echelon.explain.findings import card_share, find_straggler
+from echelon.explain.history import RecordStore, read_history
+from echelon.explain.page import comparison_page, report_page
+from echelon.explain.report import Report, build_report
+from echelon.explain.texts import report_markdown, report_text
+from echelon.runfolder import RunFolder
+from tests.explain.made_runs import COMPUTING, MadeRun
+
+WAITING = COMPUTING | {"communication": 0.8}
+HUNGRY = COMPUTING | {"data": 0.5}
+
+
+def answer(report: Report, key: str) -> Answer:
+    return next(each for each in report.answers if each.key == key)
+
+
+def test_a_run_bound_by_the_network_is_told_so(tmp_path: Path) -> None:
+    report = build_report(MadeRun(phases={0: WAITING, 1: WAITING}).write(tmp_path / "run"))
+    assert report.case.time.bound == "network"
+    assert answer(report, "network").verdict == "yes"
+    assert answer(report, "devices").verdict == "no"
+    names = [entry["name"] for entry in report.to_json()["improvements"]]
+    assert names[0] in ("faster network", "local_steps", "low_rank")
+    assert {"compressed", "low_rank", "local_steps"} <= set(names)
+
+
+def test_a_run_bound_by_its_input_is_told_so(tmp_path: Path) -> None:
+    report = build_report(MadeRun(phases={0: HUNGRY, 1: HUNGRY}).write(tmp_path / "run"))
+    assert report.case.time.bound == "input"
+    assert "waiting for data" in answer(report, "devices").answer
+    assert answer(report, "network").verdict == "no"
+    assert answer(report, "improvements").verdict == "input"
+
+
+def test_a_run_bound_by_computing_is_told_so(tmp_path: Path) -> None:
+    report = build_report(MadeRun().write(tmp_path / "run"))
+    assert report.case.time.bound == "compute"
+    assert answer(report, "network").verdict == "no"
+    assert answer(report, "devices").verdict == "yes"
+
+
+def test_a_run_that_overfits_is_told_so(tmp_path: Path) -> None:
+    valid = ((20, 3.9, 5.0), (40, 3.4, 9.0), (60, 3.9, 8.0))
+    report = build_report(MadeRun(valid=valid).write(tmp_path / "run"))
+    assert answer(report, "overfitting").verdict == "yes"
+    assert "since step 40" in answer(report, "overfitting").answer
+    assert answer(report, "trained").verdict == "past its best"
+    assert "early stop" in [entry["name"] for entry in report.to_json()["improvements"]]
+
+
+def test_a_run_that_could_learn_more_is_told_so(tmp_path: Path) -> None:
+    falling = build_report(MadeRun(loss=lambda step: 8.0 * step**-0.4).write(tmp_path / "falling"))
+    flat = build_report(MadeRun(loss=lambda step: 2.0 + 0.01 / step).write(tmp_path / "flat"))
+    assert answer(falling, "trained").verdict == "no"
+    assert answer(flat, "trained").verdict == "yes"
+    assert answer(flat, "overfitting").verdict == "no"
+
+
+def test_the_worker_that_holds_the_others_up_is_named(tmp_path: Path) -> None:
+    slow = COMPUTING | {"backward": 0.12, "communication": 0.001}
+    quick = COMPUTING | {"communication": 0.061}
+    run = MadeRun(workers=3, hosts=3, phases={0: quick, 1: slow, 2: quick}).write(tmp_path / "run")
+    report = build_report(run)
+    found = find_straggler(report.history)
+    assert found is not None
+    assert (found.worker.rank, found.worker.host) == (1, "host2")
+    assert "worker 1 on host2" in answer(report, "stragglers").answer
+    assert report.case.time.network == pytest.approx(0.001)
+    assert report.case.time.stragglers > 0.03
+
+
+def test_workers_that_are_alike_hold_nobody_up(tmp_path: Path) -> None:
+    assert find_straggler(read_history(MadeRun().write(tmp_path / "run"))) is None
+
+
+def test_bytes_at_the_card_stand_beside_what_the_exchange_should_move(tmp_path: Path) -> None:
+    report = build_report(MadeRun(received=10_100_000).write(tmp_path / "run"))
+    network = report.to_json()["network"]
+    assert network["bytes_per_step"] == 10_100_000
+    assert (
+        network["expected_bytes_per_step"] == 10_000_000
+    )  # two hosts: 2 x (2 - 1) / 2 of 4 bytes x 2.5 million
+    assert "+1.0%" in answer(report, "traffic").answer
+    assert network["line_share"] == pytest.approx(10.1e6 / 0.1 / 12.5e6, rel=0.01)
+
+
+@pytest.mark.parametrize(
+    ("workers", "hosts", "share"),
+    [(1, 1, 0.0), (2, 1, 2.0), (4, 1, 6.0), (2, 2, 1.0), (4, 2, 1.5), (3, 3, 4 / 3)],
+)
+def test_a_cards_share_of_the_ring(workers: int, hosts: int, share: float) -> None:
+    assert card_share(workers, hosts) == pytest.approx(share)
+
+
+def test_a_checkpoints_size_is_explained_to_the_byte(tmp_path: Path) -> None:
+    report = build_report(MadeRun().write(tmp_path / "run"))
+    assert "2,500,000 parameters x 12 bytes" in answer(report, "checkpoint").answer
+    assert "900 bytes" in answer(report, "checkpoint").answer
+
+
+def test_time_is_accounted_for(tmp_path: Path) -> None:
+    report = build_report(MadeRun().write(tmp_path / "run"))
+    document = report.to_json()
+    assert sum(document["breakdown"].values()) == pytest.approx(document["seconds"], rel=0.02)
+    assert document["seconds_per_step"] == pytest.approx(0.1)
+
+
+def test_money_needs_a_price(tmp_path: Path) -> None:
+    run = MadeRun().write(tmp_path / "run")
+    assert answer(build_report(run), "cost").verdict == "unknown"
+    report = build_report(run, hourly=3600.0)
+    assert float(answer(report, "cost").verdict[1:]) == pytest.approx(2 * report.history.seconds, rel=0.01)
+    assert hourly_price(None, "g4dn.2xlarge") == 0.752
+    with pytest.raises(UserError, match="no such machine"):
+        hourly_price(None, "g4dn.2xlage")
+
+
+def test_a_step_that_was_made_again_counts_once_in_the_curves(tmp_path: Path) -> None:
+    made = MadeRun(workers=1, hosts=1, steps=20)
+    run = made.write(tmp_path / "run")
+    made.write_worker(run, 0)
+    history = read_history(run)
+    assert len(history.steps) == 20
+    assert len(history.starts) == 2
+    assert "started 2 times" in " ".join(answer(build_report(run), "duration").evidence)
+
+
+def test_a_run_that_has_only_begun_has_a_report(tmp_path: Path) -> None:
+    run = MadeRun(steps=1, valid=()).write(tmp_path / "run", is_ended=False)
+    report = build_report(run)
+    assert answer(report, "trained").verdict == "unknown"
+    assert report_text(report)
+    assert report_page(report)
+    run.worker_records(0).unlink()
+    run.worker_records(1).unlink()
+    assert report_text(build_report(run))
+
+
+def test_records_of_somebody_elses_making_do_no_harm(tmp_path: Path) -> None:
+    run = MadeRun().write(tmp_path / "run")
+    with open(run.worker_records(0), "a") as file:
+        file.write('{"kind": "step", "step": 61, "phases": "none", "seconds": 1}\n{"kind": "event"}\n')
+        file.write('{"kind": "event", "message": "<script>alert(1)</script>", "time": 1}\n')
+    page = report_page(build_report(run))
+    assert "<script>" not in page
+    assert "&lt;script&gt;" in page
+
+
+def test_a_store_reads_each_line_once_and_sees_what_comes(tmp_path: Path) -> None:
+    made, store = MadeRun(workers=1, hosts=1, steps=10), RecordStore()
+    run = made.write(tmp_path / "run")
+    assert len(read_history(run, store).steps) == 10
+    MadeRun(workers=1, hosts=1, steps=12).write_worker(run, 0)
+    assert len(read_history(run, store).steps) == 12
+
+
+def test_every_form_has_every_answer(tmp_path: Path) -> None:
+    report = build_report(MadeRun().write(tmp_path / "run"))
+    text, markdown, page = report_text(report), report_markdown(report), report_page(report)
+    for each in report.answers:
+        assert each.question in text
+        assert f"## {each.question}" in markdown
+        assert each.question.replace("'", "&#x27;") in page
+    assert len(report.answers) == 14
+    assert page.count("<svg") == len(report.charts)
+    assert "http" not in page.replace("http-equiv", "")
+
+
+def test_a_reference_tells_whether_a_run_is_on_track(tmp_path: Path) -> None:
+    run = MadeRun().write(tmp_path / "run")
+    verdicts = []
+    for factor in (1.0, 1.3, 0.7):
+        file = tmp_path / "curve.csv"
+        with open(file, "w", newline="") as out:
+            writer = csv.writer(out)
+            writer.writerow(["step", "train_loss", "sec_per_step"])
+            writer.writerows([step, factor * (2.0 + 6.0 * step**-0.5), 1.0] for step in range(1, 61))
+        verdicts.append(answer(build_report(run, reference=file), "reference").verdict)
+    assert verdicts == ["on track", "ahead", "behind"]
+    (tmp_path / "curve.csv").write_text("a,b\n1,2\n")
+    with pytest.raises(UserError, match="needs a column"):
+        build_report(run, reference=tmp_path / "curve.csv")
+
+
+def test_the_verb_writes_every_form_and_a_bundle(
+    tmp_path: Path, echelon: Callable[..., subprocess.CompletedProcess[str]]
+) -> None:
+    run = MadeRun().write(tmp_path / "run")
+    echelon("report", run.path, "--to", tmp_path / "r.html", "--bundle", tmp_path / "b.tar.gz")
+    assert (tmp_path / "r.html").read_text().startswith("<!DOCTYPE html>")
+    with tarfile.open(tmp_path / "b.tar.gz") as archive:
+        names = archive.getnames()
+        picture = archive.extractfile("made/charts/loss.png")
+        assert picture is not None
+        assert picture.read(8) == b"\x89PNG\r\n\x1a\n"
+    assert {"made/report.md", "made/report.json", "made/records/worker-1.jsonl", "made/recipe.toml"} <= set(
+        names
+    )
+    document = json.loads(echelon("report", run.path, "--json").stdout)
+    promised = {"steps", "seconds", "seconds_per_step", "breakdown", "network", "answers"}
+    assert promised <= set(document)
+    assert {"bytes_per_step", "expected_bytes_per_step"} <= set(document["network"])
+    echelon("report", tmp_path / "nothing", status=2)
+
+
+def test_a_comparison_says_what_differs_the_batch_first(tmp_path: Path) -> None:
+    one = MadeRun(workers=1, hosts=1, overrides=("checkpoint.every=100",)).write(tmp_path / "one")
+    two = MadeRun(overrides=("checkpoint.every=1000",)).write(tmp_path / "two")
+    comparison = compare_runs([one.path, two.path])
+    assert comparison.differences[0][0] == "global batch (target tokens)"
+    assert dict(comparison.differences)["workers"] == ["1", "2"]
+    assert dict(comparison.differences)["checkpoint.every"] == ["100", "1000"]
+    assert "with 2 times as many workers" in " ".join(comparison.sentences)
+    assert comparison_page(comparison).count("<svg") == 2
+    with pytest.raises(UserError, match="two runs or more"):
+        compare_runs([one.path])
+
+
+def test_a_run_folder_that_is_none_is_refused(tmp_path: Path) -> None:
+    with contextlib.suppress(UserError):
+        build_report(RunFolder(tmp_path / "nothing"))
+        raise AssertionError("a report of nothing")
