@@ -138,7 +138,7 @@ def _resnet_row(run: dict[str, Any]) -> Row:
     validation = pictures / IMAGES_PER_CORE_S / run_cluster(run).cores
 
     def whole(seconds: float) -> float:
-        return steps * seconds + validation
+        return float(steps * seconds + validation)
 
     p = prediction.seconds
     return Row(

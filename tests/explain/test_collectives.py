@@ -61,7 +61,7 @@ def test_hosts_with_several_workers_send_less_in_a_hierarchy() -> None:
 
 
 def test_a_tree_needs_fewer_rounds_and_more_bytes() -> None:
-    ring, tree = (collective_cost(name, fabric(256)) for name in ("ring", "tree"))  # type: ignore[arg-type]
+    ring, tree = (collective_cost(name, fabric(256)) for name in ("ring", "tree"))
     assert tree.seconds(1000) < ring.seconds(1000)
     assert tree.card_bytes_per_byte > ring.card_bytes_per_byte
 

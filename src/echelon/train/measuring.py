@@ -31,14 +31,14 @@ def open_meter(device: torch.device) -> StepMeter:
 
 
 def _mark_stream() -> torch.cuda.Event:
-    event = torch.cuda.Event(enable_timing=True)
+    event: torch.cuda.Event = torch.cuda.Event(enable_timing=True)  # type: ignore[no-untyped-call]
     event.record()
     return event
 
 
 def _between_events(start: torch.cuda.Event, end: torch.cuda.Event) -> float:
     end.synchronize()
-    return start.elapsed_time(end) / 1000
+    return float(start.elapsed_time(end)) / 1000
 
 
 def start_sampler(records: RecordWriter) -> SamplerThread | None:

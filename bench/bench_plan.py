@@ -1,0 +1,155 @@
+"""Planned against measured step times on the hosts of a lab, over numbers of hosts and line rates.
+
+The plan counts with profiles of one host alone, taken between the runs, so that a machine whose speed drifts does not
+matter. Usage (as root, on Linux):
+    python bench/bench_plan.py [--steps 12] [--cpus 0.6] [--recipe recipes/lab.toml] [--json FILE]
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import shlex
+import statistics
+import subprocess
+import sys
+import tempfile
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+
+from echelon.commands.preparing import prepare_data
+from echelon.commands.training import write_run
+from echelon.explain.clusters import Cluster
+from echelon.explain.cost import predict
+from echelon.explain.describe import describe
+from echelon.explain.hardware import processor
+from echelon.explain.profile import Profile, profile_of
+from echelon.explain.workload import Workload, recipe_workload
+from echelon.lab.lab import Lab
+from echelon.lab.plan import LabSpec
+from echelon.lab.rate import parse_rate
+from echelon.launch.local import Placement, render_worker
+from echelon.monitor.records import read_records
+from echelon.recipe.loading import load_recipe
+from echelon.runfolder import RunFolder, write_json
+
+COMBINATIONS = (
+    (1, "1gbit"),
+    (2, "100mbit"),
+    (3, "100mbit"),
+    (2, "1gbit"),
+    (3, "1gbit"),
+    (2, "10gbit"),
+    (3, "10gbit"),
+)
+_LIMIT = 0.15
+_SECONDS = 120
+
+
+@dataclass(frozen=True)
+class Row:
+    """One combination."""
+
+    hosts: int
+    rate: str
+    planned: float
+    low: float
+    high: float
+    measured: float
+
+    @property
+    def error(self) -> float:
+        return self.planned / self.measured - 1
+
+
+def measure(lab: Lab, run: RunFolder, hosts: int, steps: int) -> dict[str, Any]:
+    """Steps of the run on the lab's first hosts, one worker each; what the first worker measured."""
+    addresses = [host.address for host in lab.status().hosts]
+    workers = []
+    for rank in range(hosts):
+        place = Placement(hosts, rank, addresses[0], 29_500, "eth0", num_hosts=hosts, threads=1)
+        spec = render_worker(run, place, 0, 1, ["--benchmark", str(steps)])
+        settings = spec.environment | {"PYTHONPATH": os.environ.get("PYTHONPATH", "")}
+        words = ["env", *(f"{name}={value}" for name, value in settings.items()), *spec.command]
+        command = ["ssh", "-F", str(lab.ssh_config), lab.hosts[rank], shlex.join(words)]
+        workers.append(
+            subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+        )
+    for worker in workers:
+        _, said = worker.communicate(timeout=_SECONDS)
+        if worker.returncode:
+            raise SystemExit(f"a worker failed:\n{said}")
+    return [r for r in read_records(run.worker_records(0)) if r["kind"] == "benchmark"][-1]
+
+
+def plan(
+    workload: Workload, profile: Profile, hosts: int, rate: str, cpus: float
+) -> tuple[float, float, float]:
+    cluster = Cluster("lab", hosts, 1, processor(cpus), parse_rate(rate) / 8, cpus)
+    seconds = predict(workload, cluster, profile=profile).seconds
+    return seconds.expected, seconds.low, seconds.high
+
+
+def run_all(lab: Lab, run: RunFolder, workload: Workload, options: argparse.Namespace) -> list[Row]:
+    profiles, measured = [], []
+    for hosts, rate in COMBINATIONS:
+        for host in lab.hosts:
+            lab.rate(host, rate)
+        profiles.append(profile_of(measure(lab, run, 1, options.steps), workload.slots))
+        measured.append(measure(lab, run, hosts, options.steps)["seconds_per_step"])
+        print(
+            f"{hosts} hosts, {rate}: {measured[-1]:.3f} s (alone {profiles[-1].seconds_per_step:.3f} s)",
+            flush=True,
+        )
+    rows = []
+    for number, ((hosts, rate), seconds) in enumerate(zip(COMBINATIONS, measured, strict=True)):
+        near = profiles[max(0, number - 1) : number + 2]  # of the same minute
+        planned, low, high = plan(workload, middle_of(near), hosts, rate, options.cpus)
+        rows.append(Row(hosts, rate, planned, low, high, seconds))
+    return rows
+
+
+def middle_of(profiles: list[Profile]) -> Profile:
+    """Each number's median."""
+    columns = [asdict(profile) for profile in profiles]
+    return Profile(**{name: statistics.median(column[name] for column in columns) for name in columns[0]})
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--steps", type=int, default=12)
+    parser.add_argument("--cpus", type=float, default=0.6)
+    parser.add_argument("--recipe", type=Path, default=Path(__file__).parents[1] / "recipes" / "lab.toml")
+    parser.add_argument("--json", type=Path)
+    options = parser.parse_args()
+    with tempfile.TemporaryDirectory(prefix="bench-plan-") as folder:
+        lab = Lab.up(LabSpec(f"plan{os.getpid()}", Path(folder) / "lab", 3, "1gbit", options.cpus))
+        try:
+            os.environ["ECHELON_CACHE"] = str(lab.shared / "cache")
+            recipe = load_recipe(options.recipe)
+            prepared = prepare_data(recipe, options.recipe.parent, Console(stderr=True))
+            run = RunFolder(lab.shared / "run")
+            run.create()
+            write_run(run, recipe, prepared)
+            workload = recipe_workload(recipe, prepared, describe(recipe, prepared))
+            rows = run_all(lab, run, workload, options)
+        finally:
+            lab.down()
+    print(f"\n{'hosts':<7}{'line':<10}{'planned':>9}{'measured':>10}{'error':>8}   range")
+    for row in rows:
+        print(
+            f"{row.hosts:<7}{row.rate:<10}{row.planned:>8.3f}s{row.measured:>9.3f}s{row.error:>+8.1%}"
+            f"   {row.low:.3f} to {row.high:.3f}"
+        )
+    within = sum(abs(row.error) <= _LIMIT for row in rows)
+    print(f"{within} of {len(rows)} within {_LIMIT:.0%}")
+    if options.json:
+        write_json(options.json, [asdict(row) for row in rows])
+    sys.exit(within < 6)
+
+
+if __name__ == "__main__":
+    main()

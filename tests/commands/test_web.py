@@ -1,0 +1,165 @@
+"""The live page: who may look at it, and how it looks and behaves in a real browser."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from urllib.error import HTTPError
+from urllib.request import Request, urlopen
+
+import pytest
+
+from echelon.commands.web import open_page
+from echelon.errors import RunError
+from echelon.monitor.records import RecordWriter
+from echelon.runfolder import RunFolder
+from tests.browser import Page, open_browser
+from tests.explain.made_runs import COMPUTING, Clock, MadeRun
+
+SCREENSHOTS = Path(__file__).parents[2] / "docs" / "images"
+MADE = MadeRun(
+    steps=400,
+    hosts=3,
+    workers=3,
+    phases={
+        rank: COMPUTING | {"communication": 0.05 + 0.004 * rank, "backward": 0.07 - 0.004 * rank}
+        for rank in range(3)
+    },
+    loss=lambda step: 1.9 + 7.0 * (step + 2) ** -0.55 + 0.08 * ((step * 7919) % 13 - 6) / 6,
+    valid=tuple((step, 2.1 + 6.4 * step**-0.5, 36 * (1 - 2 ** (-step / 110))) for step in range(40, 401, 40)),
+)
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Iterator[RunFolder]:
+    """A run that is going on, a little over half of it done."""
+    begun = MadeRun(**{**MADE.__dict__, "steps": 240})
+    folder = begun.write(tmp_path / "run", is_ended=False)
+    recipe = folder.recipe.read_text()
+    folder.recipe.write_text(re.sub(r"steps = 240", "steps = 400", recipe))
+    for rank in range(3):
+        records = folder.worker_records(rank)
+        records.write_text(records.read_text().replace('"steps": 240', '"steps": 400'))
+    with folder.lock():
+        yield folder
+
+
+def go_on(run: RunFolder, first: int, last: int) -> None:
+    """More steps of every worker."""
+    clock = Clock()
+    for rank in range(3):
+        with contextlib.closing(RecordWriter(run.worker_records(rank))) as records:
+            for step in range(first, last + 1):
+                MADE.write_step(records, rank, step, clock)
+
+
+def get(address: str, **headers: str) -> tuple[int, str]:
+    try:
+        with urlopen(Request(address, headers=headers), timeout=10) as answer:
+            return answer.status, answer.read().decode()
+    except HTTPError as error:
+        return error.code, error.read().decode()
+
+
+def test_the_page_and_its_parts_are_served_on_loopback(run: RunFolder) -> None:
+    with open_page(run, "127.0.0.1", 0) as address:
+        status, page = get(address)
+        assert status == 200
+        assert page.count("<svg") == 8
+        status, sections = get(f"{address}sections")
+        assert status == 200
+        assert {"head", "tiles", "charts", "answers", "events", "hosts", "samples"} == set(
+            json.loads(sections)
+        )
+        assert get(f"{address}etc/passwd")[0] == 404
+
+
+def test_a_page_of_another_site_cannot_look(run: RunFolder) -> None:
+    with open_page(run, "127.0.0.1", 0) as address:
+        assert get(address, Host="evil.example")[0] == 421
+        assert get(address, Host="localhost:1234")[0] == 200
+
+
+def test_beyond_this_machine_a_token_is_asked_for(run: RunFolder) -> None:
+    with open_page(run, "0.0.0.0", 0) as address:
+        local = address.replace("0.0.0.0", "127.0.0.1")
+        bare, _, token = local.partition("?token=")
+        assert len(token) > 20
+        assert get(bare)[0] == 403
+        assert get(f"{bare}sections")[0] == 403
+        assert get(f"{bare}events?token=wrong")[0] == 403
+        assert get(local)[0] == 200
+        assert get(f"{bare}sections", Cookie=f"echelon-token={token}")[0] == 200
+
+
+def test_a_port_that_is_taken_is_said_to_be(run: RunFolder) -> None:
+    with open_page(run, "127.0.0.1", 0) as address:
+        port = int(address.rsplit(":", 1)[1].strip("/"))
+        with pytest.raises(RunError, match="choose another --port"), open_page(run, "127.0.0.1", port):
+            pass
+
+
+@pytest.mark.slow
+def test_a_browser_draws_the_page_and_keeps_it_up_to_date(run: RunFolder, tmp_path: Path) -> None:
+    pictures = SCREENSHOTS if os.environ.get("ECHELON_SCREENSHOTS") else tmp_path
+    pictures.mkdir(exist_ok=True)
+    with open_page(run, "127.0.0.1", 0, hourly=0.752) as address, open_browser(1280, 900) as page:
+        page.open(address)
+        assert "step 240 of 400" in page.text(".state")
+        assert charts_drawn(page) == 8
+        page.click("#answer-network summary")
+        assert page.evaluate("document.querySelector('#answer-network details').open")
+        go_on(run, 241, 320)
+        page.wait_for("document.querySelector('.state').innerText.includes('step 320')")
+        assert page.evaluate("document.querySelector('#answer-network details').open"), "it stays open"
+        take_pictures(page, pictures)
+        assert_usable_without_a_mouse(page)
+        assert page.errors == []
+        assert [request for request in page.requests if not request.startswith((address, "data:"))] == []
+
+
+def charts_drawn(page: Page) -> int:
+    """Charts that take room and have lines or shapes in them."""
+    return int(
+        page.evaluate(
+            "[...document.querySelectorAll('figure svg')].filter(s => s.getBoundingClientRect().height > 60 &&"
+            " s.querySelector('polyline.line:not(.grid), polygon')).length"
+        )
+    )
+
+
+def take_pictures(page: Page, folder: Path) -> None:
+    page.evaluate("window.scrollTo(0, 0)")
+    page.screenshot(folder / "watch-light.png")
+    page.prefer(prefers_color_scheme="dark")
+    assert page.evaluate("getComputedStyle(document.body).backgroundColor") == "rgb(18, 21, 27)"
+    page.screenshot(folder / "watch-dark.png")
+    page.prefer(prefers_color_scheme="light")
+    page.evaluate("document.getElementById('answers').scrollIntoView()")
+    page.screenshot(folder / "watch-answers.png")
+    page.resize(390, 844, is_phone=True)
+    page.evaluate("window.scrollTo(0, 0)")
+    page.screenshot(folder / "watch-phone.png")
+    assert page.evaluate("document.documentElement.scrollWidth <= window.innerWidth"), "no scrolling sideways"
+    page.resize(1280, 900)
+
+
+def assert_usable_without_a_mouse(page: Page) -> None:
+    """The first Tab offers to skip to the answers, later ones reach every piece of evidence; charts have words."""
+    page.evaluate("document.activeElement.blur(); window.scrollTo(0, 0)")
+    reached: list[str] = []
+    for _ in range(30):
+        page.press("Tab")
+        reached.append(
+            str(page.evaluate("document.activeElement.className || document.activeElement.tagName"))
+        )
+    assert reached.count("SUMMARY") >= 10
+    assert page.evaluate(
+        "[...document.querySelectorAll('svg')].every(s => s.getAttribute('aria-label').length > 20)"
+    )
+    assert page.evaluate("document.querySelectorAll('[role=progressbar][aria-valuenow]').length") == 1
+    assert page.evaluate("document.querySelectorAll('[role=status]').length") == 1
