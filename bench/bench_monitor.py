@@ -101,9 +101,8 @@ def main() -> None:
         f"a lap: {lap_seconds() * 1e6:.2f} microseconds; a sample of the host: {sample * 1e3:.2f} ms every 2 s"
     )
     middle = statistics.median(ratios)
-    print(
-        f"steps with measuring take {middle:+.2%} (median of {len(ratios)} rounds; {min(ratios):+.2%} to {max(ratios):+.2%})"
-    )
+    span = f"{min(ratios):+.2%} to {max(ratios):+.2%}"
+    print(f"steps with measuring take {middle:+.2%} (median of {len(ratios)} rounds; {span})")
 
 
 if __name__ == "__main__":

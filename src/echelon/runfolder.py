@@ -15,6 +15,7 @@ runs/NAME/
   checkpoints/step-00001000/   see train/checkpoint.py
   scores/test.json, .txt       scores and outputs of a split
   tensorboard/                 event files
+  trackers.json                by which names other trackers know the run
   meeting/                     how processes of a site's launcher find each other while they start
   job.sbatch, slurm-JOB.log    what was submitted to SLURM, and what its jobs print
 """
@@ -51,6 +52,7 @@ class RunFolder:
         self.checkpoints = path / "checkpoints"
         self.scores = path / "scores"
         self.tensorboard = path / "tensorboard"
+        self.trackers = path / "trackers.json"
         self.hosts = path / "hosts.json"
         self.generations = path / "generations"
         self.meeting = path / "meeting"
