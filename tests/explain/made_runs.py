@@ -56,7 +56,7 @@ class MadeRun:
 
     def write_worker(self, run: RunFolder, rank: int, *, is_ended: bool = True) -> None:
         with contextlib.closing(RecordWriter(run.worker_records(rank))) as records:
-            clock = Clock()
+            clock = Clock(time.time() - self.seconds(rank))
             with mock.patch("echelon.monitor.records.time.time", clock.now):
                 self.write_start(records, rank)
                 for step in range(1, self.steps + 1):
@@ -65,6 +65,9 @@ class MadeRun:
                     records.write(
                         "end", step=self.steps, outcome="finished", seconds=1.0, phases={"other": 0.001}
                     )
+
+    def seconds(self, rank: int) -> float:
+        return self.steps * sum(self.phases.get(rank, COMPUTING).values())
 
     def write_start(self, records: RecordWriter, rank: int) -> None:
         records.write(

@@ -62,7 +62,7 @@ def render_dashboard(report: Report, events: Sequence[str]) -> RenderableType:
     step = int(history.steps[-1]["step"]) if history.steps else 0
     heading = f"{report.name}  {history.outcome}, step {step:,} of {history.planned_steps:,}"
     parts: list[RenderableType] = [
-        ProgressBar(total=max(1, history.planned_steps), completed=step),
+        _progress(step, history.planned_steps),
         _curves(report),
         _phases(report),
     ]
@@ -70,6 +70,12 @@ def render_dashboard(report: Report, events: Sequence[str]) -> RenderableType:
         parts.append(_hosts(report))
     parts += [Text(event, style="dim", overflow="ellipsis", no_wrap=True) for event in events]
     return Panel(Group(*parts), title=Text(heading))
+
+
+def _progress(step: int, planned: int) -> Table:
+    table = Table.grid(expand=True)
+    table.add_row(ProgressBar(total=max(1, planned), completed=step))
+    return table
 
 
 def _curves(report: Report) -> Table:
