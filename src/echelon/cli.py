@@ -167,6 +167,9 @@ def plan(
     sweep: Annotated[
         str | None, typer.Option(metavar="hosts=1..1024", help="Draw the scaling curve of each exchange.")
     ] = None,
+    chart: Annotated[
+        Path | None, typer.Option(metavar="FILE.svg|FILE.png", help="Draw the sweep into a file.")
+    ] = None,
     weak: Annotated[
         bool,
         typer.Option(
@@ -188,14 +191,19 @@ def plan(
     json_: Json = False,
 ) -> None:
     """Predict step time, traffic, hours and money on clusters."""
-    from echelon.commands.planning import PlanOptions, make_plan
+    from echelon.commands.planning import PlanOptions, draw_sweep, make_plan
     from echelon.explain.plan import plan_words, sweep_words
 
+    if chart is not None and sweep is None:
+        raise UserError("--chart draws a sweep; say which with --sweep hosts=1..64")
     if profile and use_profile is not None:
         raise UserError("--profile measures, --use-profile reads what was measured; use one of them")
     source = "here" if profile else str(use_profile) if use_profile is not None else None
     options = PlanOptions(recipe, on or [], set_ or [], source, sweep, weak, ssh_config, price)
     made = make_plan(options, messages())
+    if chart is not None:
+        draw_sweep(made, chart)
+        messages().print(f"{chart}: written", highlight=False)
     words = [plan_words(made.clusters, made.workload, made.profile is not None)]
     words += [sweep_words(points, name) for name, points in made.sweeps.items()]
     show(json_, made.to_json(), "\n\n".join(words))

@@ -16,6 +16,7 @@ runs/NAME/
   scores/test.json, .txt       scores and outputs of a split
   tensorboard/                 event files
   trackers.json                by which names other trackers know the run
+  report.html                  the demo's report
   meeting/                     how processes of a site's launcher find each other while they start
   job.sbatch, slurm-JOB.log    what was submitted to SLURM, and what its jobs print
 """
@@ -53,6 +54,7 @@ class RunFolder:
         self.scores = path / "scores"
         self.tensorboard = path / "tensorboard"
         self.trackers = path / "trackers.json"
+        self.report = path / "report.html"
         self.hosts = path / "hosts.json"
         self.generations = path / "generations"
         self.meeting = path / "meeting"

@@ -1,4 +1,4 @@
-"""`demo`: the embedded job, from nothing to translations."""
+"""`demo`: the embedded job, from nothing to translations and a report."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ SENTENCES = (
 
 
 def demo(run: Path, fresh: bool, overrides: list[str], console: Console) -> dict[str, Any]:
-    """Make the corpus, train on 2 workers, score, translate; returns what `demo --json` prints."""
+    """Make the corpus, train on 2 workers, score, translate, report; returns what `demo --json` prints."""
     started = time.monotonic()
     if fresh and RunFolder(run).recipe.exists():
         remove_run(RunFolder(run))
@@ -32,11 +32,16 @@ def demo(run: Path, fresh: bool, overrides: list[str], console: Console) -> dict
     result["seconds"] = round(time.monotonic() - started, 1)
     if not result["finished"]:
         return result
+    from echelon.commands.reporting import write_report
     from echelon.commands.using import RunTranslator
+    from echelon.explain.page import report_page
+    from echelon.explain.report import build_report
 
     translations = RunTranslator(RunFolder(run), None).translate(SENTENCES)
     translated = dict(zip(SENTENCES, translations, strict=True))
-    return {**result, "translations": translated, "program": _program()}
+    folder = RunFolder(run)
+    write_report(folder.report, report_page(build_report(folder)))
+    return {**result, "translations": translated, "report": str(folder.report), "program": _program()}
 
 
 def _program() -> str:

@@ -14,8 +14,9 @@ from echelon.commands.preparing import find_data
 from echelon.errors import UserError
 from echelon.explain.clusters import Cluster, parse_cluster
 from echelon.explain.describe import describe
-from echelon.explain.hardware import Device, find_gpu, processor
-from echelon.explain.plan import ClusterPlan, SweepPoint, parse_sweep, plan_cluster, sweep
+from echelon.explain.drawing import standalone_svg, to_png
+from echelon.explain.hardware import Device, find_gpu_like, processor
+from echelon.explain.plan import ClusterPlan, SweepPoint, parse_sweep, plan_cluster, sweep, sweep_chart
 from echelon.explain.profile import Profile, load_profile, profile_of
 from echelon.explain.workload import Workload, recipe_workload
 from echelon.lab.rate import parse_rate
@@ -84,6 +85,19 @@ def make_plan(options: PlanOptions, console: Console) -> Plan:
     return Plan(workload, plans, sweeps if hosts else {}, profile)
 
 
+def draw_sweep(plan: Plan, path: Path) -> None:
+    """Write the scaling curves of the first cluster as a picture."""
+    if len(plan.sweeps) > 1:
+        raise UserError("--chart draws one cluster; name one with --on")
+    ((name, points),) = plan.sweeps.items()
+    sheet = sweep_chart(points, name)
+    content = to_png(sheet) if path.suffix == ".png" else standalone_svg(sheet).encode()
+    try:
+        path.write_bytes(content)
+    except OSError as error:
+        raise UserError(f"{path}: cannot be written: {error.strerror}") from None
+
+
 def _sweep(
     workload: Workload, cluster: Cluster, hosts: Sequence[int], profile: Profile | None, weak: bool
 ) -> list[SweepPoint]:
@@ -130,13 +144,12 @@ def _devices(machine: Machine) -> tuple[Device, int]:
     if not machine.gpus:
         return processor(machine.cores, machine.memory_bytes), 1
     name = machine.gpus[0].name
-    words = [name, *name.replace("-", " ").split()]  # as "Tesla T4" or "NVIDIA A100-SXM4-40GB"
-    found = [device for word in words if (device := find_gpu(word))]
-    if not found:
+    device = find_gpu_like(name)
+    if device is None:
         raise UserError(
             f"the list of hardware has no GPU {name!r}; add it to a list of your own (ECHELON_HARDWARE)"
         )
-    return found[0], len(machine.gpus)
+    return device, len(machine.gpus)
 
 
 def _lab(spec: str) -> Cluster:

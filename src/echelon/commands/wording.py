@@ -63,7 +63,8 @@ def demo_words(result: dict[str, Any]) -> str:
     lines = [f"\nDone in {show_seconds(result['seconds'])}. {trained_words(result)}\n"]
     for source, target in result["translations"].items():
         lines += [f"  {source}", f"    {target}"]
-    lines += [f"\nNow try your own sentences: {result['program']} translate {result['run']}"]
+    lines += [f"\nWhere the time went, and what would make it faster: {result['report']}"]
+    lines += [f"Now try your own sentences: {result['program']} translate {result['run']}"]
     return "\n".join(lines)
 
 

@@ -70,6 +70,19 @@ def to_svg(sheet: Sheet) -> str:
     return "\n".join([*lines, "</svg>"])
 
 
+def standalone_svg(sheet: Sheet) -> str:
+    """The drawing as a file of its own, on white."""
+    series = "".join(
+        f".line.s{number}{{stroke:{colour}}}.area.s{number}{{fill:{colour}}}"
+        for number, colour in enumerate(SERIES_COLOURS)
+    )
+    words = "".join(f"text.{role}{{fill:{colour}}}" for role, colour in _PNG_COLOURS.items())
+    sheet_style = "svg{background:#fff;font-family:sans-serif}.line{fill:none}.line.grid{stroke:#e3e7ee}"
+    style = sheet_style + series + words
+    size = f'<svg xmlns="http://www.w3.org/2000/svg" width="{sheet.width}" height="{sheet.height}"'
+    return to_svg(sheet).replace("<svg", size, 1).replace(">", f"><style>{style}</style>", 1) + "\n"
+
+
 def _svg_mark(mark: Mark) -> str:
     match mark:
         case Path():

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from echelon.explain.clusters import Cluster
 from echelon.explain.collectives import Fabric, Line, collective_cost
 from echelon.explain.cost import Exchange, predict
-from echelon.explain.hardware import processor
+from echelon.explain.hardware import find_gpu_like, processor
 from echelon.explain.history import History, Worker
 from echelon.explain.profile import Profile
 from echelon.explain.workload import Workload
@@ -189,7 +189,7 @@ def own_cluster(history: History) -> Cluster:
         name="this cluster",
         hosts=history.num_hosts,
         per_host=max(1, history.size // history.num_hosts),
-        device=processor(threads),
+        device=find_gpu_like(str(history.facts.get("device", ""))) or processor(threads),
         line_bytes_per_s=line,
         cores=threads,
     )

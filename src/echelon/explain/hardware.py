@@ -83,6 +83,12 @@ def find_gpu(name: str) -> Device | None:
     )
 
 
+def find_gpu_like(description: str) -> Device | None:
+    """The GPU that a driver calls "Tesla T4" or "NVIDIA A100-SXM4-40GB"."""
+    words = [description, *description.replace("-", " ").split()]
+    return next((device for word in words if (device := find_gpu(word))), None)
+
+
 def suggest_gpus(name: str) -> str:
     """What somebody may have meant, for an error."""
     near = difflib.get_close_matches(name.upper(), catalogue().gpus, n=3, cutoff=0.5)

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
 from echelon.errors import UserError
+from echelon.explain.charts import Series, line_chart
 from echelon.explain.clusters import Cluster
 from echelon.explain.cost import (
     EXACT,
@@ -19,6 +21,7 @@ from echelon.explain.cost import (
     memory_bytes,
     predict,
 )
+from echelon.explain.drawing import Sheet
 from echelon.explain.profile import Profile
 from echelon.explain.tables import render_table
 from echelon.explain.wording import show_bytes, show_hours, show_step, speed_words
@@ -241,6 +244,20 @@ def sweep(
             )
         )
     return points
+
+
+def sweep_chart(points: Sequence[SweepPoint], name: str) -> Sheet:
+    """The curves, hosts doubling along the axis: the share of perfect scaling that is left."""
+    series = [
+        Series(
+            exchange,
+            [(math.log2(point.hosts), 100 * point.speedup[exchange] / point.workers) for point in points],
+        )
+        for exchange in EXCHANGES
+    ]
+    return line_chart(
+        f"{name}: scaling efficiency, %", series, x_label="hosts, as powers of two", starts_at_zero=True
+    )
 
 
 def sweep_words(points: Sequence[SweepPoint], name: str) -> str:
