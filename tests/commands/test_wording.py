@@ -64,9 +64,11 @@ def test_a_score_in_words() -> None:
 def test_the_demo_ends_with_translations_and_what_to_do_next() -> None:
     result = {**TRAINED, "test": None, "seconds": 185.0, "translations": {"A dog.": "Ein Hund."}}
     result["program"] = ".venv/bin/echelon"
+    result["report"] = "runs/demo/report.html"
     assert demo_words(result) == (
         "\nDone in 3:05. runs/demo: 1000 steps\n\n"
         "  A dog.\n    Ein Hund.\n\n"
+        "Where the time went, and what would make it faster: runs/demo/report.html\n"
         "Now try your own sentences: .venv/bin/echelon translate runs/demo"
     )
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from echelon.explain.drawing import Area, Mark, Path, Sheet, Words
@@ -48,6 +48,7 @@ def line_chart(
     series: Sequence[Series],
     *,
     x_label: str = "step",
+    show_x: Callable[[float], str] | None = None,
     starts_at_zero: bool = False,
 ) -> Sheet:
     """Lines over a common axis; points that are not finite are left out."""
@@ -59,7 +60,7 @@ def line_chart(
     ys = [y for line in drawn for _, y in line.points]
     low = 0.0 if starts_at_zero else min(ys)
     frame = _Frame(_widened(min(xs), max(xs)), _nice_range(low, max(ys)))
-    marks = _axes(frame, x_label)
+    marks = _axes(frame, x_label, show_x or show_number)
     for number, line in enumerate(drawn):
         colour = number if line.colour is None else line.colour
         places = tuple(frame.place(x, y) for x, y in _thinned(line.points))
@@ -86,7 +87,7 @@ def stack_chart(title: str, x: Sequence[float], layers: Sequence[tuple[str, Sequ
         stacked.append((name, tops, upper))
         tops = upper
     frame = _Frame(_widened(x[0], x[-1]), _nice_range(0.0, max(tops) or 1.0))
-    marks = _axes(frame, "step")
+    marks = _axes(frame, "step", show_number)
     for number, (name, lower, upper) in enumerate(stacked):
         edge = [frame.place(at, value) for at, value in zip(x, upper, strict=True)]
         back = [frame.place(at, value) for at, value in zip(x, lower, strict=True)]
@@ -137,7 +138,7 @@ def _heading(title: str, names: Sequence[tuple[str, int | None]]) -> list[Mark]:
     return marks
 
 
-def _axes(frame: _Frame, x_label: str) -> list[Mark]:
+def _axes(frame: _Frame, x_label: str, show_x: Callable[[float], str]) -> list[Mark]:
     marks: list[Mark] = []
     for value in ticks(*frame.y):
         (x0, y), (x1, _) = frame.place(frame.x[0], value), frame.place(frame.x[1], value)
@@ -145,7 +146,7 @@ def _axes(frame: _Frame, x_label: str) -> list[Mark]:
         marks.append(Words(x0 - 8, y + 4, show_number(value), anchor="end", size=11))
     for value in ticks(*frame.x, most=7):
         x, bottom = frame.place(value, frame.y[0])
-        marks.append(Words(x, bottom + 16, show_number(value), anchor="middle", size=11))
+        marks.append(Words(x, bottom + 16, show_x(value), anchor="middle", size=11))
     marks.append(Words(_WIDTH - _RIGHT, _HEIGHT - 8, x_label, anchor="end", size=11))
     return marks
 

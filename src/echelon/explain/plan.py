@@ -256,7 +256,11 @@ def sweep_chart(points: Sequence[SweepPoint], name: str) -> Sheet:
         for exchange in EXCHANGES
     ]
     return line_chart(
-        f"{name}: scaling efficiency, %", series, x_label="hosts, as powers of two", starts_at_zero=True
+        f"{name}: scaling efficiency, %",
+        series,
+        x_label="hosts",
+        show_x=lambda power: f"{2**power:g}" if power == round(power) else "",
+        starts_at_zero=True,
     )
 
 
