@@ -21,7 +21,7 @@ from importlib.resources import files
 from urllib.parse import parse_qs, urlsplit
 
 from echelon.errors import EchelonError, RunError
-from echelon.explain.history import RecordStore
+from echelon.explain.history import FRESH_S, RecordStore
 from echelon.explain.page import render_page, report_sections
 from echelon.explain.report import Report, build_report
 from echelon.runfolder import RunFolder, to_json
@@ -58,7 +58,9 @@ class LivePage:
 
     @property
     def is_over(self) -> bool:
-        return not self.run.is_locked()
+        """Whether nothing new will come: nobody trains here, and no host's records have come for a while."""
+        times = [file.stat().st_mtime for file in self.run.records.glob("*.jsonl")]
+        return not self.run.is_locked() and time.time() - max(times, default=0.0) > FRESH_S
 
     def report(self) -> Report:
         """The newest report; a long run is not read again more often than that takes a tenth of the time."""

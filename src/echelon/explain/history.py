@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import re
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -19,6 +20,8 @@ from echelon.runfolder import RunFolder
 
 _WARM_UP = 0.05
 """Share of the steps at the beginning that say little about the others: caches fill, libraries load."""
+FRESH_S = 30.0
+"""A run that has written something this recently is going on, unless it has said how it ended."""
 Record = dict[str, Any]
 
 
@@ -211,9 +214,11 @@ def _totals(records: Sequence[Record]) -> dict[str, float]:
 
 
 def _outcome(run: RunFolder, records: Sequence[Record]) -> str:
-    if run.is_locked():
-        return "training"
     last = next((r for r in reversed(records) if r["kind"] in ("start", "end", "failure")), None)
+    # On hosts with folders of their own, nobody holds the lock of this one, into which their records come.
+    is_fresh = bool(records) and time.time() - float(records[-1].get("time") or 0.0) < FRESH_S
+    if run.is_locked() or (last is not None and last["kind"] == "start" and is_fresh):
+        return "training"
     if last is None:
         return "not started"
     return str(last.get("outcome", "finished")) if last["kind"] == "end" else "interrupted"

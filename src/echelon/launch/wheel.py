@@ -20,7 +20,7 @@ import echelon
 
 _EPOCH = (1980, 1, 1, 0, 0, 0)
 """The earliest time a zip file can hold: the same files give the same wheel."""
-_KEPT = (".py", ".typed")
+_KEPT = (".py", ".typed", ".toml", ".css", ".js")
 
 
 @dataclass(frozen=True)

@@ -5,9 +5,11 @@ from __future__ import annotations
 import os
 import platform
 import socket
+import time
 from pathlib import Path
 from typing import Any
 
+import psutil
 import torch
 
 from echelon.monitor.cards import open_card
@@ -63,6 +65,7 @@ def describe_worker(training: Training) -> dict[str, Any]:
     device, steps = training.flat.weights.device, range(1, min(training.steps, _FLOPS_STEPS) + 1)
     return {
         "host": socket.gethostname(),
+        "setup_seconds": round(time.time() - psutil.Process().create_time(), 3),
         "hosts": int(os.environ.get("ECHELON_HOSTS", "1")),
         "local_rank": int(os.environ.get("LOCAL_RANK", "0")),
         "card": cluster_card(),

@@ -22,6 +22,9 @@ def how_long(case: Case) -> Answer:
         f"{show_duration(counted)} of the {show_duration(history.seconds)} from the first record to the last are "
         f"accounted for ({show_share(counted / history.seconds if history.seconds else 1.0)})"
     )
+    starting = sum(float(start.get("setup_seconds") or 0.0) for start in history.starts)
+    if starting:
+        evidence.append(f"before that, starting and loading took {show_duration(starting)}")
     if len(history.starts) > 1:
         evidence.append(
             f"started {len(history.starts)} times; {show_duration(lost)} lie between a stop and the next step"
