@@ -204,7 +204,7 @@ def _by_time(records: Any) -> list[Record]:
 
 
 def _totals(records: Sequence[Record]) -> dict[str, float]:
-    totals = dict.fromkeys(PHASES, 0.0)
+    totals: dict[str, float] = dict.fromkeys(PHASES, 0.0)
     for record in records:
         if record["kind"] == "end" or _is_step(record):
             for phase, seconds in record.get("phases", {}).items():

@@ -125,8 +125,8 @@ def _named(totals: dict[str, float]) -> list[tuple[str, float]]:
 
 def _loss_chart(history: History, reference: Reference | None) -> Sheet:
     steps, losses = history.losses()
-    smoothed = smooth(losses) if losses else []
-    series = [Series("training", list(zip(steps, map(float, smoothed), strict=True)))]
+    smoothed = map(float, smooth(losses))
+    series = [Series("training", list(zip(steps, smoothed, strict=True)))]
     series.append(Series("validation", _points(history.valid, "loss")))
     if reference is not None:
         series.append(Series("reference", reference.points(), is_dashed=True))

@@ -8,7 +8,7 @@ import re
 import secrets
 import time
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Literal, Protocol
 
 from echelon.errors import UserError
 from echelon.recipe.schema import Recipe
@@ -87,7 +87,7 @@ class MlflowTracker:
 class WandbTracker:
     """Logs to Weights & Biases; a resumed run goes on under the same id."""
 
-    def __init__(self, run: RunFolder, recipe: Recipe, mode: str) -> None:
+    def __init__(self, run: RunFolder, recipe: Recipe, mode: Literal["offline", "online"]) -> None:
         try:
             import wandb
         except ImportError:
