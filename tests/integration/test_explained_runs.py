@@ -49,7 +49,7 @@ def verdict(report: Report, key: str) -> str:
 
 
 def test_a_plain_run_is_bound_by_computing_and_its_time_is_accounted_for(explain: Explain) -> None:
-    report = explain("train.steps=60", "checkpoint.every=20", "evaluate.every=30")
+    report = explain("train.steps=40", "checkpoint.every=20", "evaluate.every=20")
     document = report.to_json()
     assert document["bound"] == "compute"
     assert verdict(report, "network") == "no"
@@ -71,11 +71,12 @@ def test_a_run_whose_data_come_slowly_is_bound_by_its_input(
         return load(task, slot)
 
     monkeypatch.setattr(TranslationTask, "load", load_slowly)
-    report = explain("train.steps=25")
+    report = explain("train.steps=15")
     assert report.to_json()["bound"] == "input"
     assert verdict(report, "improvements") == "input"
 
 
+@pytest.mark.slow
 def test_a_run_that_learns_its_few_sentences_by_heart_overfits(explain: Explain, toy_recipe: Path) -> None:
     write_toy_corpus(toy_recipe.parent, "train", 12, seed=9)
     dropouts = [f"model.{name}=0.0" for name in ("dropout", "attention_dropout", "activation_dropout")]
@@ -86,6 +87,7 @@ def test_a_run_that_learns_its_few_sentences_by_heart_overfits(explain: Explain,
     assert verdict(report, "trained") == "past its best"
 
 
+@pytest.mark.slow
 def test_a_run_that_was_cut_short_is_not_fully_trained(explain: Explain) -> None:
     report = explain("train.steps=60", "evaluate.every=20")
     assert verdict(report, "trained") == "no"
