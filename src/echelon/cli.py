@@ -25,6 +25,7 @@ from echelon.runfolder import to_json
 if TYPE_CHECKING:
     from echelon.commands.labs import HostVerb
     from echelon.launch.hosts import Host
+    from echelon.runfolder import RunFolder
 
 _KEYBOARD_INTERRUPT = 130
 """Typer's exit status for Ctrl-C, and the shell's."""
@@ -87,6 +88,9 @@ Container = Annotated[
     str | None, typer.Option(metavar="IMAGE", help="Run everything on the hosts in containers of this image.")
 ]
 Port = Annotated[int | None, typer.Option(help="Where the hosts' agents listen.", min=1024, max=65535)]
+TrustHosts = Annotated[
+    bool, typer.Option("--trust-hosts", help="Accept the hosts.json of a run that was started elsewhere.")
+]
 Which = Annotated[
     str | None, typer.Option("--checkpoint", metavar="best|last|average|PATH", help="Which weights to use.")
 ]
@@ -577,13 +581,12 @@ LAB_VERBS: dict[str, Callable[..., None]] = {
 }
 
 
-def status(run: Run, json_: Json = False) -> None:
+def status(run: Run, trust_hosts: TrustHosts = False, json_: Json = False) -> None:
     """How a run stands, here or on its hosts."""
     from echelon.commands.running import get_status
     from echelon.commands.wording import status_words
-    from echelon.runfolder import RunFolder
 
-    result = get_status(RunFolder(run.absolute()))
+    result = get_status(_open_run(run, trust_hosts))
     show(json_, result, status_words(result))
 
 
@@ -606,71 +609,78 @@ def watch(
     ] = None,
     price: Price = None,
     machine: MachineType = None,
+    trust_hosts: TrustHosts = False,
     json_: Json = False,
 ) -> None:
     """Show a run that is going on; Ctrl-C leaves it alone."""
+    folder = _open_run(run, trust_hosts)
     if web and tensorboard:
         raise UserError("--web and --tensorboard are two pages; start a second `echelon watch` for the other")
     if web:
         from echelon.commands.reporting import hourly_price
         from echelon.commands.running import watch_page
-        from echelon.runfolder import RunFolder
 
-        result = watch_page(
-            RunFolder(run.absolute()), messages(), (address, port or 6010), hourly_price(price, machine)
-        )
+        result = watch_page(folder, messages(), (address, port or 6010), hourly_price(price, machine))
         show(json_, result, f"{result['run']}: {result['state']} at step {result['step']:,}")
     elif tensorboard:
         from echelon.commands.boards import open_board
-        from echelon.runfolder import RunFolder
 
-        with open_board(RunFolder(run.absolute()), port or 6006) as board:
+        with open_board(folder, port or 6006) as board:
             messages().print(f"TensorBoard: {board}", highlight=False)
-            _show_run(run, json_, may_stop=False, with_logs=logs)
+            _show_run(folder, json_, may_stop=False, with_logs=logs)
     else:
-        _show_run(run, json_, may_stop=False, with_logs=logs)
+        _show_run(folder, json_, may_stop=False, with_logs=logs)
 
 
 def tensorboard(
     run: Run,
     port: Annotated[int, typer.Option(min=1024, max=65535, help="Where it is served.")] = 6006,
+    trust_hosts: TrustHosts = False,
     json_: Json = False,
 ) -> None:
     """Start TensorBoard on a run, until Ctrl-C."""
     from echelon.commands.boards import open_board
     from echelon.commands.running import wait_for_interrupt
-    from echelon.runfolder import RunFolder
 
-    with open_board(RunFolder(run.absolute()), port) as board:
+    with open_board(_open_run(run, trust_hosts), port) as board:
         show(json_, {"address": board}, f"TensorBoard: {board} (Ctrl-C ends it)")
         sys.stdout.flush()
         wait_for_interrupt()
 
 
-def attach(run: Run, json_: Json = False) -> None:
+def attach(run: Run, trust_hosts: TrustHosts = False, json_: Json = False) -> None:
     """Show a run that is going on; Ctrl-C makes it save and leave."""
-    _show_run(run, json_, may_stop=True)
+    _show_run(_open_run(run, trust_hosts), json_, may_stop=True)
 
 
-def _show_run(run: Path, as_json: bool, *, may_stop: bool, with_logs: bool = False) -> None:
-    from echelon.commands.running import watch as watch_run
+def _open_run(run: Path, trust_hosts: bool) -> RunFolder:
+    from echelon.cluster.roster import trust_roster
     from echelon.runfolder import RunFolder
 
-    result = watch_run(RunFolder(run.absolute()), messages(), may_stop=may_stop, with_logs=with_logs)
+    folder = RunFolder(run.absolute())
+    if trust_hosts:
+        trust_roster(folder)
+    return folder
+
+
+def _show_run(run: RunFolder, as_json: bool, *, may_stop: bool, with_logs: bool = False) -> None:
+    from echelon.commands.running import watch as watch_run
+
+    result = watch_run(run, messages(), may_stop=may_stop, with_logs=with_logs)
     show(as_json, result, f"{result['run']}: {result['state']} at step {result['step']:,}")
 
 
 def stop(
     run: Run,
     now: Annotated[bool, typer.Option("--now", help="End it at once, without saving.")] = False,
+    trust_hosts: TrustHosts = False,
     json_: Json = False,
 ) -> None:
     """Have a run save and leave, wherever it runs."""
     from echelon.commands.running import stop as stop_run
     from echelon.commands.wording import stopped_words
-    from echelon.runfolder import RunFolder
 
-    result = stop_run(RunFolder(run.absolute()), now=now)
+    result = stop_run(_open_run(run, trust_hosts), now=now)
     show(json_, result, stopped_words(result))
 
 

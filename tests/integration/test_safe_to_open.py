@@ -354,6 +354,27 @@ def test_a_temporary_name_that_is_a_link_is_not_written_through(tmp_path: Path) 
     assert (precious.read_text(), target.read_text()) == ("do not touch", "new")
 
 
+@pytest.mark.parametrize("verb", ["status", "watch", "attach", "stop"])
+def test_a_stranger_s_hosts_json_runs_nothing_until_its_reader_accepts_it(
+    place: Place, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], verb: str
+) -> None:
+    """It names the command that starts Python on a host, and `localhost` is this machine."""
+    monkeypatch.setenv("HOME", str(place.folder / "home"))
+    host = {"name": "localhost", "address": "127.0.0.1", "interface": "lo", "workers": 1}
+    python = ["sh", "-c", f'touch {place.marker}; echo \'{{"is_running": false, "was_running": false}}\'']
+    entry = {"host": host, "python": python, "sees_our_folder": True}
+    place.run.hosts.write_text(json.dumps({"launcher": "x", "ssh_config": None, "entries": [entry]}))
+    monkeypatch.setattr(sys, "argv", ["echelon", verb, str(place.run.path)])
+    with pytest.raises(SystemExit, match="2"):
+        cli.main()
+    assert "says what to run on which hosts" in capsys.readouterr().err
+    assert not place.marker.exists()
+    monkeypatch.setattr(sys, "argv", ["echelon", "status", str(place.run.path), "--trust-hosts"])
+    with pytest.raises(SystemExit, match="0"):
+        cli.main()
+    assert place.marker.exists(), "it would have run"
+
+
 def test_a_damaged_provenance_is_put_aside_and_training_goes_on(place: Place) -> None:
     place.run.provenance.write_bytes(b"[" * 5000)
     assert train(place).returncode == 0

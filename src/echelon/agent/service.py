@@ -20,6 +20,7 @@ from echelon.agent.firewall import guard
 from echelon.agent.spec import AgentSpec, parse_spec
 from echelon.errors import EchelonError, RunError
 from echelon.launch.local import listen
+from echelon.launch.trust import trust
 from echelon.monitor.records import RecordWriter
 from echelon.runfolder import RunFolder, open_no_link, parse_json, to_json, write_atomically
 
@@ -82,6 +83,9 @@ def _prepare(spec: AgentSpec) -> Iterator[tuple[RunFolder, int, socket.socket]]:
                 raise RunError(f"{name!r} is not a file that a launcher may send")
             write_atomically(run.path / name, base64.b64decode(content))
         run.require()
+        if spec.roster_digest:
+            with contextlib.suppress(RunError):  # then commands on this host want --trust-hosts
+                trust(spec.roster_digest)
         try:
             listener = listen(spec.me.address, spec.port)
         except OSError as error:

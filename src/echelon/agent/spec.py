@@ -46,6 +46,8 @@ class AgentSpec:
     """Files of the run folder, in base64, for a host that does not see the launcher's."""
     environment: dict[str, str]
     """For the workers, beyond what this host has."""
+    roster_digest: str = ""
+    """Of hosts.json, so that `status`, `stop` and others work on this host too (launch/trust.py)."""
     program: tuple[str, ...] = ()
     """What starts a worker, followed by the run's path; empty for this Python."""
 

@@ -1,7 +1,11 @@
-"""The hosts of a run, written into its folder, so that any later command finds them again."""
+"""The hosts of a run, written into its folder, so that any later command finds them again.
+
+It says what to run where, so only one that this user's own run has written, or that they have accepted, is read.
+"""
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,6 +16,7 @@ from echelon.agent.spec import HostSpec
 from echelon.cluster.starting import Seat
 from echelon.errors import RunError
 from echelon.launch.ssh import Remote
+from echelon.launch.trust import digest_of, is_trusted, trust
 from echelon.runfolder import RunFolder, write_atomically
 
 
@@ -41,15 +46,31 @@ def write_roster(run: RunFolder, seats: Sequence[Seat], launcher: str, ssh_confi
     """Note the hosts down."""
     entries = tuple(RosterEntry(seat.spec, seat.python, seat.sees_our_folder) for seat in seats)
     roster = Roster(launcher, str(ssh_config) if ssh_config else None, entries)
-    write_atomically(run.hosts, _ROSTER.dump_json(roster, indent=2))
+    content = _ROSTER.dump_json(roster, indent=2)
+    write_atomically(run.hosts, content)
+    with contextlib.suppress(RunError):  # then later commands want --trust-hosts
+        trust(digest_of(content))
+
+
+def trust_roster(run: RunFolder) -> None:
+    """Accept the hosts that are written in a run folder, as they are now."""
+    if run.hosts.exists():
+        trust(digest_of(run.hosts.read_bytes()))
 
 
 def read_roster(run: RunFolder) -> Roster | None:
-    """The run's hosts; None for a run on one machine."""
+    """The run's hosts; None for a run on one machine. RunError where they come from somebody else."""
     try:
-        return _ROSTER.validate_json(run.hosts.read_bytes())
+        content = run.hosts.read_bytes()
     except FileNotFoundError:
         return None
+    if not is_trusted(content):
+        raise RunError(
+            f"{run.hosts}: says what to run on which hosts, and no run that you started wrote it on this machine; "
+            "look at it and, if it is right, use --trust-hosts"
+        )
+    try:
+        return _ROSTER.validate_json(content)
     except ValueError:
         raise RunError(f"{run.hosts}: is damaged; start the run again with --hosts") from None
 

@@ -15,6 +15,7 @@ from echelon.agent.spec import AgentSpec, HostSpec, dump_spec
 from echelon.agent.wire import SECRET_BYTES
 from echelon.errors import HostsError, RemoteError, RunError
 from echelon.launch.ssh import Remote
+from echelon.launch.trust import digest_of
 from echelon.recipe.schema import Recipe
 from echelon.runfolder import RunFolder, parse_json
 
@@ -125,6 +126,7 @@ def render_specs(
         window_s=recipe.restart.window_minutes * 60,
         files={},
         environment=passed_on(os.environ),
+        roster_digest=digest_of(run.hosts.read_bytes()) if run.hosts.exists() else "",
     )
     files = run_files(run)
     return [replace(common, host=seat.number, files={} if seat.sees_our_folder else files) for seat in seats]
