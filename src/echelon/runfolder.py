@@ -37,6 +37,9 @@ from typing import Any
 
 from echelon.errors import RunError
 
+LOOK_S = 0.5
+"""Longer than a process that only asks whether a lock is free holds it."""
+
 
 class RunFolder:
     """One training run on disk."""
@@ -128,7 +131,7 @@ class RunFolder:
             raise RunError(f"{self.lock_file}: cannot be used as the run's lock: {error.strerror}") from None
         try:
             kind = fcntl.LOCK_SH if with_others else fcntl.LOCK_EX
-            if not _acquire(descriptor, kind, patience_s=0.5):
+            if not take_lock(descriptor, kind, LOOK_S):
                 holder = os.pread(descriptor, 200, 0).decode(errors="replace").strip() or "another process"
                 raise RunError(
                     f"{self.path}: is being trained already, by {holder}; wait for it, stop it, or use --run"
@@ -151,14 +154,14 @@ class RunFolder:
         return False
 
 
-def _acquire(descriptor: int, kind: int, patience_s: float) -> bool:
-    """Take the lock; the patience outlasts the moment that another process's `is_locked` holds it."""
+def take_lock(descriptor: int, kind: int, patience_s: float = 0.0) -> bool:
+    """Lock a file, `kind` being flock's; False where somebody else still holds it after `patience_s`."""
     deadline = time.monotonic() + patience_s
     while True:
         try:
             fcntl.flock(descriptor, kind | fcntl.LOCK_NB)
         except BlockingIOError:
-            if time.monotonic() > deadline:
+            if time.monotonic() >= deadline:
                 return False
             time.sleep(0.02)
         else:

@@ -13,7 +13,7 @@ import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import IO, Any, NoReturn
 
 from echelon.agent.agent import Agent
 from echelon.agent.firewall import guard
@@ -22,7 +22,15 @@ from echelon.errors import EchelonError, RunError
 from echelon.launch.local import listen
 from echelon.launch.trust import trust
 from echelon.monitor.records import RecordWriter
-from echelon.runfolder import RunFolder, open_no_link, parse_json, to_json, write_atomically
+from echelon.runfolder import (
+    LOOK_S,
+    RunFolder,
+    open_no_link,
+    parse_json,
+    take_lock,
+    to_json,
+    write_atomically,
+)
 
 _SENT_FILES = ("recipe.toml", "data.json", "tokeniser.model", "provenance.json", "hosts.json")
 """What a launcher may put into the run folder of a host that does not see its own."""
@@ -39,7 +47,8 @@ def start(text: bytes) -> dict[str, Any]:
     reading, writing = os.pipe()
     if os.fork() == 0:
         os.close(reading)
-        _become_agent(spec, writing)
+        with open(writing, "w") as starter:
+            _become_agent(spec, starter)
     os.close(writing)
     with open(reading, "rb") as pipe:
         answer = parse_json(pipe.read() or b'{"error": "the agent died while it was starting", "status": 1}')
@@ -48,7 +57,7 @@ def start(text: bytes) -> dict[str, Any]:
     return dict(answer)
 
 
-def _become_agent(spec: AgentSpec, writing: int) -> NoReturn:
+def _become_agent(spec: AgentSpec, starter: IO[str]) -> NoReturn:
     """Leave the SSH session behind, get ready, say so, and look after the run; never returns."""
     status = 1
     try:
@@ -56,20 +65,27 @@ def _become_agent(spec: AgentSpec, writing: int) -> NoReturn:
         with _prepare(spec) as (run, lock, listener):
             _redirect_output(run.agent_log(spec.host))
             os.environ.update(spec.environment)
-            with open(writing, "w") as pipe:
-                pipe.write(to_json({"pid": os.getpid(), "host": socket.gethostname()}))
             records = RecordWriter(run.agent_records(spec.host))
+            _answer(starter, {"pid": os.getpid(), "host": socket.gethostname()})
             with guard(spec, lambda problem: records.write("firewall", message=problem)):
                 outcome = asyncio.run(Agent(spec, run, lock, records).run(listener))
             records.close()
             status = 0 if outcome == "finished" else 1
-    except EchelonError as error:
-        with contextlib.suppress(OSError), open(writing, "w") as pipe:
-            pipe.write(to_json({"error": str(error), "status": error.exit_status}))
-    except BaseException:
-        sys.excepthook(*sys.exc_info())
+    except BaseException as error:
+        if starter.closed:
+            sys.excepthook(*sys.exc_info())
+        else:
+            is_ours = isinstance(error, EchelonError)
+            reason = str(error) if is_ours else f"{type(error).__name__}: {error}"
+            _answer(starter, {"error": reason, "status": error.exit_status if is_ours else 1})
     finally:
         os._exit(status)
+
+
+def _answer(starter: IO[str], answer: dict[str, Any]) -> None:
+    """The one word that whoever started the agent waits for."""
+    with starter:
+        starter.write(to_json(answer))
 
 
 @contextlib.contextmanager
@@ -104,21 +120,13 @@ def _hold(path: Path) -> Iterator[None]:
     """The lock of one host's agent, with its process number in it."""
     descriptor = open_no_link(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC)
     try:
-        if not _is_free(descriptor):
+        if not take_lock(descriptor, fcntl.LOCK_EX, LOOK_S):
             raise RunError(f"{path.parent}: an agent of this host is at work already; stop the run first")
         os.ftruncate(descriptor, 0)
         os.pwrite(descriptor, f"{os.getpid()} {socket.gethostname()}\n".encode(), 0)
         yield
     finally:
         os.close(descriptor)
-
-
-def _is_free(descriptor: int) -> bool:
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    return True
 
 
 def _redirect_output(log: Path) -> None:
@@ -136,7 +144,7 @@ def find_agent(run: RunFolder, host: int) -> int | None:
         return None
     try:
         pid, _, machine = os.pread(descriptor, 300, 0).decode(errors="replace").strip().partition(" ")
-        is_held_here = machine == socket.gethostname() and not _is_free(descriptor)
+        is_held_here = machine == socket.gethostname() and not take_lock(descriptor, fcntl.LOCK_EX)
         return int(pid) if is_held_here else None
     finally:
         os.close(descriptor)
