@@ -185,16 +185,23 @@ def train_on_hosts(
     """Train a run, whose folder is written here, on its hosts; returns when it is over."""
     with open_hosts(options, run, recipe, prepared) as hosts:
         seats = hosts.get_ready(console)
-        if options.container:
-            seats = open_boxes(options.container, seats, run.path, prepared.folder.resolve())
         try:
+            if options.container:
+                seats = open_boxes(options.container, seats, run.path, prepared.folder.resolve())
             is_shared = is_folder_shared(seats, run)
             write_roster(run, seats, socket.gethostname(), options.ssh_config)
             _note_link(run, hosts.link)
             specs = hosts.specs(seats, is_shared=is_shared)
-            with run.lock(with_others=True):
+            stops = StopRequests()
+            with (
+                closing(RunScreen(run, len(seats), recipe.train.log_every, console)) as screen,
+                run.lock(with_others=True),
+                # Before the first agent starts, as all must hear of a signal. A terminal that is closed ends the
+                # launcher, and not the run: the agents do without.
+                signals_call(stops.ask, (signal.SIGINT, signal.SIGTERM)),
+            ):
                 start_agents(seats, specs)
-                ended = _watch(seats, specs, run, recipe, console)
+                ended = _watch(seats, specs, run, screen, stops)
             if ended.outcome == "finished" and not any(seat.sees_our_folder for seat in seats):
                 fetch_results(ended.saw_the_end, run)
         finally:
@@ -247,10 +254,9 @@ class _Ended:
 
 
 def _watch(
-    seats: Sequence[Seat], specs: Sequence[AgentSpec], run: RunFolder, recipe: Recipe, console: Console
+    seats: Sequence[Seat], specs: Sequence[AgentSpec], run: RunFolder, screen: RunScreen, stops: StopRequests
 ) -> _Ended:
     """Show the run until it is over."""
-    screen, stops = RunScreen(run, len(seats), recipe.train.log_every, console), StopRequests()
     records = RecordWriter(run.launcher_records)
 
     def tell(message: str) -> None:
@@ -259,16 +265,13 @@ def _watch(
 
     watches = [HostWatch(seat, specs[seat.number], run, tell) for seat in seats]
     try:
-        # A terminal that is closed ends the launcher, and not the run: the agents do without.
-        with signals_call(stops.ask, (signal.SIGINT, signal.SIGTERM)):
-            outcome = watch_hosts(watches, run.path, stops, screen.show_news)
+        outcome = watch_hosts(watches, run.path, stops, screen.show_news)
         for watch in watches:
             if watch.outcome is None and watch.is_reached:  # back too late, it would wait for the others
                 stop_host(watch.seat, run.path, now=True)
     finally:
         for watch in watches:
             watch.close()
-        screen.close()
         records.close()
     saw_the_end = [watch.seat for watch in watches if watch.outcome == outcome]
     return _Ended(outcome, max(0, screen.generations - 1), saw_the_end)
