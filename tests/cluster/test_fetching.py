@@ -9,7 +9,11 @@ from pathlib import Path
 import pytest
 
 from echelon.agent.packing import last_step, pack
-from echelon.cluster.fetching import unpack
+from echelon.agent.spec import HostSpec
+from echelon.cluster.fetching import fetch_results, unpack
+from echelon.cluster.starting import Seat
+from echelon.errors import TrainingError
+from echelon.launch.ssh import Remote
 from echelon.runfolder import RunFolder
 
 
@@ -71,3 +75,23 @@ def test_a_host_cannot_write_anywhere_else(tmp_path: Path, name: str, kind: byte
     with pytest.raises(tarfile.TarError, match="does not belong to a run"):
         unpack(stream, tmp_path / "run")
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_transfer_that_breaks_off_leaves_no_part_of_a_file(tmp_path: Path) -> None:
+    stream = io.BytesIO()
+    pack(make_run(tmp_path / "there", best=10), stream)
+    cut = stream.getvalue()[: stream.getvalue().index(b"weights 30") + 5]
+    with pytest.raises(tarfile.TarError):
+        unpack(io.BytesIO(cut), tmp_path / "here")
+    newest = tmp_path / "here" / "checkpoints" / "step-00000030"
+    assert list(newest.iterdir()) == []
+
+
+def test_a_result_that_cannot_be_brought_home_is_told_with_each_host_s_reason(tmp_path: Path) -> None:
+    """The stand-in for Python answers nothing, and then packs nothing."""
+    run = RunFolder(tmp_path / "run")
+    run.create()
+    specs = [HostSpec(name, "127.0.0.1", "lo", 1) for name in ("here", "there")]
+    seats = [Seat(n, Remote("localhost"), ("false",), spec, False) for n, spec in enumerate(specs)]
+    with pytest.raises(TrainingError, match=r"the same command tries again:\nhere: .*\nthere: "):
+        fetch_results(seats, run)

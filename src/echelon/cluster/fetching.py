@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shutil
 import subprocess
 import tarfile
 from collections.abc import Sequence
@@ -10,29 +11,40 @@ from pathlib import Path
 from typing import IO
 
 from echelon.cluster.starting import Seat, do_everywhere
-from echelon.errors import RemoteError
+from echelon.errors import RemoteError, TrainingError
 from echelon.runfolder import RunFolder, write_atomically
 
 _WANTED = re.compile(
     r"scores/[a-z]+\.(json|txt)|checkpoints/step-\d{8,}/[a-z0-9-]+\.(safetensors|json)(\.[a-z0-9]+\.json)?"
 )
 _MOST_BYTES = 2**40
+_COPY_BYTES = 2**22
 
 
-def fetch_results(seats: Sequence[Seat], run: RunFolder) -> str | None:
+def fetch_results(seats: Sequence[Seat], run: RunFolder) -> str:
     """Copy scores, and the best and the last checkpoint, from the host that is farthest; its name.
 
-    A host that was lost on the way may hear that the run has finished, and have an old checkpoint all the same.
+    A host that was lost on the way may hear that the run has finished, and have an old checkpoint all the same. Raises
+    TrainingError where none of the hosts can be copied from.
     """
-    steps = do_everywhere(seats, lambda seat: _last_step(seat, run)) if seats else []
-    order = sorted(range(len(seats)), key=lambda number: -steps[number])
-    for seat in (seats[number] for number in order):
+    steps = do_everywhere(seats, lambda seat: _last_step(seat, run))
+    problems = []
+    for number in sorted(range(len(seats)), key=lambda number: -steps[number]):
+        seat = seats[number]
         try:
             if _fetch(seat, run):
                 return seat.name
-        except (RemoteError, OSError, tarfile.TarError):
-            continue  # the next host has them as well
-    return None
+            problems.append(f"{seat.name}: the transfer broke off")
+        except (RemoteError, OSError, tarfile.TarError) as error:
+            problems.append(str(error) if isinstance(error, RemoteError) else f"{seat.name}: {error}")
+    raise TrainingError(
+        "\n".join(
+            [
+                "training has finished, but its result could not be brought here; the same command tries again:",
+                *problems,
+            ]
+        )
+    )
 
 
 def _last_step(seat: Seat, run: RunFolder) -> int:
@@ -73,7 +85,9 @@ def unpack(stream: IO[bytes], folder: Path) -> int:
 def _copy(content: IO[bytes], target: Path) -> None:
     temporary = target.with_name(f".{target.name}.fetched")
     temporary.unlink(missing_ok=True)
-    with open(temporary, "xb") as file:
-        while block := content.read(2**22):
-            file.write(block)
-    temporary.replace(target)
+    try:
+        with open(temporary, "xb") as file:
+            shutil.copyfileobj(content, file, _COPY_BYTES)
+        temporary.replace(target)
+    finally:
+        temporary.unlink(missing_ok=True)
