@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import re
 import time
 from pathlib import Path
 from typing import TextIO
@@ -11,6 +12,8 @@ from echelon.agent.service import find_agent
 from echelon.monitor.records import read_records
 from echelon.runfolder import RunFolder, to_json
 
+FOLLOWED = re.compile(r"(records|logs)/(worker|agent)-\d{1,6}\.(jsonl|log)")
+"""What comes back of a run folder; what a launcher wrote there, in an earlier run on that host alone, does not."""
 _POLL_S = 0.2
 _BEAT_S = 2.0
 _MOST_BYTES = 2**18
@@ -50,6 +53,8 @@ def _print_news(run: RunFolder, offsets: dict[str, int], out: TextIO) -> bool:
     has_more = False
     for path in (*sorted(run.records.glob("*.jsonl")), *sorted(run.logs.glob("*.log"))):
         name = str(path.relative_to(run.path))
+        if not FOLLOWED.fullmatch(name):
+            continue
         start = offsets.get(name, 0)
         start = start if start <= path.stat().st_size else 0  # the folder was emptied meanwhile
         data = _read(path, start)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import base64
 import contextlib
-import re
 import subprocess
 import threading
 import time
@@ -12,13 +11,13 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+from echelon.agent.following import FOLLOWED
 from echelon.agent.spec import AgentSpec
 from echelon.cluster.starting import Seat, start_agent
 from echelon.errors import EchelonError, RemoteError, TrainingError
 from echelon.launch.local import StopRequests
 from echelon.runfolder import RunFolder, open_no_link, parse_json, read_json, to_json, write_json
 
-_MIRRORED = re.compile(r"(records|logs)/(worker|agent)-\d{1,6}\.(jsonl|log)")
 _RETRY_S = 2.0
 _POLL_S = 0.1
 _STOP_S = 15.0
@@ -101,7 +100,7 @@ class HostWatch:
     def _keep(self, news: dict[str, Any]) -> None:
         """Append what a host wrote to the same file of our own run folder."""
         name, data = str(news["file"]), base64.b64decode(news["data"])
-        if not _MIRRORED.fullmatch(name):
+        if not FOLLOWED.fullmatch(name):
             raise ValueError(f"{self.seat.name} sent a file {name!r}")
         with open(self._run.path / name, "ab", opener=open_no_link) as file:
             file.write(data)
