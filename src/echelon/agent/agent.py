@@ -91,6 +91,8 @@ class Agent:
         self._alive_since = time.monotonic()
         self._trouble_since: float | None = None
         self._failures: list[supervise.Failure] = []
+        self._counted: tuple[int, int] | None = None
+        """The plan whose failure is among them: its successor may have to wait for the run folder."""
         self._stop_asked: float | None = None
 
     async def run(self, listener: socket.socket) -> Over:
@@ -250,7 +252,9 @@ class Agent:
         if review.replace_because is None:
             self._find_hung(view)
             return
-        if review.replace_because in ("a worker failed", "the workers left") and not plan.drain:
+        is_failure = review.replace_because in ("a worker failed", "the workers left") and not plan.drain
+        if is_failure and self._counted != plan.order:
+            self._counted = plan.order
             self._count_failure(review)
         if not self._plan_over() and has_quorum(self._mine, view, self._rules):
             await self._make_plan(view, "a host has come back" if plan.drain else review.replace_because)
