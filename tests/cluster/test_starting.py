@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import base64
+import sys
 from pathlib import Path
 
 import pytest
 
 from echelon.agent.spec import HostSpec, dump_spec, parse_spec
-from echelon.cluster.starting import Seat, Size, choose_size, passed_on, render_specs
-from echelon.errors import HostsError
+from echelon.cluster.starting import Seat, Size, choose_size, is_folder_shared, passed_on, render_specs
+from echelon.errors import HostsError, RemoteError
 from echelon.launch.ssh import Remote
 from echelon.runfolder import RunFolder
 from tests.sample_recipe import sample_recipe
@@ -66,3 +67,16 @@ def test_agents_are_told_who_they_are_and_get_the_files_they_do_not_see(
 def test_what_a_user_sets_for_training_reaches_the_hosts_and_nothing_else() -> None:
     environment = {"OMP_NUM_THREADS": "1", "NCCL_DEBUG": "INFO", "AWS_SECRET_ACCESS_KEY": "x", "PATH": "/bin"}
     assert passed_on(environment) == {"OMP_NUM_THREADS": "1", "NCCL_DEBUG": "INFO"}
+
+
+def test_a_host_that_fails_while_folders_are_compared_leaves_no_marks_on_the_others(tmp_path: Path) -> None:
+    run = RunFolder(tmp_path / "run")
+    specs = [HostSpec(name, "127.0.0.1", "lo", 1) for name in ("good", "bad")]
+    pythons = [(sys.executable,), ("false",)]
+    seats = [
+        Seat(number, Remote("localhost"), pythons[number], spec, sees_our_folder=True)
+        for number, spec in enumerate(specs)
+    ]
+    with pytest.raises(RemoteError, match="bad"):
+        is_folder_shared(seats, run)
+    assert list(run.path.glob(".mark-*")) == []

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import base64
+import contextlib
 import os
 import secrets
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Any, TypeVar
 
 from echelon.agent.spec import AgentSpec, HostSpec, dump_spec
@@ -92,9 +92,11 @@ def is_folder_shared(seats: Sequence[Seat], run: RunFolder) -> bool:
     if len(seats) == 1:
         return seats[0].sees_our_folder
     mark = secrets.token_hex(8)
-    do_everywhere(seats, lambda seat: seat.run_agent("mark", str(run.path), f"{mark}-{seat.number}"))
-    seen = do_everywhere(seats, lambda seat: seat.run_agent("marks", str(run.path), mark)["marks"])
-    do_everywhere(seats, lambda seat: seat.run_agent("unmark", str(run.path), mark))
+    try:
+        do_everywhere(seats, lambda seat: seat.run_agent("mark", str(run.path), f"{mark}-{seat.number}"))
+        seen = do_everywhere(seats, lambda seat: seat.run_agent("marks", str(run.path), mark)["marks"])
+    finally:
+        do_everywhere(seats, lambda seat: _ask_quietly(seat, "unmark", str(run.path), mark))
     counts = {len(marks) for marks in seen}
     if counts == {len(seats)}:
         return True
@@ -155,7 +157,8 @@ def start_agents(seats: Sequence[Seat], specs: Sequence[AgentSpec]) -> None:
 
     do_everywhere(seats, start)
     if problems:
-        do_everywhere(seats, lambda seat: _stop_quietly(seat, Path(specs[0].run)))
+        # Where one could not be started, it cannot be stopped either.
+        do_everywhere(seats, lambda seat: _ask_quietly(seat, "stop", specs[0].run, str(seat.number), "--now"))
         raise RunError("\n".join(sorted(problems)))
 
 
@@ -163,8 +166,7 @@ def start_agent(seat: Seat, spec: AgentSpec) -> None:
     seat.run_agent("start", stdin=dump_spec(spec))
 
 
-def _stop_quietly(seat: Seat, run: Path) -> None:
-    try:
-        seat.run_agent("stop", str(run), str(seat.number), "--now")
-    except RemoteError:
-        return  # what could not be started there cannot be stopped either
+def _ask_quietly(seat: Seat, *arguments: str) -> None:
+    """As `run_agent`, for tidying up after a failure, which is told already."""
+    with contextlib.suppress(RemoteError):
+        seat.run_agent(*arguments)
