@@ -6,15 +6,20 @@ import contextlib
 import socket
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from typing import IO
 
+from echelon.errors import RunError
 from echelon.runfolder import RunFolder, to_json
+
+_START_S = 60.0
+_POLL_S = 0.1
 
 
 @contextlib.contextmanager
-def serve_board(run: RunFolder, port: int) -> Iterator[subprocess.Popen[bytes]]:
-    """Serve a run's curves at a port of loopback, as long as this lasts."""
+def serve_board(run: RunFolder, port: int) -> Iterator[None]:
+    """Serve a run's curves at a port of loopback, as long as this lasts; RunError where TensorBoard does not start."""
     command = [sys.executable, "-m", "tensorboard.main", "--logdir", str(run.tensorboard)]
     process = subprocess.Popen(
         [*command, "--host", "127.0.0.1", "--port", str(port)],
@@ -23,10 +28,22 @@ def serve_board(run: RunFolder, port: int) -> Iterator[subprocess.Popen[bytes]]:
         stderr=subprocess.DEVNULL,
     )
     try:
-        yield process
+        _wait_until_it_listens(process, port)
+        yield
     finally:
         process.terminate()
         process.wait()
+
+
+def _wait_until_it_listens(process: subprocess.Popen[bytes], port: int) -> None:
+    deadline = time.monotonic() + _START_S
+    while process.poll() is None and time.monotonic() < deadline:
+        with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port), timeout=1):
+            return
+        time.sleep(_POLL_S)
+    raise RunError(
+        f"TensorBoard does not start; `{sys.executable} -m tensorboard.main --version` may say why"
+    )
 
 
 def board_time(run: RunFolder) -> float:

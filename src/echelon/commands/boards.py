@@ -6,6 +6,7 @@ import contextlib
 import socket
 import subprocess
 from collections.abc import Iterator
+from typing import IO
 
 from echelon.agent.boards import serve_board
 from echelon.cluster.roster import open_seats, read_roster
@@ -21,9 +22,8 @@ def open_board(run: RunFolder, port: int) -> Iterator[str]:
     """Serve a run's curves as long as this lasts; the address for a browser on this machine."""
     roster = read_roster(run.require())
     if roster is None or any(entry.sees_our_folder for entry in roster.entries):
-        with serve_board(run, _check_free(port)) as process:
+        with serve_board(run, _check_free(port)):
             yield f"http://127.0.0.1:{port}/"
-            process.poll()
         return
     seats = open_seats(roster)
     try:
@@ -42,13 +42,23 @@ def _tunnel(seat: Seat, run: RunFolder, port: int) -> Iterator[None]:
         assert process.stdin is not None
         assert process.stdout is not None
         try:
-            there = int(parse_json(process.stdout.readline() or b"{}")["port"])
-            seat.remote.forward(port, there)
+            seat.remote.forward(port, _hear_port(seat, process.stdout))
             yield
-        except (KeyError, ValueError):
-            raise RunError(f"{seat.name}: TensorBoard could not be started there") from None
         finally:
             process.stdin.close()  # which ends it there
+
+
+def _hear_port(seat: Seat, answers: IO[bytes]) -> int:
+    """Where TensorBoard listens there. A login script may have printed something before."""
+    problem = "it says nothing"
+    for line in answers:
+        with contextlib.suppress(ValueError):
+            match parse_json(line):
+                case {"port": int(port)}:
+                    return port
+                case {"error": str(problem)}:
+                    break
+    raise RunError(f"{seat.name}: {problem}")
 
 
 def _find_newest(seats: list[Seat], run: RunFolder) -> Seat:
