@@ -64,9 +64,7 @@ def test_what_ends_it_and_what_brings_the_image() -> None:
 
 
 def test_names_tell_runs_and_generations_apart_and_docker_takes_them() -> None:
-    names = {
-        container_name(Path(path), generation) for path in ("/a/demo", "/b/demo") for generation in (1, 2)
-    }
+    names = {container_name(Path(path), host) for path in ("/a/demo", "/b/demo") for host in (1, 2)}
     assert len(names) == 4
     assert container_name(Path("/runs/Größe 1"), 1).startswith("echelon-Gr--e-1-")
 

@@ -55,11 +55,11 @@ class DockerHost:
     """Those of the folders asked about that are there."""
 
 
-def container_name(run: Path, generation: int) -> str:
-    """The container of a run's generation: no other run's, wherever its folder is."""
+def container_name(run: Path, host: int) -> str:
+    """The container of a run on host number `host`: no other run's, wherever its folder is."""
     name = re.sub(r"[^A-Za-z0-9_.-]", "-", run.name)[:40]
     digest = hashlib.sha256(str(run.absolute()).encode()).hexdigest()[:8]
-    return f"echelon-{name}-{digest}-g{generation}"
+    return f"echelon-{name}-{digest}-{host}"
 
 
 def render_run(
