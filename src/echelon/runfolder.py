@@ -12,6 +12,8 @@ runs/NAME/
   records/launcher.jsonl       what their launcher says: failures and restarts
   records/agent-HOST.jsonl     what the agent of each of several hosts says
   logs/worker-RANK.log         what each worker prints
+  logs/agent-HOST.log          what the agent of a host prints
+  logs/launcher.log            what the launcher of a run in the background prints
   checkpoints/step-00001000/   see train/checkpoint.py
   scores/test.json, .txt       scores and outputs of a split
   tensorboard/                 event files
@@ -70,6 +72,11 @@ class RunFolder:
     @property
     def launcher_records(self) -> Path:
         return self.records / "launcher.jsonl"
+
+    @property
+    def launcher_log(self) -> Path:
+        """What `train --detach` would have shown on the screen."""
+        return self.logs / "launcher.log"
 
     def worker_records(self, rank: int) -> Path:
         return self.records / f"worker-{rank}.jsonl"

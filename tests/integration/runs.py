@@ -39,6 +39,11 @@ def start(recipe: Path, run: RunFolder, workers: int | str, *settings: str) -> s
     )
 
 
+def begun_at(run: RunFolder) -> list[int]:
+    """The steps from which the run was begun, and gone on with: the same end alone may have been computed anew."""
+    return [int(r["step"]) for r in read_records(run.worker_records(0)) if r["kind"] == "start"]
+
+
 def wait_for_step(run: RunFolder, step: int) -> None:
     deadline = time.monotonic() + 120
     while time.monotonic() < deadline:

@@ -18,6 +18,7 @@ from tests.integration.runs import (
     Echelon,
     TrainToy,
     assert_same_end,
+    begun_at,
     start,
     wait_for_step,
     worker_processes,
@@ -41,6 +42,7 @@ def test_a_run_stopped_by_sigterm_ends_with_the_same_bits(
     if saved >= 40:
         pytest.skip("the run was quicker than the signal")
     train_toy("interrupted", *settings, workers=2)
+    assert begun_at(run) == [0, saved]
     assert_same_end(whole, run)
 
 
@@ -56,8 +58,10 @@ def test_a_run_killed_outright_ends_with_the_same_bits(
     for worker in workers:
         os.kill(worker, signal.SIGKILL)
     process.communicate(timeout=60)
-    assert [c.step for c in list_checkpoints(run.checkpoints)][-1] < 40
+    newest = list_checkpoints(run.checkpoints)[-1].step
+    assert 0 < newest < 40
     train_toy("killed", *SETTINGS, workers=2)
+    assert begun_at(run) == [0, newest]
     assert_same_end(whole, run)
 
 
@@ -89,7 +93,9 @@ def test_a_worker_that_is_killed_is_named_and_the_run_goes_on_later(
     assert "worker 0 on " in messages.decode()
     assert "signal 9" in messages.decode()
     assert worker_processes(run) == []
+    newest = choose_checkpoint(run.checkpoints, "last").step
     train_toy("lost", "train.steps=30", "checkpoint.every=10", workers=1)
+    assert begun_at(run) == [0, newest]
     assert choose_checkpoint(run.checkpoints, "last").step >= 30
 
 
@@ -107,6 +113,7 @@ def test_a_finished_run_is_left_as_it_is(train_toy: TrainToy) -> None:
     run = train_toy("done")
     before = choose_checkpoint(run.checkpoints, "last").folder.stat().st_mtime_ns
     train_toy("done")
+    assert begun_at(run) == [0, choose_checkpoint(run.checkpoints, "last").step]
     assert choose_checkpoint(run.checkpoints, "last").folder.stat().st_mtime_ns == before
 
 
@@ -114,6 +121,7 @@ def test_a_longer_training_goes_on_from_a_finished_one(train_toy: TrainToy) -> N
     whole = train_toy("whole", "train.steps=30")
     train_toy("longer", "train.steps=20")
     longer = train_toy("longer", "train.steps=30")
+    assert begun_at(longer) == [0, 20]
     one, two = (choose_checkpoint(run.checkpoints, "last").load_model() for run in (whole, longer))
     assert all(torch.equal(tensor, two[name]) for name, tensor in one.items())
 
@@ -133,6 +141,7 @@ def test_a_damaged_checkpoint_is_named_and_the_older_one_used(train_toy: TrainTo
     content[-1] ^= 1
     file.write_bytes(content)
     train_toy("damaged", *SETTINGS)
+    assert begun_at(run) == [0, 20]
     events = [r["message"] for r in read_records(run.worker_records(0)) if r["kind"] == "event"]
     assert any(str(file) in message and "older checkpoint" in message for message in events)
     one, two = (choose_checkpoint(r.checkpoints, "last").load_model() for r in (whole, run))

@@ -147,7 +147,7 @@ def a_list(_: Path) -> bytes:
 
 
 PAYLOADS = (plain_pickle, torch_file, object_array, deep_json, yaml_bomb, other_shapes, a_list)
-VERBS = ("evaluate", "translate", "runs", "describe", "prepare")
+VERBS = ("evaluate", "translate", "runs", "status", "describe", "prepare")
 
 
 def run_verb(verb: str, place: Place, monkeypatch: pytest.MonkeyPatch) -> int:
@@ -156,6 +156,7 @@ def run_verb(verb: str, place: Place, monkeypatch: pytest.MonkeyPatch) -> int:
         "evaluate": [str(place.run.path)],
         "translate": [str(place.run.path)],
         "runs": [str(place.run.path.parent)],
+        "status": [str(place.run.path)],
         "describe": [str(place.recipe)],
         "prepare": [str(place.recipe)],
     }[verb]

@@ -12,7 +12,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -30,7 +30,7 @@ from echelon.commands.logs import LogTails
 from echelon.commands.web import open_page
 from echelon.errors import RemoteError, RunError, TrainingError
 from echelon.launch.local import StopRequests, signals_call
-from echelon.monitor.records import read_records
+from echelon.monitor.records import is_number, read_records
 from echelon.recipe.loading import load_recipe
 from echelon.runfolder import RunFolder
 
@@ -68,21 +68,22 @@ def get_status(run: RunFolder) -> RunStatus:
     """How a run stands; its hosts are asked."""
     summary, roster = summarise(run.require()), read_roster(run)
     records = read_records(run.worker_records(0))
-    times = [record["seconds"] for record in records[-60:] if record["kind"] == "step"]
+    spent = [record.get("seconds") for record in records[-60:] if record["kind"] == "step"]
+    times = [seconds for seconds in spent if is_number(seconds)]
     pace = sum(times) / len(times) if times else None
     left = (summary.steps - summary.step) * pace if summary.steps and pace else None
     hosts = _ask_hosts(roster, run) if roster else []
     if any(host.state == "running" for host in hosts):
-        summary = RunSummary(**{**asdict(summary), "state": "training"})
+        summary = replace(summary, state="training")
     told = _told(run, len(roster.entries) if roster else 0)
-    generations = [record["generation"] for record in told if "generation" in record]
+    generations = [record["generation"] for record in told if isinstance(record.get("generation"), int)]
     return RunStatus(
         run=summary,
         generation=generations[-1] if generations else None,
         seconds_per_step=pace,
         seconds_left=left if summary.state == "training" else None,
         hosts=hosts,
-        events=[str(record["message"]) for record in told[-5:]],
+        events=[str(record.get("message", "")) for record in told[-5:]],
     )
 
 
@@ -253,7 +254,7 @@ def detach(command: Sequence[str], run: RunFolder, console: Console) -> dict[str
     """Run a command in the background, and return when the run has begun to train; RunError where it ends before."""
     run.create()
     begun = len(_starts(run))
-    log = run.logs / "launcher.log"
+    log = run.launcher_log
     with open(log, "ab") as out:
         position = out.tell()
         process = subprocess.Popen(

@@ -93,6 +93,7 @@ class Master:
         self._noun = noun
         self._nouns = f"{noun}es" if noun.endswith("s") else f"{noun}s"
         self._listener = listener
+        listener.setblocking(False)  # a caller may have gone before it is accepted
         self._selector = selectors.DefaultSelector()
         self._selector.register(listener, selectors.EVENT_READ)
         self._strangers: dict[Link, float] = {}
