@@ -9,8 +9,14 @@ import time
 from pathlib import Path
 
 import pytest
+from rich.console import Console
 
 from echelon.agent.service import find_agent
+from echelon.commands import clusters
+from echelon.commands.clusters import ClusterOptions
+from echelon.commands.dry_run import plan_over_ssh
+from echelon.commands.training import TrainOptions
+from echelon.launch.hosts import parse_hosts
 from echelon.runfolder import RunFolder
 from tests.integration.runs import worker_processes
 
@@ -37,3 +43,28 @@ def test_ctrl_c_while_the_agents_are_being_started_leaves_none_behind(
     assert process.returncode == 1, said
     assert find_agent(run, 0) is None, said
     assert worker_processes(run) == []
+
+
+def test_a_dry_run_puts_nothing_on_the_hosts_and_says_what_would_be(
+    toy_recipe: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One host that is ready, and one that there is not."""
+
+    def refuse(*_: object, **__: object) -> None:
+        raise AssertionError("a dry run changes nothing")
+
+    for name in ("install_hosts", "sync_hosts", "send_image", "start_agents"):
+        monkeypatch.setattr(clusters, name, refuse)
+    run = tmp_path / "run"
+    hosts = parse_hosts("localhost:1,no-such-host.invalid:2")
+    cluster = ClusterOptions(hosts, install=True, sync=True)
+    plan = plan_over_ssh(TrainOptions(toy_recipe, run, cluster=cluster), Console(quiet=True))
+    ready, missing = plan.hosts
+    install, sync, agent, worker = ready.commands
+    assert install == "# --install: ~/.echelon/env, with what is installed here"
+    assert sync.startswith("# --sync: ")
+    assert agent == f"{sys.executable} -m echelon.agent start < orders"
+    assert worker.startswith("RANK=0 LOCAL_RANK=0 WORLD_SIZE=3 ")
+    assert missing.commands[2] == "'~/.echelon/env/bin/python' -m echelon.agent start < orders"
+    assert "GLOO_SOCKET_IFNAME='(found when the host is ready)'" in missing.commands[3]
+    assert not run.exists()

@@ -32,11 +32,13 @@ from echelon.commands.readiness import hosts_words
 from echelon.data.prepared import Prepared
 from echelon.errors import HostsError, RemoteError, UserError
 from echelon.launch.check import HostReport, check_hosts
-from echelon.launch.container import send_image
+from echelon.launch.container import render_transfer, send_image
 from echelon.launch.findings import Link, Needs, PreparedData
 from echelon.launch.hosts import Host
-from echelon.launch.install import InstallOptions, install_hosts
+from echelon.launch.install import ENVIRONMENT, InstallOptions, install_hosts
 from echelon.launch.local import StopRequests, render_worker, signals_call
+from echelon.launch.routes import Route
+from echelon.launch.session import INSTALLED_PYTHON
 from echelon.launch.ssh import Remote, on_all
 from echelon.launch.supervise import Supervised
 from echelon.launch.sync import sync_hosts
@@ -44,6 +46,8 @@ from echelon.monitor.records import RecordWriter
 from echelon.recipe.schema import Recipe
 from echelon.recipe.workers import parse_workers
 from echelon.runfolder import RunFolder
+
+_FOUND_LATER = "(found when the host is ready)"
 
 
 @dataclass(frozen=True)
@@ -101,26 +105,33 @@ class Hosts:
     def get_ready(self, console: Console) -> list[Seat]:
         """Put on the hosts what is wanted there, check them all, and show what was found; HostsError where one is not
         ready, with every problem of every host."""
-        options = self._options
-        if options.install:
-            console.print("installing Echelon on the hosts ...", highlight=False)
-            answers = install_hosts(list(self._remotes.values()), InstallOptions())
-            _raise_problems([answer for answer in answers.values() if isinstance(answer, RemoteError)])
-        if options.container:
-            image = options.container
-            sent = on_all(list(self._remotes.values()), lambda remote: send_image(remote, image))
-            _raise_problems([answer for answer in sent.values() if isinstance(answer, RemoteError)])
+        self._put_programs(console)
         console.print("checking the hosts ...", highlight=False)
         reports = self._check()
         without_data = [r for r in reports if r.facts is not None and r.facts.data_problem]
-        if options.sync and without_data:
+        if self._options.sync and without_data:
             self._send_data(without_data, console)
             reports = self._check()
-        console.print(hosts_words(reports), markup=False, highlight=False, soft_wrap=True)
+        _show(reports, console)
         if not all(report.is_fit for report in reports):
             raise HostsError("not all hosts are ready: see the lines marked with ✗")
         self.link = reports[0].link
         return [self._seat(number, report) for number, report in enumerate(reports)]
+
+    def look(self, console: Console) -> list[Seat]:
+        """The hosts as they are now, checked and shown; nothing is put there, and none must be ready."""
+        console.print("checking the hosts ...", highlight=False)
+        reports = self._check()
+        _show(reports, console)
+        return [self._seat(number, report) for number, report in enumerate(reports)]
+
+    def _put_programs(self, console: Console) -> None:
+        remotes, image = list(self._remotes.values()), self._options.container
+        if self._options.install:
+            console.print("installing Echelon on the hosts ...", highlight=False)
+            _raise_problems(install_hosts(remotes, InstallOptions()))
+        if image:
+            _raise_problems(on_all(remotes, lambda remote: send_image(remote, image)))
 
     def _check(self) -> list[HostReport]:
         data = PreparedData(self._prepared.folder.resolve(), self._prepared.key)
@@ -139,18 +150,17 @@ class Hosts:
         console.print(f"copying the prepared data to {', '.join(names)} ...", highlight=False)
         folder = self._prepared.folder.resolve()
         pythons = {report.host.name: report.python for report in reports}
-        done = sync_hosts([self._remotes[name] for name in names], folder, folder, pythons=pythons)
-        _raise_problems([answer for answer in done.values() if isinstance(answer, RemoteError)])
+        _raise_problems(sync_hosts([self._remotes[name] for name in names], folder, folder, pythons=pythons))
 
     def _seat(self, number: int, report: HostReport) -> Seat:
-        facts, route = report.facts, report.route
-        assert facts is not None, "a host without problems has told about itself"
-        assert route is not None
-        workers = report.host.workers or len(facts.machine.gpus)
-        workers = workers or parse_workers(self._recipe.train.workers).at_start(facts.machine.cores)
-        spec = HostSpec(report.host.name, route.address, route.interface, workers)
-        remote = self._remotes[report.host.name]
-        return Seat(number, remote, report.python, spec, bool(facts.shares_run_folder))
+        facts, name = report.facts, report.host.name
+        route = report.route or Route(_FOUND_LATER, _FOUND_LATER)
+        workers = report.host.workers or (len(facts.machine.gpus) if facts else 0)
+        cores = facts.machine.cores if facts else 1
+        workers = workers or parse_workers(self._recipe.train.workers).at_start(cores)
+        spec = HostSpec(name, route.address, route.interface, workers)
+        python = report.python or (self._options.python or INSTALLED_PYTHON,)
+        return Seat(number, self._remotes[name], python, spec, bool(facts and facts.shares_run_folder))
 
     def specs(self, seats: Sequence[Seat], *, is_shared: bool) -> list[AgentSpec]:
         """What each host's agent is told."""
@@ -222,17 +232,23 @@ def describe_launch(
 ) -> dict[str, list[str]]:
     """What would be run on every host, by its name; the hosts are asked, and nothing is started or changed."""
     with open_hosts(options, run, recipe, prepared) as hosts:
-        seats = hosts.get_ready(console)
+        seats = hosts.look(console)
         specs = hosts.specs(seats, is_shared=all(seat.sees_our_folder for seat in seats))
         return {seat.name: _commands(seat, specs[seat.number], options, prepared) for seat in seats}
 
 
 def _commands(seat: Seat, spec: AgentSpec, options: ClusterOptions, prepared: Prepared) -> list[str]:
-    """The commands for one host: the agent's, and those that it then runs for its workers."""
+    """The commands for one host: what is put there, the agent's, and those that it then runs for its workers."""
     plan = Plan(1, 0, tuple(range(len(spec.hosts))), port=1)
     place = replace(place_of(spec, plan), port=0)
     run, folder = RunFolder(Path(spec.run)), prepared.folder.resolve()
-    box = [shlex.join(render_box(options.container, seat, run.path, folder))] if options.container else []
+    puts = [f"# --install: {ENVIRONMENT}, with what is installed here"] if options.install else []
+    puts += [f"# --sync: {folder}, where it is missing"] if options.sync else []
+    if options.container:
+        puts.append(
+            f"# here, where the image is missing there: {render_transfer(options.container, seat.remote)}"
+        )
+        puts.append(shlex.join(render_box(options.container, seat, run.path, folder)))
     agent = [*seat.python, "-m", "echelon.agent", "start"]
     workers = []
     for local_rank in range(seat.spec.workers):
@@ -240,7 +256,7 @@ def _commands(seat: Seat, spec: AgentSpec, options: ClusterOptions, prepared: Pr
         settings = {**worker.environment, "MASTER_PORT": "chosen when it starts"}
         words = [f"{name}={shlex.quote(value)}" for name, value in settings.items()]
         workers.append(" ".join([*words, shlex.join([*seat.python, *worker.command[1:]])]))
-    return [*box, f"{shlex.join(agent)} < orders", *workers]
+    return [*puts, f"{shlex.join(agent)} < orders", *workers]
 
 
 @dataclass(frozen=True)
@@ -277,6 +293,12 @@ def _watch(
     return _Ended(outcome, max(0, screen.generations - 1), saw_the_end)
 
 
-def _raise_problems(errors: Sequence[RemoteError]) -> None:
-    if errors:
-        raise HostsError("\n".join(sorted(str(error) for error in errors)))
+def _show(reports: Sequence[HostReport], console: Console) -> None:
+    console.print(hosts_words(reports), markup=False, highlight=False, soft_wrap=True)
+
+
+def _raise_problems(answers: Mapping[str, object]) -> None:
+    """HostsError where an answer, by host, is that it went wrong."""
+    problems = sorted(str(answer) for answer in answers.values() if isinstance(answer, RemoteError))
+    if problems:
+        raise HostsError("\n".join(problems))
