@@ -64,9 +64,8 @@ def main() -> None:
     link = measure_link(join_group(float(sys.argv[1])))
     sys.stdout.write(to_json(asdict(link)) + "\n")
     sys.stdout.flush()
-    os._exit(
-        0
-    )  # the group's threads end with the process; taking them down in order may fail, and serves nobody
+    # The group's threads end with the process: taking them down in order may fail, and serves nobody.
+    os._exit(0)
 
 
 if __name__ == "__main__":

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
-from echelon.monitor.records import read_records
+from echelon.monitor.records import RecordReader
 from echelon.runfolder import RunFolder
 
 _NAME = re.compile(r"(worker|agent)-(\d+)\.log")
@@ -18,6 +18,8 @@ class LogTails:
     def __init__(self, run: RunFolder) -> None:
         self._run = run
         self._positions = {path: path.stat().st_size for path in run.logs.glob("*.log")}
+        self._records: dict[Path, RecordReader] = {}
+        self._hosts: dict[Path, str] = {}
 
     def read(self) -> Iterator[str]:
         """The lines that were completed since the last call, e.g. `host2 worker 3 | out of memory`."""
@@ -36,9 +38,7 @@ class LogTails:
 
     def _owner(self, kind: str, number: int) -> str:
         file = self._run.worker_records(number) if kind == "worker" else self._run.agent_records(number)
-        return f"{_last_host(file)} {kind} {number}".strip()
-
-
-def _last_host(records: Path) -> str:
-    hosts = [record["host"] for record in read_records(records) if isinstance(record.get("host"), str)]
-    return hosts[-1] if hosts else ""
+        for record in self._records.setdefault(file, RecordReader(file)).read():
+            if isinstance(record.get("host"), str):
+                self._hosts[file] = record["host"]
+        return f"{self._hosts.get(file, '')} {kind} {number}".strip()

@@ -93,9 +93,8 @@ def open_run(options: TrainOptions) -> tuple[Recipe, RunFolder]:
 def begin(options: TrainOptions, console: Console) -> Iterator[Begun]:
     """Prepare the data if needed and make the run's folder ready; it is locked while this lasts."""
     recipe, run = open_run(options)
-    prepared = prepare_data(
-        recipe, options.recipe.parent, console
-    )  # before there is a folder to leave behind
+    # Before there is a folder to leave behind.
+    prepared = prepare_data(recipe, options.recipe.parent, console)
     run.create()
     with run.lock() as lock:
         _refuse_other_recipe(run, recipe)  # again: somebody may have begun a run here meanwhile

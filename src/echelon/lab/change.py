@@ -151,9 +151,8 @@ class Change:
             host.machine.chmod(0o755)
             for name, text in texts.items():
                 (host.machine / name).write_text(text)
-                (host.machine / name).chmod(
-                    0o644
-                )  # sshd refuses what others may write, as some umasks let them
+                # sshd refuses what others may write, as some umasks let them.
+                (host.machine / name).chmod(0o644)
             shutil.copy(plan.user_key, host.machine / "user_key")
 
     def _switch_on(self, host: Host) -> None:

@@ -56,7 +56,7 @@ class Lab:
         except BaseException as error:
             lab.down()
             if isinstance(error, OSError):
-                raise LabError(f"{error.filename}: {error.strerror}") from None
+                raise LabError(f"{error.filename or lab.name}: {error.strerror or error}") from None
             raise
         return lab
 

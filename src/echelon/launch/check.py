@@ -72,9 +72,8 @@ def check_hosts(hosts: Sequence[Host], remotes: Mapping[str, Remote], needs: Nee
     guests = [_Guest(host) for host in hosts]
     try:
         if needs.container and needs.run_folder:
-            needs.run_folder.mkdir(
-                parents=True, exist_ok=True
-            )  # a container sees nothing above what is mounted
+            # A container sees nothing above what is mounted.
+            needs.run_folder.mkdir(parents=True, exist_ok=True)
         with _shared_token(needs.run_folder) as token:
             _side_by_side(guests, lambda guest: _ask(guest, remotes[guest.host.name], needs, token))
         network = _find_network(guests, needs)

@@ -84,9 +84,8 @@ class Probe:
 
     def stop_listening(self) -> None:
         for listener in self._listeners:
-            listener.shutdown(
-                socket.SHUT_RDWR
-            )  # wakes the thread that waits for callers, which closing does not
+            # Wakes the thread that waits for callers, which closing does not.
+            listener.shutdown(socket.SHUT_RDWR)
             listener.close()
         self._listeners.clear()
 

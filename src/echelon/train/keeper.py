@@ -164,16 +164,7 @@ class Keeper:
         """Return when this step's checkpoint is on the disk, whole; CheckpointError where it cannot be. Collective."""
         for attempt in range(_FINAL_TRIES):
             self.saver.wait_written()
-            error = self.saver.take_error() if self._pending else None
-            problem = str(error or "")
-            if (
-                not problem
-                and self.group.keeps_folder
-                and self._pending
-                and not self._pending.folder.is_dir()
-            ):
-                problem = f"{self._pending.folder} has vanished"
-            problems = [text for text in self.group.gather_json(problem) if text]
+            problems = [text for text in self.group.gather_json(self._problem()) if text]
             if not problems:
                 for _ in ("written", "pruned"):
                     self.saver.wait_written()
@@ -187,6 +178,16 @@ class Keeper:
             f"{checkpoint_folder(self.run.checkpoints, state.step)} could not be saved: {problems[0]}; "
             "put that right and run the same command: it goes on from the newest checkpoint"
         )
+
+    def _problem(self) -> str:
+        """What went wrong with this worker's part of a save that has come to its end; nothing where all is well."""
+        if self._pending is None:
+            return ""
+        error = self.saver.take_error()
+        if error is not None:
+            return str(error) or type(error).__name__
+        has_vanished = self.group.keeps_folder and not self._pending.folder.is_dir()
+        return f"{self._pending.folder} has vanished" if has_vanished else ""
 
     def resolve_interval(self, state: TrainingState) -> None:
         """Choose what "auto" means, once, from what saving has cost here. Collective."""

@@ -65,9 +65,8 @@ def main(arguments: Sequence[str]) -> NoReturn:
     options = parser.parse_args(arguments)
     run = RunFolder(options.run)
     _stop_with_launcher()
-    faulthandler.register(
-        signal.SIGUSR1, all_threads=True
-    )  # the launcher asks workers that hang where they are
+    # The launcher asks workers that hang where they are.
+    faulthandler.register(signal.SIGUSR1, all_threads=True)
     stop = StopRequest() if options.benchmark else _catch_stop_signals()
     heart = open_heart()
     heart.beat()
