@@ -42,13 +42,17 @@ def start_command(host: Host, cgroup_procs: Path) -> list[str]:
 def render_boot(plan: LabPlan, host: Host, sshd: str, visible: Sequence[Path] = ()) -> str:
     """What the first process of a host does before it becomes sshd.
 
-    The host's /run is gathered first, with all that the mounts to come would cover. The lab's folder is covered by an
-    empty, read-only one, in which the shared folder and the host's disk appear; `cut` leaves nothing but that.
     `visible` are folders that programs need; where they lie in a private place, such as /tmp, hosts see them there.
     """
     hidden = [path for path in visible if _is_private(path)]
-    folder, stage = plan.folder, plan.stage
-    gather = [
+    lines = ["set -eu", *_gather(plan, host, hidden), *_arrange(plan, hidden), *_settle(host)]
+    return "\n".join([*lines, f"exec {sshd} -D -e", ""])
+
+
+def _gather(plan: LabPlan, host: Host, hidden: Sequence[Path]) -> list[str]:
+    """The host's /run, made aside, with all that the mounts to come would cover."""
+    stage = plan.stage
+    commands = [
         f"mount -n -t tmpfs -o mode=755 tmpfs {stage}",
         f"mkdir -p {stage}/sshd {stage}/lab/shared {stage}/lab/disk",
         f"mkdir -m 1777 {stage}/lock",
@@ -60,29 +64,35 @@ def render_boot(plan: LabPlan, host: Host, sshd: str, visible: Sequence[Path] = 
         "mount -n --bind /etc/ssh/profile /etc/profile",
     ]
     for number, path in enumerate(hidden):
-        gather += [
-            f"mkdir {stage}/lab/visible{number}",
-            f"mount -n --rbind {shlex.quote(str(path))} {stage}/lab/visible{number}",
-        ]
-    arrange = [f"mount -n --move {stage} /run"]
-    arrange += [
-        f"mount -n -t tmpfs -o {mode} tmpfs {path}" for path, mode in _PRIVATE.items() if path != Path("/run")
-    ]
+        place = f"{stage}/lab/visible{number}"
+        commands += [f"mkdir {place}", f"mount -n --rbind {shlex.quote(str(path))} {place}"]
+    return commands
+
+
+def _arrange(plan: LabPlan, hidden: Sequence[Path]) -> list[str]:
+    """Private places come up empty. So does the lab's folder, read-only, but for the shared folder and the host's
+    disk; `cut` leaves nothing but that."""
+    commands = [f"mount -n --move {plan.stage} /run"]
+    for path, mode in _PRIVATE.items():
+        commands += [f"mount -n -t tmpfs -o {mode} tmpfs {path}"] if path != Path("/run") else []
     for number, path in enumerate(hidden):
-        arrange += [
-            f"mkdir -p {shlex.quote(str(path))}",
-            f"mount -n --rbind /run/lab/visible{number} {shlex.quote(str(path))}",
-        ]
-    arrange += [
-        f"mkdir -p {folder}",
-        f"mount -n -t tmpfs -o mode=755 tmpfs {folder}",
+        place = shlex.quote(str(path))
+        commands += [f"mkdir -p {place}", f"mount -n --rbind /run/lab/visible{number} {place}"]
+    return [
+        *commands,
+        f"mkdir -p {plan.folder}",
+        f"mount -n -t tmpfs -o mode=755 tmpfs {plan.folder}",
         f"mkdir {plan.shared} {plan.disk}",
-        f"mount -n -o remount,ro {folder}",
+        f"mount -n -o remount,ro {plan.folder}",
         f"mount -n --bind /run/lab/disk {plan.disk}",
         shlex.join(mount_shared(plan)),
     ]
-    # Without PAM, sshd keeps out accounts that are locked, as root's is on some systems; with it, nothing changes here.
-    settle = [
+
+
+def _settle(host: Host) -> list[str]:
+    """Who may log in, and what a login finds."""
+    return [
+        # Without PAM, sshd keeps out accounts that are locked, as root's is on some systems; with it, nothing changes.
         "install -m 600 /dev/null /run/lab/shadow",
         "sed 's/^root:[^:]*/root:*/' /etc/shadow > /run/lab/shadow",
         "mount -n --bind /run/lab/shadow /etc/shadow",
@@ -93,9 +103,7 @@ def render_boot(plan: LabPlan, host: Host, sshd: str, visible: Sequence[Path] = 
         "done",
         f"echo {host.name} > /proc/sys/kernel/hostname",
         *_SHOW_CPU_SHARE,
-        f"exec {sshd} -D -e",
     ]
-    return "\n".join(["set -eu", *gather, *arrange, *settle, ""])
 
 
 def mount_shared(plan: LabPlan) -> list[str]:
