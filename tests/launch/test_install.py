@@ -14,6 +14,7 @@ import pytest
 
 import echelon
 from echelon.errors import RemoteError
+from echelon.launch import bootstrap
 from echelon.launch import install as installing
 from echelon.launch.install import (
     Installed,
@@ -71,6 +72,19 @@ def test_a_host_without_the_right_python_is_told_what_to_install() -> None:
     with pytest.raises(RemoteError, match=rf"no Python {version} \(/bin/false\); install it there"):
         find_base_python(HERE, "/bin/false")
     assert find_base_python(HERE)
+
+
+def test_an_environment_whose_making_was_interrupted_is_made_anew(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = tmp_path / "env"
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", folder], check=True)
+    commands = list[list[str]]()
+    monkeypatch.setattr(bootstrap, "_step", lambda _, command: commands.append(command))
+    order = render_order(InstallOptions(str(folder)), Wheel("x.whl", b""))
+    with pytest.raises(bootstrap.StepError, match="after installing, the versions are None"):
+        bootstrap.install(order, b"")
+    assert commands[0] == [sys.executable, "-m", "venv", "--clear", str(folder)]
 
 
 @pytest.fixture

@@ -47,17 +47,20 @@ def install(order: dict[str, Any], wheel: bytes) -> dict[str, Any]:
         fcntl.flock(lock, fcntl.LOCK_EX)  # hosts may share the home folder
         if _versions(python) == order["versions"]:
             return {"python": str(python), "was_there": True}
-        if not python.exists():
-            _step(
-                "making the environment",
-                [sys.executable, "-m", "venv", *order["venv_options"], str(environment)],
-            )
+        if not _has_pip(python):  # nor has one whose making was interrupted
+            venv = [sys.executable, "-m", "venv", "--clear", *order["venv_options"], str(environment)]
+            _step("making the environment", venv)
         with tempfile.TemporaryDirectory() as folder:
             _fill(python, order, Path(folder), wheel)
         found = _versions(python)
         if found != order["versions"]:
             raise StepError(f"after installing, the versions are {found} instead of {order['versions']}")
     return {"python": str(python), "was_there": False}
+
+
+def _has_pip(python: Path) -> bool:
+    command = [str(python), "-m", "pip", "--version"]
+    return python.exists() and subprocess.run(command, capture_output=True, check=False).returncode == 0
 
 
 def _fill(python: Path, order: dict[str, Any], folder: Path, wheel: bytes) -> None:
