@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from echelon.agent.packing import last_step, pack
+from echelon.agent.packing import BEGIN, last_step, pack
 from echelon.agent.spec import HostSpec
 from echelon.cluster.fetching import fetch_results, unpack
 from echelon.cluster.starting import Seat
@@ -33,6 +33,7 @@ def make_run(folder: Path, best: int) -> RunFolder:
 
 def test_scores_and_the_best_and_the_last_checkpoint_come_home(tmp_path: Path) -> None:
     stream = io.BytesIO()
+    stream.write(b"Welcome to there!\n")
     pack(make_run(tmp_path / "there", best=10), stream)
     stream.seek(0)
     home = RunFolder(tmp_path / "here")
@@ -67,6 +68,7 @@ def test_the_step_of_the_newest_checkpoint_is_told(tmp_path: Path) -> None:
 )
 def test_a_host_cannot_write_anywhere_else(tmp_path: Path, name: str, kind: bytes) -> None:
     stream = io.BytesIO()
+    stream.write(BEGIN)
     with tarfile.open(fileobj=stream, mode="w|") as archive:
         entry = tarfile.TarInfo(name)
         entry.type, entry.linkname = kind, "/etc/passwd" if kind == tarfile.SYMTYPE else ""

@@ -8,9 +8,13 @@ from typing import IO
 
 from echelon.runfolder import RunFolder, read_json
 
+BEGIN = b"echelon-pack\n"
+"""What the stream begins with: a login script on the host may print what it likes before."""
+
 
 def pack(run: RunFolder, out: IO[bytes]) -> None:
-    """Write scores, and the best and the last checkpoint, as a tar stream."""
+    """Write scores, and the best and the last checkpoint, as a tar stream after `BEGIN`."""
+    out.write(BEGIN)
     with tarfile.open(fileobj=out, mode="w|") as archive:
         for folder in chosen_checkpoints(run):
             for path in sorted(folder.iterdir()):

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import IO
 
+from echelon.agent.packing import BEGIN
 from echelon.cluster.starting import Seat, do_everywhere
 from echelon.errors import RemoteError, TrainingError
 from echelon.runfolder import RunFolder, write_atomically
@@ -19,6 +20,7 @@ _WANTED = re.compile(
 )
 _MOST_BYTES = 2**40
 _COPY_BYTES = 2**22
+_LINE_BYTES = 2**16
 
 
 def fetch_results(seats: Sequence[Seat], run: RunFolder) -> str:
@@ -65,6 +67,9 @@ def _fetch(seat: Seat, run: RunFolder) -> bool:
 
 def unpack(stream: IO[bytes], folder: Path) -> int:
     """Write a packed run's files below `folder`; how many. Names that a run does not have are refused."""
+    while (line := stream.readline(_LINE_BYTES)) != BEGIN:
+        if not line:
+            raise tarfile.TarError("nothing came")
     count = 0
     with tarfile.open(fileobj=stream, mode="r|") as archive:
         for entry in archive:

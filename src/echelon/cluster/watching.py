@@ -86,7 +86,10 @@ class HostWatch:
                 process.stdin.write(to_json(self._offsets if self._mirrors else None).encode())
                 process.stdin.close()
             for line in process.stdout:
-                last = parse_json(line)
+                news = _parse(line)
+                if news is None:
+                    continue
+                last = news
                 self._note_reached(True)
                 if "file" in last:
                     self._keep(last)
@@ -136,6 +139,14 @@ class HostWatch:
             self.is_reached = is_reached
             name = self.seat.name
             self._tell(f"{name} can be reached again" if is_reached else f"{name} cannot be reached ({why})")
+
+
+def _parse(line: bytes) -> dict[str, Any] | None:
+    """What a host says; None for what a login script there has printed."""
+    with contextlib.suppress(ValueError):
+        news = parse_json(line)
+        return news if isinstance(news, dict) else None
+    return None
 
 
 def _read_offsets(path: Path) -> dict[str, int]:

@@ -1,0 +1,31 @@
+"""Following what a host writes; the host is this machine, without ssh."""
+
+from __future__ import annotations
+
+import sys
+import time
+from pathlib import Path
+
+from echelon.agent.spec import HostSpec
+from echelon.cluster.starting import Seat
+from echelon.cluster.watching import HostWatch
+from echelon.launch.ssh import Remote
+from echelon.monitor.records import RecordWriter
+from echelon.runfolder import RunFolder
+
+
+def test_a_host_whose_login_script_prints_is_followed_all_the_same(tmp_path: Path) -> None:
+    run = RunFolder(tmp_path)
+    run.create()
+    records = RecordWriter(run.agent_records(0))
+    records.write("outcome", outcome="finished", message="")
+    records.close()
+    python = ("sh", "-c", f'echo "Welcome! 5"; echo 5; exec {sys.executable} "$@"', "sh")
+    seat = Seat(0, Remote("localhost"), python, HostSpec("here", "127.0.0.1", "lo", 1), sees_our_folder=True)
+    told = list[str]()
+    watch = HostWatch(seat, None, run, told.append)
+    deadline = time.monotonic() + 60
+    while not watch.outcome and not told and time.monotonic() < deadline:
+        time.sleep(0.05)
+    watch.close()
+    assert (watch.outcome, told) == ("finished", [])
