@@ -346,3 +346,10 @@ def test_prune_says_what_it_freed(echelon: Echelon, tmp_path: Path) -> None:
     assert result.status == 0
     assert result.messages == "freed 0.0 MB\n"
     assert len(result.document) == 1
+
+
+@pytest.mark.parametrize("other", [["--dry-run"], ["--launcher", "slurm"], ["--launcher", "kubernetes"]])
+def test_detach_is_refused_where_nothing_would_train_here(echelon: Echelon, other: list[str]) -> None:
+    result = echelon("train", WMT, "--detach", *other)
+    assert result.status == 2
+    assert "--detach trains in the background" in result.messages

@@ -265,6 +265,10 @@ def train(
     from echelon.commands.training import TrainOptions
 
     if detach:
+        if dry_run or launcher in ("slurm", "kubernetes"):
+            raise UserError(
+                "--detach trains in the background; it does not go with --dry-run or a site's launcher"
+            )
         from echelon.commands.running import detach as run_in_background
         from echelon.commands.training import run_folder
 
@@ -277,14 +281,14 @@ def train(
 
     cluster = ClusterOptions(
         _name_hosts(hosts, hostfile, aws_address),
-        num_hosts,
-        find_config(ssh_config),
-        python,
-        interface,
-        port,
-        install,
-        sync,
-        container,
+        num_hosts=num_hosts,
+        ssh_config=find_config(ssh_config),
+        python=python,
+        interface=interface,
+        port=port,
+        install=install,
+        sync=sync,
+        container=container,
     )
     if not cluster.hosts:
         cluster.refuse_idle_options()
