@@ -199,8 +199,10 @@ def test_a_step_that_is_not_finite_is_skipped_and_counted(
 def test_many_in_a_row_go_back_to_the_last_checkpoint_and_end_as_if_nothing_had_been(
     set_up_toy: SetUp, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """The checkpoint of step 15 falls due among them, and waits."""
     monkeypatch.setattr(loop, "MAX_SKIPPED_IN_A_ROW", 4)
-    whole, spoilt = set_up_toy("whole", "train.steps=20"), set_up_toy("spoilt", "train.steps=20")
+    settings = ("train.steps=20", "checkpoint.every=5")
+    whole, spoilt = set_up_toy("whole", *settings), set_up_toy("spoilt", *settings)
     train(whole)
     spoil(spoilt, monkeypatch, range(5 * 12, 5 * 16))  # steps 13 to 16
     assert train(spoilt) is Outcome.FINISHED
@@ -208,6 +210,17 @@ def test_many_in_a_row_go_back_to_the_last_checkpoint_and_end_as_if_nothing_had_
     assert "going back to step 10" in events(spoilt)[-1]
     assert torch.equal(whole.flat.weights, spoilt.flat.weights)
     assert spoilt.state == whole.state
+
+
+def test_a_checkpoint_that_falls_due_at_a_skipped_step_is_taken_at_the_next(
+    set_up_toy: SetUp, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    training = set_up_toy("run", "train.steps=24")
+    spoil(training, monkeypatch, range(5 * 9, 5 * 11))  # steps 10 and 11
+    assert train(training) is Outcome.FINISHED
+    training.records.flush()
+    records = read_records(training.run.worker_records(0))
+    assert [record["step"] for record in records if record["kind"] == "checkpoint"] == [12, 20, 24]
 
 
 def test_going_back_a_second_time_stops_with_advice(

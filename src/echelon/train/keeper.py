@@ -64,6 +64,7 @@ class Keeper:
     """Where this start of the run began."""
     saver: Saver = field(default_factory=Saver)
     _pending: Pending | None = None
+    _is_overdue: bool = False
     _retry_at: float | None = None
     _retry_s: float = _FIRST_RETRY_S
     _quiet_steps: list[float] = field(default_factory=list)
@@ -71,10 +72,13 @@ class Keeper:
     _blocked_s: float = 0.0
     _num_saves: int = 0
 
-    def is_due(self, state: TrainingState) -> bool:
-        """Whether the interval asks for a checkpoint after this step: the same answer on every worker."""
+    def is_due(self, state: TrainingState, *, may_save: bool = True) -> bool:
+        """Whether the interval asks for a checkpoint after this step, or did while it was not to be saved: the same
+        answer on every worker."""
         every = self._every(state)
-        return state.step - self.first_step == PROBE_STEP if every is None else state.step % every == 0
+        is_time = state.step - self.first_step == PROBE_STEP if every is None else state.step % every == 0
+        self._is_overdue = self._is_overdue or is_time
+        return self._is_overdue and may_save
 
     def _every(self, state: TrainingState) -> int | None:
         every = self.recipe.checkpoint.every
@@ -88,6 +92,7 @@ class Keeper:
     def save(self, state: TrainingState) -> None:
         """Begin a checkpoint of this step, after making sure that all workers hold the same weights. Collective."""
         self.saver.wait_written()
+        self._is_overdue = False
         started = time.perf_counter()
         folder = checkpoint_folder(self.run.checkpoints, state.step)
         exists = self._make_room(folder) if self.group.keeps_folder else False

@@ -120,7 +120,10 @@ def between_steps(training: Training, result: StepResult) -> bool:
         state.stopped_early = should_stop_early(state, recipe.early_stop, scores) and not is_end
     keeper.resolve_interval(state)
     is_leaving = is_end or state.stopped_early or result.must_stop
-    if is_best or is_leaving or result.must_save or keeper.is_due(state):
+    # Not while steps are being skipped, so that `roll_back` finds a checkpoint from before the first of them.
+    is_sound = training.skipped_in_a_row == 0
+    is_due = keeper.is_due(state, may_save=is_sound) or (result.must_save and is_sound)
+    if is_best or is_leaving or is_due:
         training.exchange.settle()
         state.precision = training.precision.state()
         keeper.save(state)
