@@ -9,10 +9,13 @@ import shutil
 import signal
 import socket
 import subprocess
+import tempfile
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import psutil
+import pytest
 
 PROGRAMS = ("munged", "slurmctld", "slurmd", "sbatch", "srun", "scontrol")
 CONFIG = """\
@@ -41,6 +44,21 @@ AccountingStorageType=accounting_storage/none
 NodeName={host} NodeAddr=127.0.0.1 CPUs={cores} State=UNKNOWN
 PartitionName=main Nodes={host} Default=YES MaxTime=INFINITE State=UP
 """
+
+
+@contextlib.contextmanager
+def open_slurm() -> Iterator[Slurm]:
+    """A SLURM for as long as this lasts; the test is skipped where there can be none."""
+    reason = why_not()
+    if reason:
+        pytest.skip(reason)
+    # Not in pytest's own folder, which munge finds too private.
+    with tempfile.TemporaryDirectory(prefix="echelon-slurm-") as folder:
+        slurm = Slurm(Path(folder))
+        try:
+            yield slurm
+        finally:
+            slurm.stop()
 
 
 def why_not() -> str | None:

@@ -7,7 +7,6 @@ import re
 import shutil
 import subprocess
 import sys
-import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -15,7 +14,7 @@ import pytest
 
 from tests.conftest import RECIPE, write_toy_corpus
 from tests.integration.test_by_hand import free_port
-from tests.slurm import Slurm, why_not
+from tests.slurm import Slurm, open_slurm
 
 pytestmark = pytest.mark.slow
 PAGE = Path(__file__).parents[2] / "docs" / "launchers.md"
@@ -53,13 +52,8 @@ def page(tmp_path: Path) -> dict[str, str]:
 
 @pytest.fixture(scope="module")
 def slurm() -> Iterator[Slurm]:
-    reason = why_not()
-    if reason:
-        pytest.skip(reason)
-    with tempfile.TemporaryDirectory(prefix="echelon-slurm-") as folder:
-        slurm = Slurm(Path(folder))
+    with open_slurm() as slurm:
         yield slurm
-        slurm.stop()
 
 
 def run(command: str, folder: Path, environment: dict[str, str]) -> str:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -13,7 +12,7 @@ import pytest
 from echelon.monitor.records import read_records
 from echelon.runfolder import RunFolder
 from tests.integration.runs import SETTINGS, Echelon, TrainToy, assert_same_end, wait_for_step
-from tests.slurm import Slurm, why_not
+from tests.slurm import Slurm, open_slurm
 
 pytestmark = pytest.mark.slow
 Submit = Callable[..., str]
@@ -21,14 +20,8 @@ Submit = Callable[..., str]
 
 @pytest.fixture(scope="module")
 def slurm() -> Iterator[Slurm]:
-    reason = why_not()
-    if reason:
-        pytest.skip(reason)
-    # Not in pytest's own folder, which munge finds too private.
-    with tempfile.TemporaryDirectory(prefix="echelon-slurm-") as folder:
-        slurm = Slurm(Path(folder))
+    with open_slurm() as slurm:
         yield slurm
-        slurm.stop()
 
 
 @pytest.fixture

@@ -15,7 +15,7 @@ from echelon.lab.lab import Lab
 from echelon.lab.plan import LabSpec
 from echelon.lab.requirements import check_machine
 from echelon.runfolder import RunFolder
-from tests.lab.training import Training, train_here, write_recipe
+from tests.lab.training import Training, settings_for, train_here, write_recipe
 
 MakeLab = Callable[..., Lab]
 """make_lab(hosts=3, rate="1gbit", cpus=0.5): a lab of its own name and folder, removed after the module's tests."""
@@ -61,10 +61,8 @@ def recipe(lab: Lab) -> Path:
 
 @pytest.fixture(scope="module")
 def environment(lab: Lab) -> Iterator[None]:
-    os.environ["ECHELON_CACHE"] = str(lab.shared / "cache")
-    os.environ["OMP_NUM_THREADS"] = "1"
-    yield
-    del os.environ["ECHELON_CACHE"]
+    with settings_for(lab):
+        yield
 
 
 @pytest.fixture(scope="module")

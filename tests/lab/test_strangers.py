@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
@@ -18,7 +17,7 @@ from tests.integration.runs import assert_same_end
 from tests.lab import stranger
 from tests.lab.conftest import MakeLab
 from tests.lab.on_hosts import leave_running, python, wait_until
-from tests.lab.training import Training, train_here, write_recipe
+from tests.lab.training import Training, settings_for, train_here, write_recipe
 
 NFT = shutil.which("nft", path="/usr/sbin:/sbin:/usr/bin")
 pytestmark = pytest.mark.slow
@@ -36,10 +35,8 @@ def four(make_lab: MakeLab) -> Lab:
 
 @pytest.fixture(scope="module", autouse=True)
 def environment(four: Lab) -> Iterator[None]:
-    os.environ["ECHELON_CACHE"] = str(four.shared / "cache")
-    os.environ["OMP_NUM_THREADS"] = "1"
-    yield
-    del os.environ["ECHELON_CACHE"]
+    with settings_for(four):
+        yield
 
 
 @pytest.fixture(scope="module")

@@ -6,9 +6,11 @@ import itertools
 import subprocess
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 
+import pytest
 import torch
 
 from echelon.lab.lab import Lab
@@ -25,6 +27,15 @@ SETTINGS = (
     "train.log_every=1",
 )
 _numbers = itertools.count()
+
+
+@contextmanager
+def settings_for(lab: Lab) -> Iterator[None]:
+    """Prepared data lie where all hosts see them, and hosts with half a CPU have one thread."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("ECHELON_CACHE", str(lab.shared / "cache"))
+        patch.setenv("OMP_NUM_THREADS", "1")
+        yield
 
 
 class Training:
