@@ -151,10 +151,9 @@ def _parse(line: bytes) -> dict[str, Any] | None:
 
 def _read_offsets(path: Path) -> dict[str, int]:
     try:
-        offsets = read_json(path)
-    except (OSError, ValueError):
+        return {str(name): int(offset) for name, offset in read_json(path).items()}
+    except (OSError, ValueError, TypeError, AttributeError):  # none yet; or damaged, and lines come twice
         return {}
-    return {str(name): int(offset) for name, offset in offsets.items()} if isinstance(offsets, dict) else {}
 
 
 def watch_hosts(

@@ -230,7 +230,8 @@ def _note_link(run: RunFolder, link: Link | None) -> None:
 def describe_launch(
     options: ClusterOptions, run: RunFolder, recipe: Recipe, prepared: Prepared, console: Console
 ) -> dict[str, list[str]]:
-    """What would be run on every host, by its name; the hosts are asked, and nothing is started or changed."""
+    """What would be run on every host, by its name. They are asked, and nothing is started or changed; only an empty
+    run folder is made where they are looked at from within a container."""
     with open_hosts(options, run, recipe, prepared) as hosts:
         seats = hosts.look(console)
         specs = hosts.specs(seats, is_shared=all(seat.sees_our_folder for seat in seats))
