@@ -74,10 +74,10 @@ def _become_agent(spec: AgentSpec, starter: IO[str]) -> NoReturn:
     except BaseException as error:
         if starter.closed:
             sys.excepthook(*sys.exc_info())
+        elif isinstance(error, EchelonError):
+            _answer(starter, {"error": str(error), "status": error.exit_status})
         else:
-            is_ours = isinstance(error, EchelonError)
-            reason = str(error) if is_ours else f"{type(error).__name__}: {error}"
-            _answer(starter, {"error": reason, "status": error.exit_status if is_ours else 1})
+            _answer(starter, {"error": f"{type(error).__name__}: {error}", "status": 1})
     finally:
         os._exit(status)
 
