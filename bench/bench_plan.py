@@ -3,12 +3,13 @@
 The plan counts with a profile of one host, taken between the runs, so that a machine whose speed drifts does not
 matter. Hosts of a lab share one machine's caches and memory, as real hosts do not: while one is profiled, as many as
 train together are kept as busy, each with training of its own. Usage (as root, on Linux):
-    python bench/bench_plan.py [--steps 12] [--cpus 0.6] [--recipe recipes/lab.toml] [--only 2@1gbit,3@1gbit]
+    python bench/bench_plan.py [--steps 12] [--cpus 0.4] [--recipe recipes/lab.toml] [--only 2@1gbit,3@1gbit]
 """
 
 from __future__ import annotations
 
 import argparse
+import itertools
 import os
 import shlex
 import statistics
@@ -40,10 +41,10 @@ from echelon.runfolder import RunFolder, write_json
 COMBINATIONS = (
     (1, "1gbit"),
     (2, "100mbit"),
-    (3, "100mbit"),
     (2, "1gbit"),
-    (3, "1gbit"),
     (2, "10gbit"),
+    (3, "100mbit"),
+    (3, "1gbit"),
     (3, "10gbit"),
 )
 _LIMIT = 0.15
@@ -97,24 +98,31 @@ def plan(
 
 
 def run_all(lab: Lab, runs: list[RunFolder], workload: Workload, options: argparse.Namespace) -> list[Row]:
+    """Every combination, a profile before and after each."""
     rows = []
-    for hosts, rate in options.only:
-        for host in lab.hosts:
-            lab.rate(host, rate)
-        profiles, measured = [], []
-        for _ in range(2):
-            alone = measure(lab, runs, hosts, options.steps, together=False)
-            profiles.append(profile_of(alone, workload.slots))
-            measured.append(measure(lab, runs, hosts, options.steps, together=True)["seconds_per_step"])
-        planned, low, high = plan(workload, middle_of(profiles), hosts, rate, options.cpus)
-        rows.append(Row(hosts, rate, planned, low, high, statistics.median(measured)))
-        times = ", ".join(f"{seconds:.3f}" for seconds in measured)
-        alones = ", ".join(f"{profile.seconds_per_step:.3f}" for profile in profiles)
-        print(
-            f"{hosts} hosts, {rate}: planned {planned:.3f} s, measured {times} s; alone {alones} s",
-            flush=True,
+    for hosts, group in itertools.groupby(options.only, key=lambda combination: combination[0]):
+        profiles, measured, rates = (
+            [profile(lab, runs, hosts, workload, options)],
+            [],
+            [rate for _, rate in group],
         )
+        for rate in rates:
+            for host in lab.hosts:
+                lab.rate(host, rate)
+            measured.append(measure(lab, runs, hosts, options.steps, together=True)["seconds_per_step"])
+            profiles.append(profile(lab, runs, hosts, workload, options))
+        for number, (rate, seconds) in enumerate(zip(rates, measured, strict=True)):
+            near = middle_of(profiles[number : number + 2])
+            rows.append(Row(hosts, rate, *plan(workload, near, hosts, rate, options.cpus), seconds))
     return rows
+
+
+def profile(
+    lab: Lab, runs: list[RunFolder], hosts: int, workload: Workload, options: argparse.Namespace
+) -> Profile:
+    found = profile_of(measure(lab, runs, hosts, options.steps, together=False), workload.slots)
+    print(f"a host alone, {hosts} being busy: {found.seconds_per_step:.3f} s a step", flush=True)
+    return found
 
 
 def middle_of(profiles: list[Profile]) -> Profile:
@@ -131,7 +139,7 @@ def parse_combinations(text: str) -> list[tuple[int, str]]:
 def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--steps", type=int, default=12)
-    parser.add_argument("--cpus", type=float, default=0.6)
+    parser.add_argument("--cpus", type=float, default=0.4)
     parser.add_argument("--recipe", type=Path, default=Path(__file__).parents[1] / "recipes" / "lab.toml")
     parser.add_argument("--only", type=parse_combinations, default=COMBINATIONS)
     parser.add_argument("--json", type=Path)
