@@ -12,6 +12,7 @@ import argparse
 import itertools
 import os
 import shlex
+import signal
 import statistics
 import subprocess
 import sys
@@ -144,6 +145,7 @@ def main() -> None:
     parser.add_argument("--only", type=parse_combinations, default=COMBINATIONS)
     parser.add_argument("--json", type=Path)
     options = parser.parse_args()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # so that the lab is removed then, too
     with tempfile.TemporaryDirectory(prefix="bench-plan-") as folder:
         lab = Lab.up(LabSpec(f"plan{os.getpid()}", Path(folder) / "lab", 3, "1gbit", options.cpus))
         try:
