@@ -1,8 +1,8 @@
 """Planned against measured step times on the hosts of a lab, over numbers of hosts and line rates.
 
-Every host's worker takes turns: some steps by itself, which is the profile, then some steps with the others, which is what
-was planned from it; so a machine whose speed drifts does not matter, and hosts that share one machine's caches are as busy
-in both. Usage (as root, on Linux):
+Every host's worker takes turns: some steps by itself, which is the profile, then some steps with the others, which is
+what was planned from it; so a machine whose speed drifts does not matter, and hosts that share one machine's caches are
+as busy in both. Usage (as root, on Linux):
     python bench/bench_plan.py [--rounds 5] [--cpus 0.4] [--recipe recipes/lab.toml] [--json FILE]
 """
 
