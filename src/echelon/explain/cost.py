@@ -30,10 +30,12 @@ Exchange = Literal["all_reduce", "compressed", "low_rank", "local_steps", "param
 EXCHANGES: tuple[Exchange, ...] = ("all_reduce", "compressed", "low_rank", "local_steps", "parameter_server")
 EXACT: tuple[Exchange, ...] = ("all_reduce", "parameter_server")
 """Those whose result is the same as one worker's."""
-RANK = 4
+RANK = 8
 """Of the low-rank exchange."""
-LOCAL_STEPS = 50
-"""Steps between two synchronisations of the exchange of that name."""
+LOCAL_STEPS = 32
+"""Steps between two agreements of the exchange of that name."""
+LOCAL_OVERLAP = 8
+"""Steps that are taken while an agreement is on its way."""
 
 EFFICIENCY: dict[str, float] = {
     "gpu float32": 0.159,
@@ -163,7 +165,7 @@ def predict(
         algorithm=algorithm,
         seconds=Estimate(cost.seconds, min(lucky.seconds, cost.seconds), max(unlucky.seconds, cost.seconds)),
         cost=cost,
-        bytes_per_step=share * exchanged_bytes(workload, exchange) / _steps_between(exchange),
+        bytes_per_step=share * exchanged_bytes(workload, exchange) / steps_between(exchange),
         efficiency=alone.seconds / (cluster.workers * cost.seconds),
     )
 
@@ -203,7 +205,7 @@ def step_cost(
     per_core = workload.input_core_s / cluster.hosts / cluster.cores
     return StepCost(
         compute=compute,
-        communication=_exposed(workload, exchange, cost, slot_s),
+        communication=_exposed(workload, exchange, cost, slots, slot_s),
         waiting=compute * luck.imbalance * _expected_maximum(min(cluster.workers, workload.slots)),
         optimiser=optimiser * luck.compute + _exchange_compute(workload, cluster, exchange, luck),
         other=other,
@@ -214,15 +216,16 @@ def step_cost(
 def exchanged_bytes(workload: Workload, exchange: Exchange) -> float:
     """What one exchange adds up over the workers."""
     match exchange:
-        case "compressed":
+        case "compressed" | "local_steps":
             return workload.gradient_bytes / 2
         case "low_rank":
             return workload.low_rank_bytes(RANK)
-        case "all_reduce" | "local_steps" | "parameter_server":
+        case "all_reduce" | "parameter_server":
             return workload.gradient_bytes
 
 
-def _steps_between(exchange: Exchange) -> int:
+def steps_between(exchange: Exchange) -> int:
+    """Steps from one exchange to the next."""
     return LOCAL_STEPS if exchange == "local_steps" else 1
 
 
@@ -248,8 +251,8 @@ def _fixed_seconds(workload: Workload, cluster: Cluster, profile: Profile | None
     return touched / cluster.device.memory_bytes_per_s, _STEP_OVERHEAD_S[cluster.device.is_gpu]
 
 
-def _exposed(workload: Workload, exchange: Exchange, cost: Cost, slot_s: float) -> float:
-    """What of the exchange comes after backward."""
+def _exposed(workload: Workload, exchange: Exchange, cost: Cost, slots: int, slot_s: float) -> float:
+    """What of the exchange is not hidden by computing."""
     match exchange:
         case "all_reduce" | "compressed":
             shrunk = exchanged_bytes(workload, exchange) / workload.gradient_bytes
@@ -257,8 +260,11 @@ def _exposed(workload: Workload, exchange: Exchange, cost: Cost, slot_s: float) 
         case "low_rank":
             # Two rounds, of which the second needs the first.
             return cost.seconds(exchanged_bytes(workload, exchange), buffers=2)
-        case "local_steps" | "parameter_server":
-            return cost.seconds(exchanged_bytes(workload, exchange)) / _steps_between(exchange)
+        case "local_steps":
+            hidden = LOCAL_OVERLAP * slots * slot_s
+            return max(0.0, cost.seconds(exchanged_bytes(workload, exchange)) - hidden) / LOCAL_STEPS
+        case "parameter_server":
+            return cost.seconds(exchanged_bytes(workload, exchange))
 
 
 def ready_buffers(workload: Workload, slot_s: float, shrunk: float = 1.0) -> list[ReadyBuffer]:

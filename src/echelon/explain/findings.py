@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from echelon.explain.clusters import Cluster
 from echelon.explain.collectives import Fabric, Line, collective_cost
-from echelon.explain.cost import Exchange, predict
+from echelon.explain.cost import EXCHANGES, Exchange, exchanged_bytes, predict, steps_between
 from echelon.explain.hardware import find_gpu_like, processor
 from echelon.explain.history import History, Worker
 from echelon.explain.profile import Profile
@@ -133,19 +133,22 @@ class Traffic:
     share: float
     """Of the gradient: what the exchange moves through this card per byte."""
     size: float
-    """The gradient's bytes, with the few numbers that ride along."""
+    """What a step adds up over the workers: all of the gradient, or what the exchange makes of it."""
     line_bytes_per_s: float | None
     """As it was measured before training; None where it was not, and on one machine."""
     used: float | None
     """What share of the line the run used over its steps."""
 
 
-def traffic(history: History) -> Traffic:
+def traffic(history: History, workload: Workload | None = None) -> Traffic:
     """What went over the wire, beside what should have."""
     size = float(history.facts.get("exchanged_bytes") or 0.0)
+    exchange = history.facts.get("exchange", "all_reduce")
+    if workload is not None and exchange in EXCHANGES and exchange != "all_reduce":
+        size = exchanged_bytes(workload, exchange) / steps_between(exchange)
     share = card_share(history.size, history.num_hosts)
     moved = [float(step["received"]) for step in history.first.typical() if "received" in step]
-    measured = statistics.median(moved) if moved and history.size > 1 else None
+    measured = typical_bytes(moved, exchange) if moved and history.size > 1 else None
     line = float(history.link["bytes_per_s"]) if history.link and history.num_hosts > 1 else None
     pace = history.seconds_per_step
     return Traffic(
@@ -156,6 +159,11 @@ def traffic(history: History) -> Traffic:
         line_bytes_per_s=line,
         used=measured / pace / line if measured and line and pace else None,
     )
+
+
+def typical_bytes(moved: list[float], exchange: str) -> float:
+    """Bytes of a step: the median, which scoring between steps does not touch; the mean where few steps exchange."""
+    return statistics.fmean(moved) if exchange == "local_steps" else statistics.median(moved)
 
 
 def card_share(workers: int, hosts: int) -> float:

@@ -38,4 +38,4 @@ class Case:
 
     @property
     def traffic(self) -> Traffic:
-        return traffic(self.history)
+        return traffic(self.history, self.workload)

@@ -94,7 +94,8 @@ def how_much_traffic(case: Case) -> Answer:
         else "through each host's card"
     )
     evidence = [
-        f"the gradient is {show_bytes(wire.size)} (parameters x 4 bytes); a ring of {history.size} workers moves "
+        f"the {history.facts.get('exchange', 'all_reduce')} exchange adds up {show_bytes(wire.size)} a step "
+        f"(the gradient is parameters x 4 bytes); a ring of {history.size} workers moves "
         f"{wire.share:.3g} times that {where}: {show_bytes(wire.expected)} a step in each direction",
     ]
     if wire.measured is None:
