@@ -12,7 +12,7 @@ import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, TextIO
+from typing import Any, TypeGuard, TextIO
 
 from echelon.runfolder import open_no_link, parse_json, to_json
 
@@ -95,7 +95,7 @@ def _has_right_types(record: dict[str, Any]) -> bool:
     )
 
 
-def is_number(value: Any) -> bool:
+def is_number(value: Any) -> TypeGuard[float]:
     """Whether a value from a file is a number that can be shown, and taken for a time."""
     return isinstance(value, int | float) and abs(value) < 1e11
 
