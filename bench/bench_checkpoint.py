@@ -38,7 +38,7 @@ from echelon.models.transformer import Dropouts, Transformer
 from echelon.recipe.schema import Adam
 from echelon.shapes.transformer import PRESETS, TransformerShape
 from echelon.train.checkpoint import TrainingState, checkpoint_folder, clear_for_saving, prune_checkpoints
-from echelon.train.exchange import build_exchange
+from echelon.train.exchange.all_reduce import AllReduce
 from echelon.train.flat import FlatParameters
 from echelon.train.interval import young_daly_seconds
 from echelon.train.optimiser import FlatOptimiser
@@ -68,7 +68,7 @@ class Trainee:
         self.model = Transformer(shape, Dropouts(0.1, 0.1, 0.1))
         self.flat = FlatParameters(self.model)
         self.optimiser = FlatOptimiser(Adam(), self.flat)
-        self.exchange = build_exchange(group)
+        self.exchange = AllReduce(group)
         self.exchange.attach(self.flat)
         sentences = torch.randint(4, VOCABULARY, (2, PAIRS // group.size, LENGTH)).tolist()
         self.source, self.target = Sequences.of(sentences[0]), Sequences.of(sentences[1])

@@ -40,12 +40,19 @@ class Group:
     """
 
     def __init__(
-        self, rank: int, size: int, heart: Heart | None = None, sharers: Sharers | None = None
+        self,
+        rank: int,
+        size: int,
+        heart: Heart | None = None,
+        sharers: Sharers | None = None,
+        connections: dist.ProcessGroup | None = None,
     ) -> None:
+        """`connections` are torch's default ones unless said otherwise."""
         self.rank = rank
         self.size = size
         self.heart = heart or Heart()
         self.sharers = sharers or Sharers(rank, size)
+        self._connections = connections
 
     @property
     def is_first(self) -> bool:
@@ -65,12 +72,12 @@ class Group:
         """Sum `tensor` over the workers, in place."""
         if self.size > 1:
             with self.heart.waiting():
-                dist.all_reduce(tensor)
+                dist.all_reduce(tensor, group=self._connections)
 
     def start_all_reduce(self, tensor: Tensor) -> Pending:
         """Begin to sum `tensor` in place; it must not be touched before `wait()` has returned."""
         assert self.size > 1, "a group of one has nothing to reduce"
-        work: Pending | None = dist.all_reduce(tensor, async_op=True)
+        work: Pending | None = dist.all_reduce(tensor, group=self._connections, async_op=True)
         assert work is not None
         return _WatchedWork(work, self.heart)
 
@@ -78,7 +85,25 @@ class Group:
         """The `source` worker's `tensor` everywhere, in place."""
         if self.size > 1:
             with self.heart.waiting():
-                dist.broadcast(tensor, src=source)
+                dist.broadcast(tensor, src=source, group=self._connections)
+
+    def all_to_all(self, rows: Tensor) -> Tensor:
+        """Row i goes to worker i; returns what came, a row from each worker."""
+        received = torch.empty_like(rows)
+        with self.heart.waiting():
+            dist.all_to_all_single(received, rows, group=self._connections)
+        return received
+
+    def all_gather(self, row: Tensor) -> Tensor:
+        """Every worker's row, one below the other."""
+        rows = row.new_empty((self.size, row.shape[1]))
+        with self.heart.waiting():
+            dist.all_gather_single(rows, row, group=self._connections)
+        return rows
+
+    def channel(self) -> Group:
+        """The same workers over connections of their own, for collectives of another thread."""
+        return Group(self.rank, self.size, connections=dist.new_group())
 
     def barrier(self) -> None:
         """Return when every worker has come this far."""
@@ -102,7 +127,7 @@ class Group:
         padded[: len(data)] = data
         parts = [torch.empty_like(padded) for _ in range(self.size)]
         with self.heart.waiting():
-            dist.all_gather(parts, padded)
+            dist.all_gather(parts, padded, group=self._connections)
         sizes = lengths.tolist()
         return [json.loads(part[:size].numpy().tobytes()) for part, size in zip(parts, sizes, strict=True)]
 

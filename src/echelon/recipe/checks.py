@@ -19,6 +19,7 @@ def find_problems(recipe: Recipe) -> list[Problem]:
         *_schedule_problems(recipe),
         *_checkpoint_problems(recipe),
         *_early_stop_problems(recipe),
+        *_exchange_problems(recipe),
     ]
 
 
@@ -120,3 +121,15 @@ def _early_stop_problems(recipe: Recipe) -> Iterator[Problem]:
     metrics = [rule.metric for rule in recipe.early_stop]
     for metric in sorted({metric for metric in metrics if metrics.count(metric) > 1}):
         yield Problem("early_stop", f"{metric} is there more than once; keep one")
+
+
+def _exchange_problems(recipe: Recipe) -> Iterator[Problem]:
+    owes = recipe.train.exchange == "low_rank" or (
+        recipe.train.exchange == "compressed" and recipe.exchange.wire == "int8"
+    )
+    if owes and recipe.train.precision == "fp16":
+        yield Problem(
+            "train.exchange",
+            "keeps what it did not send, which the changing loss scale of fp16 would make wrong; "
+            'use train.precision = "bf16"',
+        )

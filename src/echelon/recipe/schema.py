@@ -155,6 +155,8 @@ class Train(Section):
     workers: Annotated[int | str, PlainValidator(_check_workers)] = 1
     """Worker processes, where `--workers` does not say otherwise; or a range such as "1:4": begin with 4, or with as
     many as there are cores, and go on with one fewer after a failure, down to 1."""
+    exchange: Literal["all_reduce", "compressed", "low_rank"] = "all_reduce"
+    """How workers agree on the weights: the exact sum of gradients, the sum in fewer bytes, or a low-rank one."""
     precision: Literal["float32", "bf16", "fp16"] = "float32"
     """Number format of the matrix products. Weights and optimiser state are always kept in float32."""
     label_smoothing: Fraction = 0.1
@@ -165,6 +167,15 @@ class Train(Section):
     """Run folder whose best weights training starts from, for fine-tuning. Its vocabulary is used as well."""
     log_every: PositiveInt = 10
     """Steps between two log lines on a screen without a terminal, and between two TensorBoard points."""
+
+
+class Exchange(Section):
+    """Settings of the exchange that `train.exchange` names; the others' are not looked at."""
+
+    wire: Literal["bf16", "fp16", "int8"] = "bf16"
+    """compressed: the numbers' format on the wire. int8 keeps what it rounds off and adds it to the next gradient."""
+    rank: PositiveInt = 8
+    """low_rank: columns of the two factors that stand for each matrix of the gradient."""
 
 
 class Adam(Section):
@@ -409,6 +420,8 @@ class Recipe(Section):
     """The Transformer."""
     train: Train
     """The length of training and what a step is."""
+    exchange: Exchange = Exchange()
+    """Settings of the exchange."""
     optimiser: Optimiser = Adam()
     """How gradients become updates."""
     schedule: Schedule

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NoReturn
@@ -37,6 +37,7 @@ _READABLE_FORMATS = (2, 3)
 """Format 2 differs in its sidecars, which are called NAME.sha256.json and hold SHA-256."""
 MODEL, STATE = "model.safetensors", "state.json"
 _SIDECARS = {ALGORITHM: ".checksum.json", OLDER_ALGORITHM: ".sha256.json"}
+_EXCHANGE = "exchange/"
 _FOLDER_NAME = re.compile(r"step-(\d{8,})")
 _FILE_NAME = re.compile(r"[a-z0-9][a-z0-9-]*\.safetensors")
 
@@ -97,8 +98,20 @@ class Checkpoint:
 
     def load_optimiser(self) -> dict[str, Tensor]:
         """The optimiser's state, from however many workers wrote it."""
-        shards = [name for name in tensor_files(self.folder) or () if name != MODEL]
-        return {name: tensor for shard in shards for name, tensor in self._load_tensors(shard).items()}
+        return {name: tensor for name, tensor in self._shards() if not name.startswith(_EXCHANGE)}
+
+    def load_exchange(self) -> dict[str, Tensor]:
+        """The exchange's state, of all workers that wrote here."""
+        return {
+            name.removeprefix(_EXCHANGE): tensor
+            for name, tensor in self._shards()
+            if name.startswith(_EXCHANGE)
+        }
+
+    def _shards(self) -> Iterator[tuple[str, Tensor]]:
+        for file in tensor_files(self.folder) or ():
+            if file != MODEL:
+                yield from self._load_tensors(file).items()
 
     def load_state(self) -> TrainingState:
         try:
@@ -135,6 +148,11 @@ class Checkpoint:
 
     def _refuse(self, name: str, error: Exception) -> NoReturn:
         raise CheckpointError(f"{self.folder / name} cannot be used: {error}") from error
+
+
+def prefixed(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """The exchange's state under names that are not the optimiser's, beside which it is saved."""
+    return {_EXCHANGE + name: tensor for name, tensor in tensors.items()}
 
 
 def checkpoint_folder(checkpoints: Path, step: int) -> Path:

@@ -22,9 +22,11 @@ from echelon.train.checkpoint import (
     checkpoint_folder,
     clear_for_saving,
     is_complete,
+    prefixed,
     prune_checkpoints,
     weights_digest,
 )
+from echelon.train.exchange import Exchange
 from echelon.train.flat import FlatParameters
 from echelon.train.interval import steps_between_saves
 from echelon.train.optimiser import FlatOptimiser
@@ -57,6 +59,7 @@ class Keeper:
     model: nn.Module
     flat: FlatParameters
     optimiser: FlatOptimiser
+    exchange: Exchange
     num_hosts: int = 1
     may_write: Callable[[], None] = lambda: None
     """Raises where this worker's generation has been replaced, so that it no longer owns the run folder."""
@@ -121,9 +124,11 @@ class Keeper:
     def _job(self, pending: Pending) -> SaveJob:
         weights: dict[str, Tensor] = dict(self.model.state_dict())
         sharers = self.group.sharers
-        files, names = plan_files(weights, self.optimiser.state(), sharers.rank, sharers.size)
-        state = pending.state if self.group.keeps_folder else None
-        return SaveJob(pending.folder, files, state, names, self.may_write)
+        state = self.optimiser.state() | prefixed(self.exchange.shared_state())
+        own = prefixed(self.exchange.own_state())
+        files, names = plan_files(weights, state, sharers.rank, sharers.size, own)
+        vouched = pending.state if self.group.keeps_folder else None
+        return SaveJob(pending.folder, files, vouched, names, self.may_write)
 
     def before_update(self) -> None:
         """Wait until the weights may change."""

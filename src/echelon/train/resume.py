@@ -97,7 +97,8 @@ def load_newest(training: Training, newest: Newest) -> None:
 
 
 def pass_on(training: Training, holder: int) -> None:
-    """The holder's weights, optimiser and state everywhere. Collective."""
+    """The holder's weights, optimiser and state everywhere. What workers elsewhere owed is lost with their disks.
+    Collective."""
     group, optimiser = training.group, training.optimiser
     mine = optimiser.state() if group.rank == holder else {}
     layout = {name: [str(tensor.dtype), *tensor.shape] for name, tensor in mine.items()}
@@ -110,6 +111,8 @@ def pass_on(training: Training, holder: int) -> None:
         group.broadcast(tensor, holder)
     if not mine:
         optimiser.load_state(tensors)
+    for tensor in training.exchange.shared_state().values():
+        group.broadcast(tensor, holder)
     training.state = TrainingState.from_json(state)
     training.precision.load_state(training.state.precision)
 
@@ -126,9 +129,12 @@ def load_checkpoint(training: Training, checkpoint: Checkpoint) -> None:
     training.state = checkpoint.load_state()
     try:
         training.optimiser.load_state(checkpoint.load_optimiser())
+        training.exchange.load_state(checkpoint.load_exchange())
         training.precision.load_state(training.state.precision)
     except (KeyError, RuntimeError, TypeError) as error:
-        raise CheckpointError(f"{checkpoint.folder} does not fit this recipe's optimiser: {error}") from error
+        raise CheckpointError(
+            f"{checkpoint.folder} does not fit this recipe's optimiser or exchange: {error}"
+        ) from error
 
 
 def start_from(training: Training, other: RunFolder) -> None:

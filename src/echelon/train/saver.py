@@ -17,6 +17,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 
 import numpy as np
 from torch import Tensor
@@ -185,11 +186,16 @@ def write_job(job: SaveJob, images: Mapping[str, TensorImage]) -> None:
 
 
 def plan_files(
-    model: Mapping[str, Tensor], optimiser: Mapping[str, Tensor], rank: int, size: int
+    model: Mapping[str, Tensor],
+    optimiser: Mapping[str, Tensor],
+    rank: int,
+    size: int,
+    own: Mapping[str, Tensor] = MappingProxyType({}),
 ) -> tuple[dict[str, dict[str, Tensor]], tuple[str, ...]]:
     """What worker `rank` writes, file by file, and the names of all workers' files.
 
-    Worker 0 writes the weights; the optimiser's tensors, largest first, each go to whoever has least to write.
+    Worker 0 writes the weights; the optimiser's tensors, largest first, each go to whoever has least to write. What is
+    a worker's `own` it writes itself.
     """
     loads = [sum(tensor.nbytes for tensor in model.values()), *([0] * (size - 1))]
     shares: list[dict[str, Tensor]] = [{} for _ in range(size)]
@@ -198,7 +204,7 @@ def plan_files(
         shares[least][name] = optimiser[name]
         loads[least] += optimiser[name].nbytes
     mine: dict[str, dict[str, Tensor]] = {MODEL: dict(model)} if rank == 0 else {}
-    mine[shard_file(rank, size)] = shares[rank]
+    mine[shard_file(rank, size)] = shares[rank] | dict(own)
     return mine, (MODEL, *(shard_file(other, size) for other in range(size)))
 
 

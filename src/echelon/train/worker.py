@@ -147,8 +147,7 @@ def set_up(run: RunFolder, group: Group, records: RecordWriter) -> Training:
     group.heart.beat()
     torch.manual_seed(recipe.seed)
     model = task.build_model().to(device)
-    flat, exchange = FlatParameters(model), build_exchange(group)
-    exchange.attach(flat)
+    flat, exchange = FlatParameters(model), build_exchange(recipe, group)
     optimiser = FlatOptimiser(recipe.optimiser, flat)
     steps = length_in_steps(recipe.train, task.steps_per_epoch)
     training = Training(
@@ -173,12 +172,14 @@ def set_up(run: RunFolder, group: Group, records: RecordWriter) -> Training:
             model,
             flat,
             optimiser,
+            exchange,
             num_hosts=int(os.environ.get("ECHELON_HOSTS", "1")),
             may_write=fence(run, int(os.environ.get("ECHELON_GENERATION", "0"))),
         ),
         trackers=[],
         meter=open_meter(device),
     )
+    exchange.attach(flat, training.keeper.before_update)
     group.heart.beat()
     resume(training)
     training.keeper.first_step = training.state.step

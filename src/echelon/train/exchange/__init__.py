@@ -2,22 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
 from typing import Protocol
 
+from torch import Tensor
+
 from echelon.comm.group import Group
+from echelon.recipe.schema import Recipe
 from echelon.train.exchange.all_reduce import AllReduce
+from echelon.train.exchange.codecs import build_codec
+from echelon.train.exchange.compressed import Compressed
+from echelon.train.exchange.low_rank import LowRank
 from echelon.train.flat import FlatParameters
 
 
 class Exchange(Protocol):
     """Owns the step's flat gradient buffer between backward and update."""
 
-    def attach(self, flat: FlatParameters) -> None: ...
+    def attach(self, flat: FlatParameters, may_change: Callable[[], None] = ...) -> None:
+        """`may_change` returns when state of the exchange may change: a save may still be copying it. Collective."""
+        ...
 
     def slot(self, last: bool) -> AbstractContextManager[None]:
-        """Wraps forward and backward of one slot."""
+        """Wraps forward and backward of one slot; `last` is this worker's last one of the step."""
         ...
 
     def update(self, apply: Callable[[], None]) -> None:
@@ -28,6 +36,24 @@ class Exchange(Protocol):
         """Make the weights equal on all workers, before saving, evaluating and finishing. Collective."""
         ...
 
+    def shared_state(self) -> dict[str, Tensor]:
+        """What a checkpoint must hold and all workers have alike, by name."""
+        ...
 
-def build_exchange(group: Group) -> Exchange:
-    return AllReduce(group)
+    def own_state(self) -> dict[str, Tensor]:
+        """What a checkpoint must hold of this worker; the names tell workers apart."""
+        ...
+
+    def load_state(self, tensors: Mapping[str, Tensor]) -> None:
+        """Take over what a checkpoint holds of both, perhaps of another number of workers; nothing is a new start."""
+        ...
+
+
+def build_exchange(recipe: Recipe, group: Group) -> Exchange:
+    match recipe.train.exchange:
+        case "all_reduce":
+            return AllReduce(group)
+        case "compressed":
+            return Compressed(group, build_codec(recipe.exchange.wire))
+        case "low_rank":
+            return LowRank(group, recipe.exchange.rank, recipe.seed)

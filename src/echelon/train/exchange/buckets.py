@@ -1,0 +1,84 @@
+"""The flat gradient buffer in pieces that go out while backward is still running."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+from torch import Tensor
+
+from echelon.comm.group import Pending
+from echelon.train.flat import FlatParameters
+
+
+@dataclass
+class _Bucket:
+    """A slice of the flat buffer that is reduced as one."""
+
+    flat: Tensor
+    num_parameters: int
+    num_ready: int = 0
+
+    @property
+    def is_ready(self) -> bool:
+        return self.num_ready >= self.num_parameters
+
+
+class Buckets:
+    """Slices of the gradients, each handed to `start` as soon as this worker's last backward has finished it.
+
+    Every worker starts them in the same order, whatever order its backward finished them in, and a worker without a
+    slot starts them all in `finish`: collectives always match.
+    """
+
+    def __init__(
+        self, flat: FlatParameters, buffer: Tensor, bucket_bytes: int, start: Callable[[Tensor], Pending]
+    ) -> None:
+        """`buffer` begins with `flat.gradients`; what follows them goes with the last bucket."""
+        self._start = start
+        self._pending: list[Pending] = []
+        self._is_last_slot = False
+        self._buckets: list[_Bucket] = []
+        begin, members = 0, 0
+        for number, s in enumerate(flat.slices):
+            members += 1
+            is_final = number == len(flat.slices) - 1
+            if s.end - begin >= bucket_bytes // 4 or is_final:
+                end = len(buffer) if is_final else s.end
+                self._buckets.append(_Bucket(buffer[begin:end], members))
+                begin, members = s.end, 0
+            hook = self._hook(len(self._buckets) if members else len(self._buckets) - 1)
+            s.parameter.register_post_accumulate_grad_hook(hook)  # type: ignore[no-untyped-call]
+
+    def _hook(self, number: int) -> Callable[[Tensor], None]:
+        def gradient_is_ready(_: Tensor) -> None:
+            if self._is_last_slot:
+                self._buckets[number].num_ready += 1
+                self._start_ready()
+
+        return gradient_is_ready
+
+    @contextlib.contextmanager
+    def slot(self, last: bool) -> Iterator[None]:
+        """Wraps forward and backward of one slot; in this worker's last one, finished buckets go out at once."""
+        self._is_last_slot = last
+        yield
+        self._is_last_slot = False
+
+    def _start_ready(self) -> None:
+        while len(self._pending) < len(self._buckets) and self._buckets[len(self._pending)].is_ready:
+            self._start_next()
+
+    def _start_next(self) -> None:
+        self._pending.append(self._start(self._buckets[len(self._pending)].flat))
+
+    def finish(self) -> None:
+        """Start what backward has not, and wait for all. Collective."""
+        while len(self._pending) < len(self._buckets):
+            self._start_next()
+        for pending in self._pending:
+            pending.wait()
+        self._pending.clear()
+        for bucket in self._buckets:
+            bucket.num_ready = 0

@@ -1,0 +1,135 @@
+"""PowerSGD: each matrix of the gradient as the product of two thin ones, with error feedback.
+
+One step of subspace iteration a step: P = M Q, summed over the workers and made orthonormal, then Q = Mᵀ P, summed; the
+sum of all workers' M is taken to be P Qᵀ. What that leaves out is owed and added the next time, and Q is where the next
+iteration begins. Vectors, and matrices too small to gain, are summed as they are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from echelon.comm.group import Group
+from echelon.train.exchange.feedback import ErrorFeedback
+from echelon.train.flat import FlatParameters, Slice
+
+_FACTORS = "q/"
+
+
+@dataclass
+class _Factors:
+    """One matrix of the gradient, what is owed of it, and its two thin factors, in the buffers that travel."""
+
+    name: str
+    matrix_NM: Tensor
+    owed_NM: Tensor
+    left_NR: Tensor
+    right_MR: Tensor
+
+
+class LowRank:
+    """Sums the flat gradient buffer over a group, matrices through factors of `rank` columns."""
+
+    def __init__(self, group: Group, rank: int, seed: int) -> None:
+        self._group, self._rank, self._seed = group, rank, seed
+        self._may_change: Callable[[], None] = lambda: None
+        self._factors: list[_Factors] = []
+        self._plain: list[Tensor] = []
+
+    def attach(self, flat: FlatParameters, may_change: Callable[[], None] = lambda: None) -> None:
+        self._may_change = may_change
+        self._feedback = ErrorFeedback(self._group, flat.gradients)
+        if self._group.size == 1:
+            return
+        chosen = [s for s in flat.slices if self._gains(s)]
+        self._left = flat.gradients.new_empty(sum(_sides(s)[0] for s in chosen) * self._rank)
+        self._right = flat.gradients.new_empty(sum(_sides(s)[1] for s in chosen) * self._rank)
+        left, right = 0, 0
+        for s in chosen:
+            n, m = _sides(s)
+            self._factors.append(
+                _Factors(
+                    s.name,
+                    flat.gradients[s.start : s.end].view(n, m),
+                    self._feedback.owed[s.start : s.end].view(n, m),
+                    self._left[left : left + n * self._rank].view(n, self._rank),
+                    self._right[right : right + m * self._rank].view(m, self._rank),
+                )
+            )
+            left, right = left + n * self._rank, right + m * self._rank
+        self._plain = [flat.gradients[s.start : s.end] for s in flat.slices if not self._gains(s)]
+        self._plain.append(flat.extras)
+        dice = torch.Generator().manual_seed(self._seed)
+        self._right.copy_(torch.randn(len(self._right), generator=dice))
+
+    def _gains(self, s: Slice) -> bool:
+        n, m = _sides(s)
+        return 2 * self._rank * (n + m) < n * m
+
+    def slot(self, last: bool) -> AbstractContextManager[None]:
+        return nullcontext()
+
+    def update(self, apply: Callable[[], None]) -> None:
+        if self._group.size > 1:
+            self._reduce()
+        else:
+            self._feedback.pay_alone()
+        apply()
+
+    def settle(self) -> None:
+        """Weights are equal after every update: nothing to do."""
+
+    def shared_state(self) -> dict[str, Tensor]:
+        return {_FACTORS + f.name: f.right_MR for f in self._factors}
+
+    def own_state(self) -> dict[str, Tensor]:
+        return self._feedback.state()
+
+    def load_state(self, tensors: Mapping[str, Tensor]) -> None:
+        self._feedback.load_state(tensors)
+        for f in self._factors:
+            if _FACTORS + f.name in tensors:
+                f.right_MR.copy_(tensors[_FACTORS + f.name])
+
+    def _reduce(self) -> None:
+        self._may_change()
+        plain = torch.cat(self._plain)
+        plain_sum = self._group.start_all_reduce(plain)
+        for f in self._factors:
+            f.owed_NM += f.matrix_NM
+            torch.mm(f.owed_NM, f.right_MR, out=f.left_NR)
+        self._group.all_reduce(self._left)
+        for f in self._factors:
+            f.left_NR.copy_(_orthonormal(f.left_NR))
+            torch.mm(f.owed_NM.T, f.left_NR, out=f.right_MR)
+        self._group.all_reduce(self._right)
+        for f in self._factors:
+            torch.mm(f.left_NR, f.right_MR.T, out=f.matrix_NM)
+            f.owed_NM.sub_(f.matrix_NM, alpha=1 / self._group.size)
+        self._forget_what_is_not_finite()
+        plain_sum.wait()
+        for part, total in zip(self._plain, plain.split([len(part) for part in self._plain]), strict=True):
+            part.copy_(total)
+
+    def _forget_what_is_not_finite(self) -> None:
+        """A step that is not finite is skipped; neither may it be owed for ever, nor spoil the next iteration."""
+        if not bool(self._right.isfinite().all()):
+            self._feedback.owed.nan_to_num_(0.0, 0.0, 0.0)
+            dice = torch.Generator().manual_seed(self._seed)
+            self._right.copy_(torch.randn(len(self._right), generator=dice))
+
+
+def _sides(s: Slice) -> tuple[int, int]:
+    """A parameter as a matrix: its first dimension by all others."""
+    shape = s.parameter.shape
+    return shape[0], s.parameter.numel() // shape[0]
+
+
+def _orthonormal(columns_NR: Tensor) -> Tensor:
+    """Columns that span the same space; zeros stay finite."""
+    return torch.linalg.qr(columns_NR).Q if bool(columns_NR.isfinite().all()) else columns_NR

@@ -1,0 +1,82 @@
+"""Several workers of one group, each a process, for tests of exchanges."""
+
+from __future__ import annotations
+
+import multiprocessing
+from collections.abc import Callable
+from pathlib import Path
+
+import torch
+import torch.distributed as dist
+import torch.multiprocessing as mp
+from torch import Tensor, nn
+
+from echelon.comm.group import Group
+from echelon.train.exchange import Exchange
+from echelon.train.flat import FlatParameters
+
+SLOTS = 4
+Work = Callable[[Group], dict[str, Tensor]]
+
+
+def run_workers(work: Work, size: int, folder: Path) -> list[dict[str, Tensor]]:
+    """What `work` returns in each of `size` processes, in rank order."""
+    folder.mkdir(parents=True, exist_ok=True)
+    multiprocessing.set_forkserver_preload(
+        ["echelon.train.exchange"]
+    )  # torch is imported once for all of them
+    mp.start_processes(_run, (work, size, folder), nprocs=size, start_method="forkserver")  # type: ignore[attr-defined]
+    return [torch.load(folder / f"{rank}.pt", weights_only=True) for rank in range(size)]
+
+
+def _run(rank: int, work: Work, size: int, folder: Path) -> None:
+    torch.set_num_threads(1)
+    store = dist.FileStore(str(folder / "store"), size)  # type: ignore[attr-defined]
+    dist.init_process_group("gloo", store=store, rank=rank, world_size=size)
+    torch.save(work(Group(rank, size)), folder / f"{rank}.pt")
+    dist.destroy_process_group()
+
+
+class Pupil:
+    """A small network that learns a fixed function by plain gradient descent, slot by slot."""
+
+    def __init__(self, group: Group, exchange: Exchange, width: int = 96) -> None:
+        torch.manual_seed(1)
+        self.model = nn.Sequential(nn.Linear(32, width), nn.Tanh(), nn.Linear(width, 48))
+        self.group, self.exchange = group, exchange
+        self.flat = FlatParameters(self.model)
+        exchange.attach(self.flat)
+        self.losses: list[float] = []
+
+    def train(self, steps: range, rate: float = 0.05) -> None:
+        for step in steps:
+            self.flat.zero()
+            mine = range(SLOTS)[self.group.rank :: self.group.size]
+            for slot in mine:
+                with self.exchange.slot(last=slot == mine[-1]):
+                    loss = self._loss(step, slot)
+                    self.flat.extras[FlatParameters.LOSS] += loss.detach()
+                    loss.backward()  # type: ignore[no-untyped-call]
+            self.exchange.update(lambda: self._apply(rate))
+            self.losses.append(self.flat.extras[FlatParameters.LOSS].item())
+
+    def _loss(self, step: int, slot: int) -> Tensor:
+        dice = torch.Generator().manual_seed(1000 * step + slot)
+        x = torch.randn(16, 32, generator=dice)
+        return ((self.model(x) - torch.sin(x.repeat(1, 2)[:, :48])) ** 2).sum() / (16 * SLOTS)
+
+    def _apply(self, rate: float) -> None:
+        with torch.no_grad():
+            self.flat.weights.add_(self.flat.gradients, alpha=-rate)
+
+    def result(self) -> dict[str, Tensor]:
+        """What a test compares."""
+        own = {f"own/{name}": tensor.clone() for name, tensor in self.exchange.own_state().items()}
+        shared = {f"shared/{name}": tensor.clone() for name, tensor in self.exchange.shared_state().items()}
+        return {
+            "weights": self.flat.weights.clone(),
+            "losses": torch.tensor(self.losses),
+            "reduced": self.flat.reduced.clone(),
+            **own,
+            **shared,
+        }

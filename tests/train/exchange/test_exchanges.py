@@ -1,0 +1,155 @@
+"""Each exchange against its reference, in real groups of processes."""
+
+from __future__ import annotations
+
+import functools
+from pathlib import Path
+
+import pytest
+import torch
+from tests.pupils import Pupil, run_workers
+from torch import Tensor
+
+from echelon.comm.group import Group
+from echelon.train.exchange import Exchange
+from echelon.train.exchange.all_reduce import AllReduce
+from echelon.train.exchange.codecs import Wire, build_codec
+from echelon.train.exchange.compressed import Compressed
+from echelon.train.exchange.low_rank import LowRank
+
+STEPS = range(1, 31)
+BUCKET_BYTES = 8192
+
+
+def build(kind: str, group: Group) -> Exchange:
+    match kind:
+        case "all_reduce":
+            return AllReduce(group, BUCKET_BYTES)
+        case "float32" | "bf16" | "fp16" | "int8" as wire:
+            chosen: Wire = wire  # type: ignore[assignment]
+            return Compressed(group, build_codec(chosen), BUCKET_BYTES)
+        case _:
+            return LowRank(group, int(kind.removeprefix("rank ")), seed=3)
+
+
+def learn(kind: str, group: Group) -> dict[str, Tensor]:
+    pupil = Pupil(group, build(kind, group))
+    pupil.train(STEPS)
+    return pupil.result()
+
+
+def trained(kind: str, size: int, folder: Path) -> dict[str, Tensor]:
+    results = run_workers(functools.partial(learn, kind), size, folder)
+    for result in results[1:]:
+        assert torch.equal(result["weights"], results[0]["weights"]), "every worker has the same bits"
+    return results[0]
+
+
+def test_the_sum_over_workers_is_one_big_batch(tmp_path: Path) -> None:
+    alone = trained("all_reduce", 1, tmp_path / "1")
+    for size in (2, 3):
+        together = trained("all_reduce", size, tmp_path / str(size))
+        torch.testing.assert_close(together["weights"], alone["weights"], rtol=1e-5, atol=1e-6)
+
+
+def test_compression_that_loses_nothing_is_all_reduce(tmp_path: Path) -> None:
+    for size in (2, 3):
+        exact = trained("all_reduce", size, tmp_path / f"exact-{size}")
+        compressed = trained("float32", size, tmp_path / f"compressed-{size}")
+        torch.testing.assert_close(compressed["weights"], exact["weights"], rtol=1e-6, atol=1e-7)
+        torch.testing.assert_close(compressed["losses"], exact["losses"])
+
+
+@pytest.mark.parametrize(
+    ("kind", "within"), [("bf16", 0.01), ("fp16", 0.002), ("int8", 0.03), ("rank 8", 0.1)]
+)
+def test_a_lossy_exchange_learns_nearly_the_same(kind: str, within: float, tmp_path: Path) -> None:
+    exact = trained("all_reduce", 2, tmp_path / "exact")
+    lossy = trained(kind, 2, tmp_path / "lossy")
+    assert not torch.equal(lossy["weights"], exact["weights"])
+    assert lossy["losses"][-1] == pytest.approx(exact["losses"][-1].item(), rel=within)
+    assert lossy["losses"][-1] < 0.8 * lossy["losses"][0]
+
+
+def test_factors_of_full_rank_lose_nothing(tmp_path: Path) -> None:
+    """A rank so high that no matrix gains by it: everything is summed as it is."""
+    exact = trained("all_reduce", 2, tmp_path / "exact")
+    plain = trained("rank 64", 2, tmp_path / "plain")
+    torch.testing.assert_close(plain["weights"], exact["weights"], rtol=1e-6, atol=1e-7)
+
+
+def go_on(kind: str, folder: Path, group: Group) -> dict[str, Tensor]:
+    """The second half of a training whose first half other workers have done."""
+    pupil = Pupil(group, build(kind, group))
+    halves = [torch.load(file, weights_only=True) for file in sorted(folder.glob("*.pt"))]
+    pupil.flat.weights.copy_(halves[0]["weights"])
+    own = {name: tensor for half in halves for name, tensor in half.items() if name.startswith("own/")}
+    shared = {name: tensor for name, tensor in halves[0].items() if name.startswith("shared/")}
+    pupil.exchange.load_state({name.partition("/")[2]: tensor for name, tensor in (own | shared).items()})
+    pupil.train(range(16, 31))
+    return pupil.result()
+
+
+def learn_half(kind: str, group: Group) -> dict[str, Tensor]:
+    pupil = Pupil(group, build(kind, group))
+    pupil.train(range(1, 16))
+    return pupil.result()
+
+
+@pytest.mark.parametrize("kind", ["int8", "rank 4"])
+def test_what_is_owed_is_kept_in_checkpoints_and_summed_for_another_number_of_workers(
+    kind: str, tmp_path: Path
+) -> None:
+    whole = trained(kind, 2, tmp_path / "whole")
+    run_workers(functools.partial(learn_half, kind), 2, tmp_path / "half")
+    again = run_workers(functools.partial(go_on, kind, tmp_path / "half"), 2, tmp_path / "again")
+    assert torch.equal(again[0]["weights"], whole["weights"]), "bit for bit"
+    for size in (1, 3):
+        other = run_workers(functools.partial(go_on, kind, tmp_path / "half"), size, tmp_path / f"to-{size}")
+        assert other[0]["losses"][-1] == pytest.approx(whole["losses"][-1].item(), rel=0.1)
+
+
+def owe(kind: str, folder: Path, group: Group) -> dict[str, Tensor]:
+    """What is owed by a group that has taken over others' state."""
+    pupil = Pupil(group, build(kind, group))
+    halves = [torch.load(file, weights_only=True) for file in sorted(folder.glob("*.pt"))]
+    own = {name: tensor for half in halves for name, tensor in half.items() if name.startswith("own/")}
+    pupil.exchange.load_state({name.partition("/")[2]: tensor for name, tensor in own.items()})
+    return pupil.result()
+
+
+def total_owed(results: list[dict[str, Tensor]]) -> Tensor:
+    return torch.stack(
+        [tensor for result in results for name, tensor in result.items() if name.startswith("own/error")]
+    ).sum(dim=0)
+
+
+@pytest.mark.parametrize("kind", ["int8", "rank 4"])
+def test_all_workers_together_owe_the_same_whatever_their_number(kind: str, tmp_path: Path) -> None:
+    half = run_workers(functools.partial(learn_half, kind), 2, tmp_path / "half")
+    assert total_owed(half).abs().max() > 0
+    for size in (1, 3):
+        results = run_workers(functools.partial(owe, kind, tmp_path / "half"), size, tmp_path / str(size))
+        torch.testing.assert_close(total_owed(results), total_owed(half))
+
+
+def spoil(kind: str, group: Group) -> dict[str, Tensor]:
+    """One worker's gradient is not finite in one step, which all of them skip."""
+    pupil = Pupil(group, build(kind, group))
+    pupil.train(range(1, 4))
+    loss, pupil._loss = pupil._loss, lambda *_: pupil.model(torch.full((1, 32), float("nan"))).sum()  # type: ignore[method-assign]
+    if group.rank != 1:
+        pupil._loss = loss  # type: ignore[method-assign]
+    pupil.train(range(4, 5), rate=0.0)
+    seen = pupil.result()["reduced"]
+    pupil.flat.weights.nan_to_num_()
+    pupil._loss = loss  # type: ignore[method-assign]
+    pupil.train(range(5, 30))
+    return {**pupil.result(), "seen": seen}
+
+
+@pytest.mark.parametrize("kind", ["bf16", "int8", "rank 4"])
+def test_a_gradient_that_is_not_finite_is_seen_by_all_and_forgotten(kind: str, tmp_path: Path) -> None:
+    for result in run_workers(functools.partial(spoil, kind), 2, tmp_path):
+        assert not result["seen"].isfinite().all()
+        assert result["losses"][-5:].isfinite().all()
