@@ -25,7 +25,7 @@ def run_workers(work: Work, size: int, folder: Path) -> list[dict[str, Tensor]]:
     multiprocessing.set_forkserver_preload(
         ["echelon.train.exchange"]
     )  # torch is imported once for all of them
-    mp.start_processes(_run, (work, size, folder), nprocs=size, start_method="forkserver")  # type: ignore[attr-defined]
+    mp.start_processes(_run, (work, size, folder), nprocs=size, start_method="forkserver")  # type: ignore[attr-defined, no-untyped-call]
     return [torch.load(folder / f"{rank}.pt", weights_only=True) for rank in range(size)]
 
 
@@ -63,7 +63,8 @@ class Pupil:
     def _loss(self, step: int, slot: int) -> Tensor:
         dice = torch.Generator().manual_seed(1000 * step + slot)
         x = torch.randn(16, 32, generator=dice)
-        return ((self.model(x) - torch.sin(x.repeat(1, 2)[:, :48])) ** 2).sum() / (16 * SLOTS)
+        squares: Tensor = (self.model(x) - torch.sin(x.repeat(1, 2)[:, :48])) ** 2
+        return squares.sum() / (16 * SLOTS)
 
     def _apply(self, rate: float) -> None:
         with torch.no_grad():

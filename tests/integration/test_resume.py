@@ -25,11 +25,19 @@ from tests.integration.runs import (
 )
 
 
-@pytest.mark.parametrize("precision", ["float32", "bf16"])
+@pytest.mark.parametrize(
+    "more",
+    [
+        ["train.precision=float32"],
+        ["train.precision=bf16"],
+        ["train.exchange=compressed", "exchange.wire=int8"],
+        ["train.exchange=low_rank", "exchange.rank=4"],
+    ],
+)
 def test_a_run_stopped_by_sigterm_ends_with_the_same_bits(
-    train_toy: TrainToy, toy_recipe: Path, tmp_path: Path, precision: str
+    train_toy: TrainToy, toy_recipe: Path, tmp_path: Path, more: list[str]
 ) -> None:
-    settings = (*SETTINGS, f"train.precision={precision}")
+    settings = (*SETTINGS, *more)
     whole = train_toy("whole", *settings, workers=2)
     run = RunFolder(tmp_path / "interrupted")
     process = start(toy_recipe, run, 2, *settings, "train.steps=4000")

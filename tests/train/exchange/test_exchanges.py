@@ -13,7 +13,7 @@ from torch import Tensor
 from echelon.comm.group import Group
 from echelon.train.exchange import Exchange
 from echelon.train.exchange.all_reduce import AllReduce
-from echelon.train.exchange.codecs import Wire, build_codec
+from echelon.train.exchange.codecs import build_codec
 from echelon.train.exchange.compressed import Compressed
 from echelon.train.exchange.low_rank import LowRank
 
@@ -25,9 +25,8 @@ def build(kind: str, group: Group) -> Exchange:
     match kind:
         case "all_reduce":
             return AllReduce(group, BUCKET_BYTES)
-        case "float32" | "bf16" | "fp16" | "int8" as wire:
-            chosen: Wire = wire  # type: ignore[assignment]
-            return Compressed(group, build_codec(chosen), BUCKET_BYTES)
+        case "float32" | "bf16" | "fp16" | "int8":
+            return Compressed(group, build_codec(kind), BUCKET_BYTES)
         case _:
             return LowRank(group, int(kind.removeprefix("rank ")), seed=3)
 

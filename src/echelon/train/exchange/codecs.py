@@ -111,6 +111,6 @@ def _with_scales(scales_RK: Tensor, blocks_RKB: Tensor) -> Tensor:
 def _unscaled(bytes_RB: Tensor, dtype: torch.dtype) -> Tensor:
     rows, width = bytes_RB.shape
     num_blocks = width // (4 + _BLOCK * dtype.itemsize)
-    scales_RK, blocks = bytes_RB.split([4 * num_blocks, width - 4 * num_blocks], dim=1)
-    blocks_RKB = blocks.contiguous().view(dtype).reshape(rows, num_blocks, _BLOCK)
-    return (blocks_RKB.float() * scales_RK.contiguous().view(torch.float32).unsqueeze(2)).reshape(rows, -1)
+    scales_RK = bytes_RB[:, : 4 * num_blocks].contiguous().view(torch.float32)
+    blocks_RKB = bytes_RB[:, 4 * num_blocks :].contiguous().view(dtype).reshape(rows, num_blocks, _BLOCK)
+    return blocks_RKB.float().mul_(scales_RK.unsqueeze(2)).reshape(rows, -1)

@@ -113,8 +113,10 @@ class LowRank:
             f.owed_NM.sub_(f.matrix_NM, alpha=1 / self._group.size)
         self._forget_what_is_not_finite()
         plain_sum.wait()
-        for part, total in zip(self._plain, plain.split([len(part) for part in self._plain]), strict=True):
-            part.copy_(total)
+        start = 0
+        for part in self._plain:
+            part.copy_(plain[start : start + len(part)])
+            start += len(part)
 
     def _forget_what_is_not_finite(self) -> None:
         """A step that is not finite is skipped; neither may it be owed for ever, nor spoil the next iteration."""
