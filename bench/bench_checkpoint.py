@@ -69,7 +69,7 @@ class Trainee:
         self.flat = FlatParameters(self.model)
         self.optimiser = FlatOptimiser(Adam(), self.flat)
         self.exchange = AllReduce(group)
-        self.exchange.attach(self.flat)
+        self.exchange.attach(self.flat, None, lambda: None)
         sentences = torch.randint(4, VOCABULARY, (2, PAIRS // group.size, LENGTH)).tolist()
         self.source, self.target = Sequences.of(sentences[0]), Sequences.of(sentences[1])
         self.before_update: Callable[[], None] = lambda: None

@@ -12,8 +12,10 @@ import torch.multiprocessing as mp
 from torch import Tensor, nn
 
 from echelon.comm.group import Group
+from echelon.recipe import schema
 from echelon.train.exchange import Exchange
 from echelon.train.flat import FlatParameters
+from echelon.train.optimiser import FlatOptimiser
 
 SLOTS = 4
 Work = Callable[[Group], dict[str, Tensor]]
@@ -22,9 +24,8 @@ Work = Callable[[Group], dict[str, Tensor]]
 def run_workers(work: Work, size: int, folder: Path) -> list[dict[str, Tensor]]:
     """What `work` returns in each of `size` processes, in rank order."""
     folder.mkdir(parents=True, exist_ok=True)
-    multiprocessing.set_forkserver_preload(
-        ["echelon.train.exchange"]
-    )  # torch is imported once for all of them
+    # torch is imported once for all of them
+    multiprocessing.set_forkserver_preload(["echelon.train.exchange"])
     mp.start_processes(_run, (work, size, folder), nprocs=size, start_method="forkserver")  # type: ignore[attr-defined, no-untyped-call]
     return [torch.load(folder / f"{rank}.pt", weights_only=True) for rank in range(size)]
 
@@ -45,39 +46,49 @@ class Pupil:
         self.model = nn.Sequential(nn.Linear(32, width), nn.Tanh(), nn.Linear(width, 48))
         self.group, self.exchange = group, exchange
         self.flat = FlatParameters(self.model)
-        exchange.attach(self.flat)
+        self.optimiser = FlatOptimiser(schema.Sgd(kind="sgd", momentum=0.5), self.flat)
+        exchange.attach(self.flat, self.optimiser, lambda: None)
         self.losses: list[float] = []
 
     def train(self, steps: range, rate: float = 0.05) -> None:
         for step in steps:
-            self.flat.zero()
-            mine = range(SLOTS)[self.group.rank :: self.group.size]
-            for slot in mine:
-                with self.exchange.slot(last=slot == mine[-1]):
-                    loss = self._loss(step, slot)
-                    self.flat.extras[FlatParameters.LOSS] += loss.detach()
-                    loss.backward()  # type: ignore[no-untyped-call]
-            self.exchange.update(lambda: self._apply(rate))
+            for turn in self.exchange.turns(step, SLOTS):
+                self.flat.zero()
+                for slot in turn.mine:
+                    with self.exchange.slot(last=slot == turn.mine[-1]):
+                        loss = self._loss(step, slot) / len(turn.together)
+                        self.flat.extras[FlatParameters.LOSS] += loss.detach()
+                        loss.backward()  # type: ignore[no-untyped-call]
+                self.exchange.update(lambda: self.optimiser.step(rate) if rate else None)
             self.losses.append(self.flat.extras[FlatParameters.LOSS].item())
 
     def _loss(self, step: int, slot: int) -> Tensor:
         dice = torch.Generator().manual_seed(1000 * step + slot)
         x = torch.randn(16, 32, generator=dice)
         squares: Tensor = (self.model(x) - torch.sin(x.repeat(1, 2)[:, :48])) ** 2
-        return squares.sum() / (16 * SLOTS)
-
-    def _apply(self, rate: float) -> None:
-        with torch.no_grad():
-            self.flat.weights.add_(self.flat.gradients, alpha=-rate)
+        return squares.sum() / 16
 
     def result(self) -> dict[str, Tensor]:
-        """What a test compares."""
+        """What a test compares, the optimiser's state included."""
         own = {f"own/{name}": tensor.clone() for name, tensor in self.exchange.own_state().items()}
         shared = {f"shared/{name}": tensor.clone() for name, tensor in self.exchange.shared_state().items()}
         return {
             "weights": self.flat.weights.clone(),
             "losses": torch.tensor(self.losses),
             "reduced": self.flat.reduced.clone(),
+            **{f"optimiser/{name}": tensor.clone() for name, tensor in self.optimiser.state().items()},
             **own,
             **shared,
         }
+
+    def go_on_from(self, folder: Path) -> None:
+        """Take over what other workers' `result`s were."""
+        results = [torch.load(file, weights_only=True) for file in sorted(folder.glob("*.pt"))]
+        self.flat.weights.copy_(results[0]["weights"])
+        self.optimiser.load_state(_below("optimiser/", results[0]))
+        own = {name: tensor for result in results for name, tensor in _below("own/", result).items()}
+        self.exchange.load_state(own | _below("shared/", results[0]))
+
+
+def _below(prefix: str, tensors: dict[str, Tensor]) -> dict[str, Tensor]:
+    return {name.removeprefix(prefix): tensor for name, tensor in tensors.items() if name.startswith(prefix)}

@@ -105,6 +105,15 @@ class Group:
         """The same workers over connections of their own, for collectives of another thread."""
         return Group(self.rank, self.size, connections=dist.new_group())
 
+    def part(self, parts: list[list[int]]) -> Group:
+        """This worker's part of the group, of which every worker names all parts alike."""
+        mine = Group(0, 1)
+        for ranks in parts:
+            connections = dist.new_group(ranks) if len(ranks) > 1 else None
+            if self.rank in ranks and connections is not None:
+                mine = Group(ranks.index(self.rank), len(ranks), self.heart, connections=connections)
+        return mine
+
     def barrier(self) -> None:
         """Return when every worker has come this far."""
         self.agree(False)

@@ -124,6 +124,19 @@ def _early_stop_problems(recipe: Recipe) -> Iterator[Problem]:
 
 
 def _exchange_problems(recipe: Recipe) -> Iterator[Problem]:
+    settings = recipe.exchange
+    if recipe.train.exchange == "local" and settings.replicas > recipe.train.slots:
+        advice = f"raise train.slots to a multiple of {settings.replicas}"
+        yield Problem(
+            "exchange.replicas",
+            f"{settings.replicas} replicas cannot share {recipe.train.slots} slots; {advice}",
+        )
+    if recipe.train.exchange == "local" and settings.overlap >= settings.every:
+        yield Problem(
+            "exchange.overlap",
+            f"{settings.overlap} steps would not be over when the next agreement begins; "
+            f"use less than exchange.every = {settings.every}",
+        )
     owes = recipe.train.exchange == "low_rank" or (
         recipe.train.exchange == "compressed" and recipe.exchange.wire == "int8"
     )

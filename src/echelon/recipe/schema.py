@@ -155,8 +155,9 @@ class Train(Section):
     workers: Annotated[int | str, PlainValidator(_check_workers)] = 1
     """Worker processes, where `--workers` does not say otherwise; or a range such as "1:4": begin with 4, or with as
     many as there are cores, and go on with one fewer after a failure, down to 1."""
-    exchange: Literal["all_reduce", "compressed", "low_rank"] = "all_reduce"
-    """How workers agree on the weights: the exact sum of gradients, the sum in fewer bytes, or a low-rank one."""
+    exchange: Literal["all_reduce", "compressed", "low_rank", "local"] = "all_reduce"
+    """How workers agree on the weights: the exact sum of gradients, the sum in fewer bytes, a low-rank one, or
+    replicas that train by themselves and agree now and then (DiLoCo)."""
     precision: Literal["float32", "bf16", "fp16"] = "float32"
     """Number format of the matrix products. Weights and optimiser state are always kept in float32."""
     label_smoothing: Fraction = 0.1
@@ -176,6 +177,18 @@ class Exchange(Section):
     """compressed: the numbers' format on the wire. int8 keeps what it rounds off and adds it to the next gradient."""
     rank: PositiveInt = 8
     """low_rank: columns of the two factors that stand for each matrix of the gradient."""
+    replicas: PositiveInt = 2
+    """local: models that train by themselves, each on its share of a step's slots, whatever the number of workers."""
+    every: PositiveInt = 32
+    """local: steps between two agreements."""
+    overlap: NonNegativeInt = 8
+    """local: steps that are taken while an agreement is on its way; 0 waits for it."""
+    outer_rate: PositiveFloat = 0.7
+    """local: learning rate of the outer step, along the mean way that the replicas have gone."""
+    outer_momentum: Fraction = 0.9
+    """local: Nesterov momentum of the outer step. With 0, and a rate of 1, weights are averaged (local SGD)."""
+    outer_wire: Literal["float32", "bf16", "fp16", "int8"] = "bf16"
+    """local: format of the way on the wire."""
 
 
 class Adam(Section):

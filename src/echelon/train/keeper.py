@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import math
 import statistics
 import time
 from collections.abc import Callable
@@ -124,7 +125,8 @@ class Keeper:
     def _job(self, pending: Pending) -> SaveJob:
         weights: dict[str, Tensor] = dict(self.model.state_dict())
         sharers = self.group.sharers
-        state = self.optimiser.state() | prefixed(self.exchange.shared_state())
+        optimiser = {} if self.exchange.has_own_optimisers else self.optimiser.state()
+        state = optimiser | prefixed(self.exchange.shared_state())
         own = prefixed(self.exchange.own_state())
         files, names = plan_files(weights, state, sharers.rank, sharers.size, own)
         vouched = pending.state if self.group.keeps_folder else None
@@ -209,7 +211,8 @@ class Keeper:
         slowed_s = max(sum(self._saving_steps) - step_s * len(self._saving_steps), self.saver.waited_s)
         cost_s = max(self.group.gather_json((self._blocked_s + slowed_s) / max(self._num_saves, 1)))
         failure_s = self.recipe.checkpoint.failure_hours * 3600 / self.num_hosts
-        every = self.group.broadcast_json(steps_between_saves(cost_s, step_s, failure_s))
+        best = steps_between_saves(cost_s, step_s, failure_s)
+        every = self.group.broadcast_json(math.ceil(best / self.exchange.period) * self.exchange.period)
         state.checkpoint_every = every
         if self.group.is_first:
             self.records.write(

@@ -16,7 +16,7 @@ from echelon.monitor.meter import StepMeter
 from echelon.monitor.records import RecordWriter
 from echelon.recipe.schema import Recipe
 from echelon.runfolder import RunFolder
-from echelon.tasks.task import Scores, Task
+from echelon.tasks.task import Scores, Slot, Task
 from echelon.train.checkpoint import TrainingState
 from echelon.train.evaluate import note_best, score_split, should_stop_early
 from echelon.train.exchange import Exchange
@@ -25,7 +25,7 @@ from echelon.train.keeper import Keeper
 from echelon.train.optimiser import FlatOptimiser
 from echelon.train.precision import Precision
 from echelon.train.resume import roll_back
-from echelon.train.slots import share_of, slot_seed
+from echelon.train.slots import slot_seed
 from echelon.train.trackers import Tracker
 
 MAX_SKIPPED_IN_A_ROW = 50
@@ -86,6 +86,8 @@ class StepResult:
     """Some worker was told to stop: all of them leave after this step."""
     must_save: bool
     """Some worker's last save failed, and it wants another."""
+    must_roll_back: bool
+    """Some worker had skipped too many steps in a row when this one began."""
 
 
 def train(training: Training) -> Outcome:
@@ -93,7 +95,7 @@ def train(training: Training) -> Outcome:
     training.model.train()
     while training.state.step < training.steps and not training.state.stopped_early:
         result = take_step(training, training.state.step + 1)
-        if training.skipped_in_a_row >= MAX_SKIPPED_IN_A_ROW:
+        if result.must_roll_back:
             roll_back(
                 training, f"{MAX_SKIPPED_IN_A_ROW} steps in a row had a loss or gradient that is not finite"
             )
@@ -137,26 +139,7 @@ def take_step(training: Training, step: int) -> StepResult:
     group, flat, meter = training.group, training.flat, training.meter
     meter.lap("other")
     slots = training.task.slots(step)
-    targets = sum(slot.targets for slot in slots)
-    mine = share_of(len(slots), group.rank, group.size)
-    flat.zero()
-    flat.extras[flat.STOP_VOTES] = float(training.stop.is_set)
-    flat.extras[flat.SAVE_VOTES] = float(training.keeper.wants_retry)
-    group.heart.beat(step)
-    for number in mine:
-        group.heart.beat()
-        with training.exchange.slot(last=number == mine[-1]):
-            batch = training.task.load(slots[number])
-            meter.lap("data")
-            torch.manual_seed(slot_seed(training.recipe.seed, step, number))
-            with training.precision.autocast():
-                loss = training.task.loss(training.model, batch)
-            meter.lap("forward")
-            flat.extras[flat.LOSS] += loss.nll
-            (loss.smoothed * (training.precision.scale / targets)).backward()  # type: ignore[no-untyped-call]
-            meter.lap("backward")
-    rate = training.rate(step)
-    norm = math.nan
+    rate, norm = training.rate(step), math.nan
 
     def apply() -> None:
         nonlocal norm
@@ -166,23 +149,49 @@ def take_step(training: Training, step: int) -> StepResult:
         norm = update_weights(training, rate)
         meter.lap("optimiser")
 
-    training.exchange.update(apply)
-    meter.lap("communication")
+    group.heart.beat(step)
+    for turn in training.exchange.turns(step, len(slots)):
+        flat.zero()
+        flat.extras[flat.STOP_VOTES] = float(training.stop.is_set)
+        flat.extras[flat.SAVE_VOTES] = float(training.keeper.wants_retry)
+        flat.extras[flat.BACK_VOTES] = float(training.skipped_in_a_row >= MAX_SKIPPED_IN_A_ROW)
+        targets = sum(slots[number].targets for number in turn.together)
+        for number in turn.mine:
+            with training.exchange.slot(last=number == turn.mine[-1]):
+                compute_slot(training, step, number, slots[number], targets)
+        training.exchange.update(apply)
+        meter.lap("communication")
     return StepResult(
         loss=flat.extras[flat.LOSS].item() / targets,
         gradient_norm=norm,
         learning_rate=rate,
-        targets=targets,
+        targets=sum(slot.targets for slot in slots),
         seconds=time.perf_counter() - started,
         must_stop=flat.extras[flat.STOP_VOTES].item() > 0,
         must_save=flat.extras[flat.SAVE_VOTES].item() > 0,
+        must_roll_back=flat.extras[flat.BACK_VOTES].item() > 0,
     )
+
+
+def compute_slot(training: Training, step: int, number: int, slot: Slot, targets: int) -> None:
+    """Forward and backward of one slot: its part of the gradient of the mean over `targets`."""
+    flat, meter = training.flat, training.meter
+    training.group.heart.beat()
+    batch = training.task.load(slot)
+    meter.lap("data")
+    torch.manual_seed(slot_seed(training.recipe.seed, step, number))
+    with training.precision.autocast():
+        loss = training.task.loss(training.model, batch)
+    meter.lap("forward")
+    flat.extras[flat.LOSS] += loss.nll
+    (loss.smoothed * (training.precision.scale / targets)).backward()  # type: ignore[no-untyped-call]
+    meter.lap("backward")
 
 
 def update_weights(training: Training, rate: float) -> float:
     """Unscale, clip, update; a loss or gradient that is not finite changes nothing. Returns the norm before clipping.
 
-    Every worker holds the same reduced gradient, so all of them decide alike.
+    All workers that share this update hold the same reduced gradient, and decide alike.
     """
     gradients, scale = training.flat.gradients, training.precision.scale
     norm = float(torch.linalg.vector_norm(gradients)) / scale

@@ -44,7 +44,8 @@ class FlatOptimiser:
         return tensors
 
     def load_state(self, tensors: dict[str, Tensor]) -> None:
-        """Take over what `state` returned, perhaps in another process."""
+        """Take over what `state` returned, perhaps in another process; nothing is a new start."""
+        self._optimiser.state.clear()
         kinds = sorted({name.partition("/")[0] for name in tensors})
         for start, part in self._with_starts():
             state = self._optimiser.state[part]

@@ -110,6 +110,7 @@ def pass_on(training: Training, holder: int) -> None:
     for tensor in (*training.model.state_dict().values(), *tensors.values()):
         group.broadcast(tensor, holder)
     if not mine:
+        training.exchange.load_state({})
         optimiser.load_state(tensors)
     for tensor in training.exchange.shared_state().values():
         group.broadcast(tensor, holder)

@@ -4,6 +4,15 @@ from __future__ import annotations
 
 import hashlib
 import struct
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Turn:
+    """Slots whose gradients make one update, and those of them that this worker computes."""
+
+    together: range
+    mine: range
 
 
 def share_of(num_slots: int, rank: int, size: int) -> range:

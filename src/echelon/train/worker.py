@@ -179,7 +179,7 @@ def set_up(run: RunFolder, group: Group, records: RecordWriter) -> Training:
         trackers=[],
         meter=open_meter(device),
     )
-    exchange.attach(flat, training.keeper.before_update)
+    exchange.attach(flat, optimiser, training.keeper.before_update)
     group.heart.beat()
     resume(training)
     training.keeper.first_step = training.state.step

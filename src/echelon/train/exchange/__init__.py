@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager
 from typing import Protocol
 
@@ -13,15 +13,29 @@ from echelon.recipe.schema import Recipe
 from echelon.train.exchange.all_reduce import AllReduce
 from echelon.train.exchange.codecs import build_codec
 from echelon.train.exchange.compressed import Compressed
+from echelon.train.exchange.local_steps import LocalSteps
 from echelon.train.exchange.low_rank import LowRank
 from echelon.train.flat import FlatParameters
+from echelon.train.optimiser import FlatOptimiser
+from echelon.train.slots import Turn
 
 
 class Exchange(Protocol):
     """Owns the step's flat gradient buffer between backward and update."""
 
-    def attach(self, flat: FlatParameters, may_change: Callable[[], None] = ...) -> None:
+    has_own_optimisers: bool
+    """Whether workers' optimisers differ, and are part of the exchange's own state."""
+    period: int
+    """Steps between two moments at which settling costs nothing."""
+
+    def attach(
+        self, flat: FlatParameters, optimiser: FlatOptimiser | None, may_change: Callable[[], None]
+    ) -> None:
         """`may_change` returns when state of the exchange may change: a save may still be copying it. Collective."""
+        ...
+
+    def turns(self, step: int, num_slots: int) -> Iterator[Turn]:
+        """What this worker does in a step: one turn for each update that it takes part in, usually one."""
         ...
 
     def slot(self, last: bool) -> AbstractContextManager[None]:
@@ -57,3 +71,5 @@ def build_exchange(recipe: Recipe, group: Group) -> Exchange:
             return Compressed(group, build_codec(recipe.exchange.wire))
         case "low_rank":
             return LowRank(group, recipe.exchange.rank, recipe.seed)
+        case "local":
+            return LocalSteps(group, recipe.exchange)

@@ -11,6 +11,8 @@ from torch import Tensor
 from echelon.comm.group import Pending
 from echelon.train.flat import FlatParameters
 
+BUCKET_BYTES = 8 * 2**20
+
 
 @dataclass
 class _Bucket:

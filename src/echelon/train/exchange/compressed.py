@@ -8,7 +8,7 @@ are those of a ring all-reduce, divided by what the encoding saves. Any dtype wo
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import AbstractContextManager, nullcontext
 
@@ -17,48 +17,39 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from echelon.comm.group import Group
-from echelon.train.exchange.buckets import Buckets
+from echelon.train.exchange.buckets import BUCKET_BYTES, Buckets
 from echelon.train.exchange.codecs import Codec
 from echelon.train.exchange.feedback import ErrorFeedback
-from echelon.train.flat import FlatParameters
+from echelon.train.exchange.gradients import GradientExchange
 
 
-class Compressed:
+class Compressed(GradientExchange):
     """Sums the flat gradient buffer over a group through a codec, in a thread, bucket by bucket, behind backward."""
 
-    def __init__(self, group: Group, codec: Codec, bucket_bytes: int = 8 * 2**20) -> None:
-        self._group, self._codec, self._bucket_bytes = group, codec, bucket_bytes
-        self._may_change: Callable[[], None] = lambda: None
+    def __init__(self, group: Group, codec: Codec, bucket_bytes: int = BUCKET_BYTES) -> None:
+        super().__init__(group)
+        self._codec, self._bucket_bytes = codec, bucket_bytes
         self._feedback: ErrorFeedback | None = None
         self._buckets: Buckets | None = None
 
-    def attach(self, flat: FlatParameters, may_change: Callable[[], None] = lambda: None) -> None:
-        self._flat, self._may_change = flat, may_change
+    def start(self) -> None:
         if self._codec.is_lossy:
-            self._feedback = ErrorFeedback(self._group, flat.gradients)
-        if self._group.size == 1:
-            return
-        self._channel = self._group.channel()
-        self._thread = ThreadPoolExecutor(1, thread_name_prefix="exchange")
-        self._buckets = Buckets(flat, flat.gradients, self._bucket_bytes, self._start)
+            self._feedback = ErrorFeedback(self.group, self.flat.gradients)
+        if self.group.size > 1:
+            self._channel = self.group.channel()
+            self._thread = ThreadPoolExecutor(1, thread_name_prefix="exchange")
+            self._buckets = Buckets(self.flat, self.flat.gradients, self._bucket_bytes, self._send)
 
     def slot(self, last: bool) -> AbstractContextManager[None]:
         return self._buckets.slot(last) if self._buckets else nullcontext()
 
-    def update(self, apply: Callable[[], None]) -> None:
+    def reduce(self) -> None:
         if self._buckets:
-            extras = self._group.start_all_reduce(self._flat.extras)  # loss and votes are few, and exact
+            extras = self.group.start_all_reduce(self.flat.extras)  # loss and votes are few, and exact
             self._buckets.finish()
             extras.wait()
         elif self._feedback:
             self._feedback.pay_alone()
-        apply()
-
-    def settle(self) -> None:
-        """Weights are equal after every update: nothing to do."""
-
-    def shared_state(self) -> dict[str, Tensor]:
-        return {}
 
     def own_state(self) -> dict[str, Tensor]:
         return self._feedback.state() if self._feedback else {}
@@ -67,41 +58,21 @@ class Compressed:
         if self._feedback:
             self._feedback.load_state(tensors)
 
-    def _start(self, bucket: Tensor) -> _Reduction:
+    def _send(self, bucket: Tensor) -> Reduction:
         if self._feedback:
-            self._may_change()
-        return _Reduction(self._thread.submit(self._reduce, bucket), self._group)
-
-    def _reduce(self, bucket: Tensor) -> None:
-        """Replace `bucket` by its sum over the workers."""
-        size, rank = self._group.size, self._group.rank
-        owed = self._owed(bucket)
-        if owed is not None:
-            bucket += owed
-        width = _padded(len(bucket), size, self._codec.multiple)
-        parts_WN = F.pad(bucket, (0, size * width - len(bucket))).view(size, width)
-        sent_WB = self._codec.encode(parts_WN)
-        received_WB = self._channel.all_to_all(sent_WB)
-        sum_N = self._codec.decode(received_WB).sum(dim=0)
-        sum_B = self._codec.encode(sum_N.unsqueeze(0))
-        sums_WB = self._channel.all_gather(sum_B)
-        if owed is not None:
-            parts_WN -= self._codec.decode(sent_WB)
-            parts_WN[rank] += sum_N - self._codec.decode(sum_B)[0]
-            left = parts_WN.view(-1)[: len(bucket)]
-            # A step that is not finite is skipped; it must not be owed for ever.
-            owed.copy_(torch.where(left.isfinite(), left, 0.0))
-        bucket.copy_(self._codec.decode(sums_WB).view(-1)[: len(bucket)])
+            self.may_change()
+        task = self._thread.submit(sum_encoded, self._channel, self._codec, bucket, self._owed(bucket))
+        return Reduction(task, self.group)
 
     def _owed(self, bucket: Tensor) -> Tensor | None:
         if self._feedback is None:
             return None
-        start = bucket.storage_offset() - self._flat.gradients.storage_offset()
+        start = bucket.storage_offset() - self.flat.gradients.storage_offset()
         return self._feedback.owed[start : start + len(bucket)]
 
 
-class _Reduction:
-    """A bucket on its way, which the launcher sees when it is waited for."""
+class Reduction:
+    """A sum on its way, which the launcher sees when it is waited for."""
 
     def __init__(self, future: Future[None], group: Group) -> None:
         self._future, self._group = future, group
@@ -111,6 +82,22 @@ class _Reduction:
             return self._future.result()
 
 
-def _padded(count: int, parts: int, multiple: int) -> int:
-    """Numbers of each of `parts` equal parts that hold `count` together."""
-    return math.ceil(count / parts / multiple) * multiple
+def sum_encoded(group: Group, codec: Codec, vector: Tensor, owed: Tensor | None = None) -> None:
+    """Replace `vector` by its sum over the workers; `owed` is added first, and becomes what was left out. Collective."""
+    size, count = group.size, len(vector)
+    if owed is not None:
+        vector += owed
+    width = math.ceil(count / size / codec.multiple) * codec.multiple
+    parts_WN = F.pad(vector, (0, size * width - count)).view(size, width)
+    sent_WB = codec.encode(parts_WN)
+    sum_N = codec.decode(group.all_to_all(sent_WB)).sum(dim=0)
+    sum_B = codec.encode(sum_N.unsqueeze(0))
+    sums_WB = group.all_gather(sum_B)
+    if owed is not None:
+        parts_WN -= codec.decode(sent_WB)
+        parts_WN[group.rank] += sum_N - codec.decode(sum_B)[0]
+        left = parts_WN.view(-1)[:count]
+        owed.copy_(
+            torch.where(left.isfinite(), left, 0.0)
+        )  # a step that is not finite is skipped, and not owed
+    vector.copy_(codec.decode(sums_WB).view(-1)[:count])

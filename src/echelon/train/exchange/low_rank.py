@@ -7,8 +7,7 @@ iteration begins. Vectors, and matrices too small to gain, are summed as they ar
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import torch
@@ -16,7 +15,8 @@ from torch import Tensor
 
 from echelon.comm.group import Group
 from echelon.train.exchange.feedback import ErrorFeedback
-from echelon.train.flat import FlatParameters, Slice
+from echelon.train.exchange.gradients import GradientExchange
+from echelon.train.flat import Slice
 
 _FACTORS = "q/"
 
@@ -32,38 +32,40 @@ class _Factors:
     right_MR: Tensor
 
 
-class LowRank:
+class LowRank(GradientExchange):
     """Sums the flat gradient buffer over a group, matrices through factors of `rank` columns."""
 
     def __init__(self, group: Group, rank: int, seed: int) -> None:
-        self._group, self._rank, self._seed = group, rank, seed
-        self._may_change: Callable[[], None] = lambda: None
+        super().__init__(group)
+        self._rank, self._seed = rank, seed
         self._factors: list[_Factors] = []
-        self._plain: list[Tensor] = []
 
-    def attach(self, flat: FlatParameters, may_change: Callable[[], None] = lambda: None) -> None:
-        self._may_change = may_change
-        self._feedback = ErrorFeedback(self._group, flat.gradients)
-        if self._group.size == 1:
+    def start(self) -> None:
+        gradients = self.flat.gradients
+        self._feedback = ErrorFeedback(self.group, gradients)
+        if self.group.size == 1:
             return
-        chosen = [s for s in flat.slices if self._gains(s)]
-        self._left = flat.gradients.new_empty(sum(_sides(s)[0] for s in chosen) * self._rank)
-        self._right = flat.gradients.new_empty(sum(_sides(s)[1] for s in chosen) * self._rank)
+        chosen = [s for s in self.flat.slices if self._gains(s)]
+        self._left = gradients.new_empty(sum(_sides(s)[0] for s in chosen) * self._rank)
+        self._right = gradients.new_empty(sum(_sides(s)[1] for s in chosen) * self._rank)
         left, right = 0, 0
         for s in chosen:
             n, m = _sides(s)
             self._factors.append(
                 _Factors(
                     s.name,
-                    flat.gradients[s.start : s.end].view(n, m),
+                    gradients[s.start : s.end].view(n, m),
                     self._feedback.owed[s.start : s.end].view(n, m),
                     self._left[left : left + n * self._rank].view(n, self._rank),
                     self._right[right : right + m * self._rank].view(m, self._rank),
                 )
             )
             left, right = left + n * self._rank, right + m * self._rank
-        self._plain = [flat.gradients[s.start : s.end] for s in flat.slices if not self._gains(s)]
-        self._plain.append(flat.extras)
+        self._plain = [gradients[s.start : s.end] for s in self.flat.slices if not self._gains(s)]
+        self._plain.append(self.flat.extras)
+        self._begin_iteration()
+
+    def _begin_iteration(self) -> None:
         dice = torch.Generator().manual_seed(self._seed)
         self._right.copy_(torch.randn(len(self._right), generator=dice))
 
@@ -71,18 +73,11 @@ class LowRank:
         n, m = _sides(s)
         return 2 * self._rank * (n + m) < n * m
 
-    def slot(self, last: bool) -> AbstractContextManager[None]:
-        return nullcontext()
-
-    def update(self, apply: Callable[[], None]) -> None:
-        if self._group.size > 1:
+    def reduce(self) -> None:
+        if self.group.size > 1:
             self._reduce()
         else:
             self._feedback.pay_alone()
-        apply()
-
-    def settle(self) -> None:
-        """Weights are equal after every update: nothing to do."""
 
     def shared_state(self) -> dict[str, Tensor]:
         return {_FACTORS + f.name: f.right_MR for f in self._factors}
@@ -97,20 +92,20 @@ class LowRank:
                 f.right_MR.copy_(tensors[_FACTORS + f.name])
 
     def _reduce(self) -> None:
-        self._may_change()
+        self.may_change()
         plain = torch.cat(self._plain)
-        plain_sum = self._group.start_all_reduce(plain)
+        plain_sum = self.group.start_all_reduce(plain)
         for f in self._factors:
             f.owed_NM += f.matrix_NM
             torch.mm(f.owed_NM, f.right_MR, out=f.left_NR)
-        self._group.all_reduce(self._left)
+        self.group.all_reduce(self._left)
         for f in self._factors:
             f.left_NR.copy_(_orthonormal(f.left_NR))
             torch.mm(f.owed_NM.T, f.left_NR, out=f.right_MR)
-        self._group.all_reduce(self._right)
+        self.group.all_reduce(self._right)
         for f in self._factors:
             torch.mm(f.left_NR, f.right_MR.T, out=f.matrix_NM)
-            f.owed_NM.sub_(f.matrix_NM, alpha=1 / self._group.size)
+            f.owed_NM.sub_(f.matrix_NM, alpha=1 / self.group.size)
         self._forget_what_is_not_finite()
         plain_sum.wait()
         start = 0
@@ -122,8 +117,7 @@ class LowRank:
         """A step that is not finite is skipped; neither may it be owed for ever, nor spoil the next iteration."""
         if not bool(self._right.isfinite().all()):
             self._feedback.owed.nan_to_num_(0.0, 0.0, 0.0)
-            dice = torch.Generator().manual_seed(self._seed)
-            self._right.copy_(torch.randn(len(self._right), generator=dice))
+            self._begin_iteration()
 
 
 def _sides(s: Slice) -> tuple[int, int]:

@@ -1,0 +1,57 @@
+"""What exchanges of gradients have in common: after every update all workers hold the same weights."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, nullcontext
+
+from torch import Tensor
+
+from echelon.comm.group import Group
+from echelon.train.flat import FlatParameters
+from echelon.train.optimiser import FlatOptimiser
+from echelon.train.slots import Turn, share_of
+
+
+class GradientExchange:
+    """Sums gradients over a group; subclasses say how, in `start` and `reduce`."""
+
+    has_own_optimisers = False
+    period = 1
+
+    def __init__(self, group: Group) -> None:
+        self.group = group
+
+    def attach(
+        self, flat: FlatParameters, _optimiser: FlatOptimiser | None, may_change: Callable[[], None]
+    ) -> None:
+        self.flat, self.may_change = flat, may_change
+        self.start()
+
+    def start(self) -> None:
+        """What is to be made once `flat` is known. Collective."""
+
+    def turns(self, _step: int, num_slots: int) -> Iterator[Turn]:
+        yield Turn(range(num_slots), share_of(num_slots, self.group.rank, self.group.size))
+
+    def slot(self, last: bool) -> AbstractContextManager[None]:
+        return nullcontext()
+
+    def update(self, apply: Callable[[], None]) -> None:
+        self.reduce()
+        apply()
+
+    def reduce(self) -> None:
+        """Put the sum over the workers into the flat buffer. Collective."""
+        raise NotImplementedError
+
+    def settle(self) -> None:
+        """Nothing to do."""
+
+    def shared_state(self) -> dict[str, Tensor]:
+        return {}
+
+    def own_state(self) -> dict[str, Tensor]:
+        return {}
+
+    def load_state(self, tensors: Mapping[str, Tensor]) -> None: ...

@@ -1,0 +1,245 @@
+"""DiLoCo: replicas of the model train by themselves for many steps, then agree.
+
+Every replica takes its share of each step's slots and updates its own weights with its own optimiser. Every so many
+steps the mean way that the replicas have gone since they last agreed is taken for a gradient, and an outer Nesterov
+step follows it. The exchange may run behind the next inner steps, always so many of them: the result depends on the
+recipe and not on the line. With an outer rate of 1 and no momentum this is local SGD: weights are averaged.
+
+The number of replicas is the recipe's. A replica may have several workers, which sum their gradients; a worker with
+several replicas trains them in turn.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass, field
+
+import torch
+from torch import Tensor
+
+from echelon.comm.group import Group, Pending
+from echelon.recipe import schema
+from echelon.train.exchange.buckets import BUCKET_BYTES, Buckets
+from echelon.train.exchange.codecs import build_codec
+from echelon.train.exchange.compressed import Reduction, sum_encoded
+from echelon.train.flat import FlatParameters
+from echelon.train.optimiser import FlatOptimiser
+from echelon.train.slots import Turn, share_of
+
+_VELOCITY = "velocity"
+
+
+@dataclass
+class _Replica:
+    """One replica while another is in the model's place."""
+
+    weights: Tensor
+    optimiser: dict[str, Tensor] = field(default_factory=dict)
+
+
+@dataclass
+class _Sync:
+    """An agreement under way."""
+
+    step: int
+    way: Tensor
+    """Becomes the mean way that the replicas have gone."""
+    reduction: Pending | None
+    left_at: dict[int, Tensor]
+    """Where each replica of this worker stood when it began."""
+
+
+class LocalSteps:
+    """Replicas that agree every `settings.every` steps."""
+
+    has_own_optimisers = True
+
+    def __init__(self, group: Group, settings: schema.Exchange) -> None:
+        self.group, self._settings = group, settings
+        self.period = settings.every
+        self._codec = build_codec(settings.outer_wire)
+        self._hosted = replicas_of(group.rank, group.size, settings.replicas)
+        self._team = Group(0, 1)
+        self._buckets: Buckets | None = None
+        self._away: dict[int, _Replica] = {}
+        self._present = self._hosted[0]
+        self._agreed: Tensor | None = None
+        self._sync: _Sync | None = None
+        self._has_moved = False
+        """Whether a replica has learnt anything since the last agreement began."""
+        self._votes: tuple[Tensor, Pending] | None = None
+        self._step = 0
+
+    def attach(
+        self, flat: FlatParameters, optimiser: FlatOptimiser | None, may_change: Callable[[], None]
+    ) -> None:
+        assert optimiser is not None, "every replica has an optimiser"
+        self.flat, self._optimiser, self.may_change = flat, optimiser, may_change
+        self._velocity = torch.zeros_like(flat.weights)
+        if self.group.size > 1:
+            self._channel = self.group.channel()
+            self._thread = ThreadPoolExecutor(1, thread_name_prefix="exchange")
+            self._team = self.group.part(teams(self.group.size, self._settings.replicas))
+        if self._team.size > 1:
+            self._buckets = Buckets(flat, flat.gradients, BUCKET_BYTES, self._team.start_all_reduce)
+
+    def turns(self, step: int, num_slots: int) -> Iterator[Turn]:
+        self._step = step
+        if self._agreed is None:
+            self._agreed = self.flat.weights.clone()
+        for replica in self._hosted:
+            self._enter(replica)
+            together = share_of(num_slots, replica, self._settings.replicas)
+            mine = together[slice_of(share_of(len(together), self._team.rank, self._team.size))]
+            yield Turn(together, mine)
+
+    def _enter(self, replica: int) -> None:
+        """Put a replica's weights and optimiser into the model's place."""
+        if replica == self._present:
+            return
+        self.may_change()
+        state = {name: tensor.clone() for name, tensor in self._optimiser.state().items()}
+        self._away[self._present] = _Replica(self.flat.weights.clone(), state)
+        coming = self._away.pop(replica, None) or _Replica(self._stand_in())
+        self.flat.weights.copy_(coming.weights)
+        self._optimiser.load_state(coming.optimiser)
+        self._present = replica
+
+    def _stand_in(self) -> Tensor:
+        assert self._agreed is not None
+        return self._agreed
+
+    def slot(self, last: bool) -> AbstractContextManager[None]:
+        return self._buckets.slot(last) if self._buckets else nullcontext()
+
+    def update(self, apply: Callable[[], None]) -> None:
+        if self._buckets:
+            self._buckets.finish()
+        apply()
+        self._has_moved = True
+        if self._present != self._hosted[-1]:
+            return
+        self._share_votes()
+        if self._sync is not None and self._step >= self._sync.step + self._settings.overlap:
+            self._finish_sync()
+        if self._step % self._settings.every == 0:
+            self._begin_sync()
+            if self._settings.overlap == 0:
+                self._finish_sync()
+
+    def _share_votes(self) -> None:
+        """Votes of all workers, those of the step before: nobody waits for them. The loss is this worker's own."""
+        if self.group.size == 1:
+            return
+        votes, extras = self.flat.extras.clone(), self.flat.extras
+        before, self._votes = self._votes, (votes, self.group.start_all_reduce(votes))
+        loss = extras[FlatParameters.LOSS].clone()
+        extras.zero_()
+        if before is not None:
+            before[1].wait()
+            extras.copy_(before[0])
+        extras[FlatParameters.LOSS] = loss
+
+    def _weights(self, replica: int) -> Tensor:
+        if replica == self._present:
+            return self.flat.weights
+        return self._away[replica].weights if replica in self._away else self._stand_in()
+
+    def _begin_sync(self) -> None:
+        """Say how far this worker's replicas have gone, and how many there are of each."""
+        agreed = self._stand_in()
+        way = torch.zeros_like(agreed)
+        for replica in self._hosted:
+            way += agreed
+            way -= self._weights(replica)
+        way /= self._settings.replicas * self._team.size
+        left_at = {replica: self._weights(replica).clone() for replica in self._hosted}
+        reduction = None
+        if self.group.size > 1:
+            task = self._thread.submit(sum_encoded, self._channel, self._codec, way)
+            reduction = Reduction(task, self.group)
+        self._sync, self._has_moved = _Sync(self._step, way, reduction, left_at), False
+
+    def _finish_sync(self) -> None:
+        """The outer step; every replica keeps what it has learnt since the agreement began."""
+        sync, self._sync, agreed = self._sync, None, self._stand_in()
+        assert sync is not None
+        if sync.reduction is not None:
+            sync.reduction.wait()
+        self.may_change()
+        momentum = self._settings.outer_momentum
+        self._velocity.mul_(momentum).add_(sync.way)
+        agreed.sub_(sync.way + momentum * self._velocity, alpha=self._settings.outer_rate)
+        for replica, left_at in sync.left_at.items():
+            weights = self._weights(replica)
+            if weights is not agreed:
+                weights.sub_(left_at).add_(agreed)
+
+    def settle(self) -> None:
+        """Agree now, whatever step it is, so that all hold the same weights."""
+        if self._sync is not None:
+            self._finish_sync()
+        if self._has_moved:
+            self._begin_sync()
+            self._finish_sync()
+
+    def shared_state(self) -> dict[str, Tensor]:
+        return {_VELOCITY: self._velocity}
+
+    def own_state(self) -> dict[str, Tensor]:
+        """The optimisers of this worker's replicas; of several workers of one replica the first one saves."""
+        if self._team.rank > 0:
+            return {}
+        return {
+            f"{replica}/{name}": tensor
+            for replica in self._hosted
+            for name, tensor in self._optimiser_of(replica).items()
+        }
+
+    def _optimiser_of(self, replica: int) -> dict[str, Tensor]:
+        if replica == self._present:
+            return self._optimiser.state()
+        return self._away[replica].optimiser if replica in self._away else {}
+
+    def load_state(self, tensors: Mapping[str, Tensor]) -> None:
+        """The weights have been loaded before. A replica that was lost with its host takes another's optimiser."""
+        if self._votes is not None:
+            self._votes[1].wait()
+        self._agreed = self.flat.weights.clone()
+        self._sync, self._votes, self._has_moved = None, None, False
+        self._velocity.copy_(tensors.get(_VELOCITY, torch.zeros(())))
+        saved: dict[int, dict[str, Tensor]] = {}
+        for name, tensor in tensors.items():
+            number, _, rest = name.partition("/")
+            if number.isdigit():
+                saved.setdefault(int(number), {})[rest] = tensor
+        self._away = {}
+        for replica in self._hosted:
+            state = saved.get(replica) or next(iter(saved.values()), {})
+            if replica == self._present:
+                self._optimiser.load_state(state)
+            else:
+                self._away[replica] = _Replica(self.flat.weights.clone(), dict(state))
+
+
+def replicas_of(rank: int, size: int, replicas: int) -> range:
+    """The replicas that worker `rank` takes part in: one, or several where there are fewer workers."""
+    if size <= replicas:
+        return share_of(replicas, rank, size)
+    mine = rank * replicas // size
+    return range(mine, mine + 1)
+
+
+def teams(size: int, replicas: int) -> list[list[int]]:
+    """The ranks that belong together: those of one replica, or each worker alone."""
+    if size <= replicas:
+        return [[rank] for rank in range(size)]
+    return [
+        [rank for rank in range(size) if rank * replicas // size == replica] for replica in range(replicas)
+    ]
+
+
+def slice_of(numbers: range) -> slice:
+    return slice(numbers.start, numbers.stop)
