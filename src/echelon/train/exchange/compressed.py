@@ -83,7 +83,7 @@ class Reduction:
 
 
 def sum_encoded(group: Group, codec: Codec, vector: Tensor, owed: Tensor | None = None) -> None:
-    """Replace `vector` by its sum over the workers; `owed` is added first, and becomes what was left out. Collective."""
+    """Replace `vector` by its sum over the workers; `owed` is added, and becomes what was left out. Collective."""
     size, count = group.size, len(vector)
     if owed is not None:
         vector += owed
