@@ -31,7 +31,7 @@ class Slice:
 class FlatParameters:
     """Takes over a model's parameters. Tensors with two or more dimensions come first: they are decayed."""
 
-    LOSS, STOP_VOTES, SAVE_VOTES, BACK_VOTES, NUM_EXTRAS = 0, 1, 2, 3, 4
+    LOSS, STOP_VOTES, SAVE_VOTES, SKIP_VOTES, BACK_VOTES, NUM_EXTRAS = range(6)
 
     def __init__(self, model: nn.Module) -> None:
         named = list(reversed(list(model.named_parameters())))

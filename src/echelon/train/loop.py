@@ -86,8 +86,10 @@ class StepResult:
     """Some worker was told to stop: all of them leave after this step."""
     must_save: bool
     """Some worker's last save failed, and it wants another."""
+    is_sound: bool
+    """No worker is skipping steps."""
     must_roll_back: bool
-    """Some worker had skipped too many steps in a row when this one began."""
+    """Some worker has skipped too many steps in a row."""
 
 
 def train(training: Training) -> Outcome:
@@ -154,6 +156,7 @@ def take_step(training: Training, step: int) -> StepResult:
         flat.zero()
         flat.extras[flat.STOP_VOTES] = float(training.stop.is_set)
         flat.extras[flat.SAVE_VOTES] = float(training.keeper.wants_retry)
+        flat.extras[flat.SKIP_VOTES] = float(training.skipped_in_a_row > 0)
         flat.extras[flat.BACK_VOTES] = float(training.skipped_in_a_row >= MAX_SKIPPED_IN_A_ROW)
         targets = sum(slots[number].targets for number in turn.together)
         for number in turn.mine:
@@ -167,10 +170,22 @@ def take_step(training: Training, step: int) -> StepResult:
         learning_rate=rate,
         targets=sum(slot.targets for slot in slots),
         seconds=time.perf_counter() - started,
-        must_stop=flat.extras[flat.STOP_VOTES].item() > 0,
-        must_save=flat.extras[flat.SAVE_VOTES].item() > 0,
-        must_roll_back=flat.extras[flat.BACK_VOTES].item() > 0,
+        must_stop=has_votes(training, flat.STOP_VOTES),
+        must_save=has_votes(training, flat.SAVE_VOTES),
+        is_sound=not is_agreed(training, flat.SKIP_VOTES, training.skipped_in_a_row > 0),
+        must_roll_back=is_agreed(
+            training, flat.BACK_VOTES, training.skipped_in_a_row >= MAX_SKIPPED_IN_A_ROW
+        ),
     )
+
+
+def has_votes(training: Training, kind: int) -> bool:
+    return training.flat.extras[kind].item() > 0
+
+
+def is_agreed(training: Training, kind: int, is_seen_here: bool) -> bool:
+    """Workers that share every update see alike what became of it; those of replicas ask each other's votes."""
+    return has_votes(training, kind) if training.exchange.has_own_optimisers else is_seen_here
 
 
 def compute_slot(training: Training, step: int, number: int, slot: Slot, targets: int) -> None:

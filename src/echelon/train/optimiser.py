@@ -26,6 +26,8 @@ class FlatOptimiser:
 
     def step(self, learning_rate: float) -> None:
         """One update of the weights from the gradients, both in the flat buffers."""
+        for start, part in self._with_starts():  # the exchange may have moved the gradients
+            part.grad = self._flat.gradients[start : start + part.numel()]
         for group in self._optimiser.param_groups:
             group["lr"] = learning_rate
         self._optimiser.step()
@@ -69,9 +71,7 @@ class FlatOptimiser:
 
 
 def _part(flat: FlatParameters, start: int, end: int) -> Tensor:
-    part = flat.weights[start:end].requires_grad_()
-    part.grad = flat.gradients[start:end]
-    return part
+    return flat.weights[start:end].requires_grad_()
 
 
 def _build(recipe: schema.Optimiser, groups: list[dict[str, object]]) -> torch.optim.Optimizer:
