@@ -77,7 +77,7 @@ def test_exchanges_move_the_bytes_that_their_kind_needs(workload: Workload) -> N
     moved = {name: predict(workload, cluster, name).bytes_per_step for name in EXCHANGES}
     assert moved["all_reduce"] == pytest.approx(workload.gradient_bytes)
     assert moved["compressed"] == pytest.approx(workload.gradient_bytes / 2)
-    assert moved["local_steps"] == pytest.approx(workload.gradient_bytes / 2 / 32)
+    assert moved["local"] == pytest.approx(workload.gradient_bytes / 2 / 32)
     assert moved["low_rank"] < 0.08 * workload.gradient_bytes
 
 
@@ -128,7 +128,7 @@ def test_a_sweep_doubles_and_draws(workload: Workload) -> None:
     assert parse_sweep("hosts=1..3") == [1, 2, 3]
     assert parse_sweep("hosts=2,3,5") == [2, 3, 5]
     points = sweep(workload, parse_cluster("1xg4dn.2xlarge"), [1, 2, 4], None)
-    speedups = [point.speedup["local_steps"] for point in points]
+    speedups = [point.speedup["local"] for point in points]
     assert speedups == sorted(speedups)
     assert "█" in sweep_words(points, "g4dn.2xlarge")
     for wrong in ("hosts=0..4", "workers=1..3", "hosts=", "hosts=3..1"):

@@ -37,8 +37,8 @@ def test_a_run_bound_by_the_network_is_told_so(tmp_path: Path) -> None:
     assert answer(report, "network").verdict == "yes"
     assert answer(report, "devices").verdict == "no"
     names = [entry["name"] for entry in report.to_json()["improvements"]]
-    assert names[0] in ("faster network", "local_steps", "low_rank")
-    assert {"compressed", "low_rank", "local_steps"} <= set(names)
+    assert names[0] in ("faster network", "local", "low_rank")
+    assert {"compressed", "low_rank", "local"} <= set(names)
 
 
 def test_a_run_bound_by_its_input_is_told_so(tmp_path: Path) -> None:

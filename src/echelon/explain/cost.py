@@ -26,8 +26,8 @@ from echelon.explain.collectives import (
 from echelon.explain.profile import Profile
 from echelon.explain.workload import Workload
 
-Exchange = Literal["all_reduce", "compressed", "low_rank", "local_steps", "parameter_server"]
-EXCHANGES: tuple[Exchange, ...] = ("all_reduce", "compressed", "low_rank", "local_steps", "parameter_server")
+Exchange = Literal["all_reduce", "compressed", "low_rank", "local", "parameter_server"]
+EXCHANGES: tuple[Exchange, ...] = ("all_reduce", "compressed", "low_rank", "local", "parameter_server")
 EXACT: tuple[Exchange, ...] = ("all_reduce", "parameter_server")
 """Those whose result is the same as one worker's."""
 RANK = 8
@@ -216,7 +216,7 @@ def step_cost(
 def exchanged_bytes(workload: Workload, exchange: Exchange) -> float:
     """What one exchange adds up over the workers."""
     match exchange:
-        case "compressed" | "local_steps":
+        case "compressed" | "local":
             return workload.gradient_bytes / 2
         case "low_rank":
             return workload.low_rank_bytes(RANK)
@@ -226,7 +226,7 @@ def exchanged_bytes(workload: Workload, exchange: Exchange) -> float:
 
 def steps_between(exchange: Exchange) -> int:
     """Steps from one exchange to the next."""
-    return LOCAL_STEPS if exchange == "local_steps" else 1
+    return LOCAL_STEPS if exchange == "local" else 1
 
 
 def _slot_seconds(workload: Workload, cluster: Cluster, profile: Profile | None) -> float:
@@ -260,7 +260,7 @@ def _exposed(workload: Workload, exchange: Exchange, cost: Cost, slots: int, slo
         case "low_rank":
             # Two rounds, of which the second needs the first.
             return cost.seconds(exchanged_bytes(workload, exchange), buffers=2)
-        case "local_steps":
+        case "local":
             hidden = LOCAL_OVERLAP * slots * slot_s
             return max(0.0, cost.seconds(exchanged_bytes(workload, exchange)) - hidden) / LOCAL_STEPS
         case "parameter_server":
@@ -296,7 +296,7 @@ def _exchange_compute(workload: Workload, cluster: Cluster, exchange: Exchange, 
             return (
                 flops / reached_flops(workload, cluster) + 4 * workload.gradient_bytes / memory
             ) * luck.compute
-        case "all_reduce" | "local_steps" | "parameter_server":
+        case "all_reduce" | "local" | "parameter_server":
             return 0.0
 
 

@@ -163,7 +163,7 @@ def traffic(history: History, workload: Workload | None = None) -> Traffic:
 
 def typical_bytes(moved: list[float], exchange: str) -> float:
     """Bytes of a step: the median, which scoring between steps does not touch; the mean where few steps exchange."""
-    return statistics.fmean(moved) if exchange == "local_steps" else statistics.median(moved)
+    return statistics.fmean(moved) if exchange == "local" else statistics.median(moved)
 
 
 def card_share(workers: int, hosts: int) -> float:

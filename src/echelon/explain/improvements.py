@@ -14,7 +14,7 @@ _WORTH = 0.02
 _EXCHANGES: dict[Exchange, str] = {
     "compressed": "exchange gradients in 16 bits",
     "low_rank": "exchange low-rank gradients",
-    "local_steps": "let workers take local steps and synchronise rarely",
+    "local": "let workers take local steps and synchronise rarely",
 }
 
 

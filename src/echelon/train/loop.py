@@ -125,8 +125,7 @@ def between_steps(training: Training, result: StepResult) -> bool:
     keeper.resolve_interval(state)
     is_leaving = is_end or state.stopped_early or result.must_stop
     # Not while steps are being skipped, so that `roll_back` finds a checkpoint from before the first of them.
-    is_sound = training.skipped_in_a_row == 0
-    is_due = keeper.is_due(state, may_save=is_sound) or (result.must_save and is_sound)
+    is_due = keeper.is_due(state, may_save=result.is_sound) or (result.must_save and result.is_sound)
     if is_best or is_leaving or is_due:
         training.exchange.settle()
         state.precision = training.precision.state()
