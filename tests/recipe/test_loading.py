@@ -95,8 +95,8 @@ def test_several_problems_between_keys_are_reported_at_once() -> None:
     [
         ("train.stpes=3", "train.stpes: there is no such key; did you mean 'steps'?"),
         (
-            "track.wandb=true",
-            "track.wandb: there is no such key; the keys here are tensorboard",
+            "track.comet=true",
+            "track.comet: there is no such key; the keys here are tensorboard, mlflow, wandb",
         ),
         ("tarin.steps=3", "tarin: there is no such key; did you mean 'train'?"),
         ("train.steps=true", "train.steps: true is not allowed: it must be a whole number"),

@@ -19,6 +19,7 @@ _TABLES: list[tuple[str, type[Section]]] = [
     ("data.clean", schema.Clean),
     ("model", schema.Model),
     ("train", schema.Train),
+    ("exchange", schema.Exchange),
     ('optimiser, kind = "adam"', schema.Adam),
     ('optimiser, kind = "adamw"', schema.AdamW),
     ('optimiser, kind = "sgd"', schema.Sgd),
