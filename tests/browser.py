@@ -82,14 +82,13 @@ class Page:
 
     def click(self, selector: str) -> None:
         """Press the mouse in the middle of an element, as a person does."""
-        place = self.evaluate(
+        x, y = self.evaluate(
             f"(() => {{ const e = document.querySelector({json.dumps(selector)});"
-            "e.scrollIntoView({block: 'center'}); const r = e.getBoundingClientRect(); return [r.x + r.width / 2, r.y + r.height / 2] })()"
+            "e.scrollIntoView({block: 'center'}); const box = e.getBoundingClientRect();"
+            "return [box.x + box.width / 2, box.y + box.height / 2] })()"
         )
         for kind in ("mousePressed", "mouseReleased"):
-            self.call(
-                "Input.dispatchMouseEvent", type=kind, x=place[0], y=place[1], button="left", clickCount=1
-            )
+            self.call("Input.dispatchMouseEvent", type=kind, x=x, y=y, button="left", clickCount=1)
 
     def type(self, text: str) -> None:
         """Insert text where the cursor is."""
