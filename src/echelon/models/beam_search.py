@@ -7,6 +7,7 @@ V  vocabulary                  T  target tokens so far
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
@@ -42,7 +43,8 @@ class Search:
             raise ValueError(f"n_best = {self.n_best} must be from 1 to beam = {self.beam}")
 
     def max_length(self, source_length: int) -> int:
-        return max(1, math.floor(self.max_length_factor * source_length + self.max_length_extra))
+        by_source = math.floor(self.max_length_factor * source_length + self.max_length_extra)
+        return max(1, self.min_length, by_source)
 
     def penalty(self, length: int) -> float:
         return math.pow((5 + length) / 6, self.length_penalty)
@@ -86,19 +88,23 @@ class Candidates:
 
 
 @torch.no_grad()
-def beam_search(model: Transformer, source: Sequences, search: Search) -> list[list[Hypothesis]]:
+def beam_search(
+    model: Transformer, source: Sequences, search: Search, prefixes: Sequence[Sequence[int]] = ()
+) -> list[list[Hypothesis]]:
     """The `n_best` best translations of each source sentence, best first; at least one each.
 
-    Hypotheses that ended by themselves come before those cut off at the greatest length. Use the model in
-    evaluation mode, under autocast for speed.
+    Hypotheses that ended by themselves come before those cut off at the greatest length. A sentence's translation
+    begins with its prefix, which scores nothing. Use the model in evaluation mode, under autocast for speed.
     """
     assert not model.training, "beam search needs model.eval(): dropout would spoil it"
     results: list[list[Hypothesis]] = [[] for _ in source.lengths]
     limits = [search.max_length(length) for length in source.lengths]
+    forced_BT = forced_tokens(prefixes, source.tokens.device)
     state = incremental.start(model, model.encode(source), search.beam)
     beams = first_beams(source, search)
     while beams.sentences:
         logits_BKV, state = incremental.step(model, state, beams.tokens_BKT[:, :, -1])
+        force(logits_BKV, forced_BT, beams)
         candidates = best_candidates(logits_BKV, beams, search)
         for sentence, hypothesis in finished_hypotheses(candidates, beams, search):
             keep_best(results[sentence], hypothesis, search.n_best)
@@ -114,6 +120,23 @@ def first_beams(source: Sequences, search: Search) -> Beams:
     scores_BK = torch.full((len(source), search.beam), -math.inf, device=tokens_BKT.device)
     scores_BK[:, 0] = 0
     return Beams(list(range(len(source))), tokens_BKT, scores_BK)
+
+
+def forced_tokens(prefixes: Sequence[Sequence[int]], device: torch.device) -> Tensor:
+    """The prefixes as a rectangle, -1 behind the end of each; without columns where there are none."""
+    longest = max((len(prefix) for prefix in prefixes), default=0)
+    rows = [[*prefix, *[-1] * (longest - len(prefix))] for prefix in prefixes]
+    return torch.tensor(rows, dtype=torch.int64, device=device).view(len(rows), longest)
+
+
+def force(logits_BKV: Tensor, forced_BT: Tensor, beams: Beams) -> None:
+    """Leave the sentences that are within their prefix no choice but its next token, at no cost."""
+    if beams.length >= forced_BT.shape[1]:
+        return
+    next_B = forced_BT[beams.sentences, beams.length]
+    rows = (next_B >= 0).nonzero().flatten()
+    logits_BKV[rows] = -math.inf
+    logits_BKV[rows, :, next_B[rows]] = 0
 
 
 def best_candidates(logits_BKV: Tensor, beams: Beams, search: Search) -> Candidates:
