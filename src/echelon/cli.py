@@ -537,6 +537,49 @@ def compare(
     messages().print(f"{to}: written", highlight=False)
 
 
+def serve(
+    model: Annotated[Path, typer.Argument(metavar="RUN", help="A run's folder or an exported model's.")],
+    *,
+    host: Annotated[
+        str, typer.Option(help="Where to listen; any other than loopback needs a token.")
+    ] = "127.0.0.1",
+    port: Annotated[int, typer.Option(min=0, max=65535, help="0: any free one.")] = 8000,
+    token: Annotated[
+        str | None,
+        typer.Option(envvar="ECHELON_TOKEN", help="What requests must bring; made where one is needed."),
+    ] = None,
+    engine: Annotated[
+        Literal["auto", "ctranslate2", "torch"], typer.Option(help="auto: CTranslate2 where it is installed.")
+    ] = "auto",
+    precision: Annotated[Literal["float32", "int8"], typer.Option(help="Of CTranslate2.")] = "float32",
+    checkpoint: Which = None,
+    threads: Annotated[
+        int | None, typer.Option(min=1, help="Processor threads; all where not given.")
+    ] = None,
+    requests_per_second: Annotated[float, typer.Option(min=0.1, help="Of one client.")] = 50.0,
+    json_: Json = False,
+) -> None:
+    """A server with a page: translate in a browser or over HTTP. Ctrl-C ends it."""
+    from echelon.extras import require_extra
+
+    require_extra("fastapi", "serve")
+    require_extra("uvicorn", "serve")
+    from echelon.commands.wording import served_words
+    from echelon.serve.limits import Limits
+    from echelon.serve.server import ServeOptions
+    from echelon.serve.server import serve as run_server
+
+    def announce(server: dict[str, Any]) -> None:
+        show(json_, server, served_words(server))
+        sys.stdout.flush()
+
+    limits = Limits(requests_per_second=requests_per_second, burst=max(1, int(4 * requests_per_second)))
+    messages().print("loading ...", highlight=False)
+    options = ServeOptions(model, checkpoint, host, port, token, engine, precision, threads, limits)
+    ended = run_server(options, announce)
+    messages().print(f"stopped after {ended['requests']:,} requests", highlight=False)
+
+
 def benchmark(
     recipe: RecipeFile,
     steps: Annotated[int, typer.Option(min=1, help="Steps to measure, after a few to warm up.")] = 30,
@@ -785,6 +828,7 @@ VERBS: dict[str, Callable[..., None]] = {
     "report": report,
     "compare": compare,
     "export": export,
+    "serve": serve,
     "benchmark": benchmark,
     "doctor": doctor,
 }

@@ -138,3 +138,12 @@ def exported_words(result: dict[str, Any]) -> str:
         f"checked against PyTorch on {check['sentences']} sentences: log-probabilities differ by at most "
         f"{check['largest_difference']:.2g}, {check['equal_translations']} translations are the same"
     )
+
+
+def served_words(server: dict[str, Any]) -> str:
+    """Where the server is, and how to get in."""
+    lines = [f"{server['model']}, computed by {server['engine']} ({server['precision']}): {server['address']}"]
+    if server["token"]:
+        lines.append(f"token: {server['token']}")
+        lines.append(f"page:  {server['address']}#token={server['token']}")
+    return "\n".join(lines)
