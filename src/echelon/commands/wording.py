@@ -142,7 +142,9 @@ def exported_words(result: dict[str, Any]) -> str:
 
 def served_words(server: dict[str, Any]) -> str:
     """Where the server is, and how to get in."""
-    lines = [f"{server['model']}, computed by {server['engine']} ({server['precision']}): {server['address']}"]
+    lines = [
+        f"{server['model']}, computed by {server['engine']} ({server['precision']}): {server['address']}"
+    ]
     if server["token"]:
         lines.append(f"token: {server['token']}")
         lines.append(f"page:  {server['address']}#token={server['token']}")

@@ -35,14 +35,22 @@ from echelon.serve.schema import (
 )
 
 log = logging.getLogger("echelon.serve")
-_PAGE = {"/": ("index.html", "text/html"), "/style.css": ("style.css", "text/css"), "/page.js": ("page.js", "text/javascript")}
+_PAGE = {
+    "/": ("index.html", "text/html"),
+    "/style.css": ("style.css", "text/css"),
+    "/page.js": ("page.js", "text/javascript"),
+    "/icon.svg": ("icon.svg", "image/svg+xml"),
+}
 _ERRORS: dict[int | str, dict[str, Any]] = {
     400: {"model": ErrorAnswer, "description": "Not a request that can be read"},
     401: {"model": ErrorAnswer, "description": "No token, or a wrong one"},
     405: {"model": ErrorAnswer, "description": "Another method is meant"},
     408: {"model": ErrorAnswer, "description": "The request did not arrive in time"},
     413: {"model": ErrorAnswer, "description": "More than is accepted"},
-    422: {"model": ErrorAnswer, "description": "Something is wrong with the request, and the message says what"},
+    422: {
+        "model": ErrorAnswer,
+        "description": "Something is wrong with the request, and the message says what",
+    },
     429: {"model": ErrorAnswer, "description": "Too many requests of this client"},
     503: {"model": ErrorAnswer, "description": "Too much is waiting, or the server is about to stop"},
     504: {"model": ErrorAnswer, "description": "No answer in time"},
@@ -105,7 +113,9 @@ def build_app(state: ServerState) -> FastAPI:
 def _check(wanted: TranslateRequest, state: ServerState) -> Decoding:
     limits = state.limits
     if len(wanted.lines) > limits.lines:
-        raise HTTPException(422, f"{len(wanted.lines)} lines are more than {limits.lines}; send several requests")
+        raise HTTPException(
+            422, f"{len(wanted.lines)} lines are more than {limits.lines}; send several requests"
+        )
     characters = sum(map(len, wanted.lines))
     if characters > limits.characters:
         raise HTTPException(

@@ -93,7 +93,9 @@ class Batcher:
         loop = asyncio.get_running_loop()
         try:
             results = await loop.run_in_executor(self._thread, self._translate, batch)
-        except Exception as error:  # whatever it is, it is the waiting requests' to report, and the next batch goes on
+        except (
+            Exception
+        ) as error:  # whatever it is, it is the waiting requests' to report, and the next batch goes on
             for one in batch:
                 if not one.result.done():
                     one.result.set_exception(error)

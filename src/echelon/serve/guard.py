@@ -17,7 +17,10 @@ if TYPE_CHECKING:
     from echelon.serve.app import ServerState
 
 _HEADERS = (
-    (b"content-security-policy", b"default-src 'self'; frame-ancestors 'none'; base-uri 'none'; form-action 'none'"),
+    (
+        b"content-security-policy",
+        b"default-src 'self'; frame-ancestors 'none'; base-uri 'none'; form-action 'none'",
+    ),
     (b"x-content-type-options", b"nosniff"),
     (b"referrer-policy", b"no-referrer"),
 )
@@ -89,7 +92,11 @@ class Guard:
                 return 401, "a token is needed: Authorization: Bearer TOKEN", {"WWW-Authenticate": "Bearer"}
         length = headers.get("content-length", "0")
         if length.isdecimal() and int(length[:20]) > state.limits.body_bytes:
-            return 413, f"more than {state.limits.body_bytes:,} bytes; send several requests", {"Connection": "close"}
+            return (
+                413,
+                f"more than {state.limits.body_bytes:,} bytes; send several requests",
+                {"Connection": "close"},
+            )
         return None
 
     async def _read_body(self, receive: Receive, send: Send) -> bytes | None:

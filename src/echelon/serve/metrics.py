@@ -76,5 +76,9 @@ def _histogram_lines(name: str, histogram: Histogram) -> list[str]:
         below += count
         lines.append(f'{name}_bucket{{le="{bound:g}"}} {below}')
     count = sum(histogram.counts)
-    lines += [f'{name}_bucket{{le="+Inf"}} {count}', f"{name}_sum {histogram.total:g}", f"{name}_count {count}"]
+    lines += [
+        f'{name}_bucket{{le="+Inf"}} {count}',
+        f"{name}_sum {histogram.total:g}",
+        f"{name}_count {count}",
+    ]
     return lines

@@ -89,7 +89,9 @@ class TranslationAnswer(BaseModel):
         return cls(
             text=translation.text,
             score=translation.score,
-            alternatives=[AlternativeAnswer(text=one.text, score=one.score) for one in translation.alternatives],
+            alternatives=[
+                AlternativeAnswer(text=one.text, score=one.score) for one in translation.alternatives
+            ],
             alignment=None
             if alignment is None
             else AlignmentAnswer(
