@@ -58,6 +58,8 @@ def slow_beam_search(model: Transformer, source: list[int], search: Search) -> l
                 finished.append(Hypothesis(tokens[:-1], score / penalty(length, search), True))
         finished.sort(key=lambda hypothesis: -hypothesis.score)
         live = [candidate for candidate in candidates if candidate[1][-1] != EOS][: search.beam]
+        if len(finished) >= search.beam:
+            break
         enough = len(finished) >= search.n_best
         bound = live[0][0] / max(penalty(length + 1, search), penalty(limit, search))
         if enough and (search.beam == 1 or finished[search.n_best - 1].score >= bound):

@@ -20,7 +20,7 @@ from echelon.export.ctranslate2_format import write_ctranslate2
 from echelon.export.onnx_format import write_onnx
 from echelon.inference.loading import available_cores, recipe_decoding, text_rules
 from echelon.inference.package import FORMAT_VERSION, Format, Manifest, PackageFolder
-from echelon.inference.torch_models import build_model, load_package_engine
+from echelon.inference.torch_models import build_model, load_package_model
 from echelon.models.transformer import Transformer
 from echelon.monitor.records import read_records
 from echelon.recipe.loading import load_recipe
@@ -110,7 +110,7 @@ def _scorer(package: PackageFolder, tokeniser: Tokeniser, options: ExportOptions
 
     match options.format:
         case "safetensors":
-            return TorchScorer(load_package_engine(package, tokeniser.size, None).model.cpu())
+            return TorchScorer(load_package_model(package, tokeniser.size))
         case "ctranslate2":
             return CTranslate2Scorer(package.ctranslate2, available_cores())
         case "onnx":

@@ -9,6 +9,7 @@ import torch
 from echelon.inference.decoding import Decoding, Found, Job
 from echelon.models.alignment import align
 from echelon.models.beam_search import Hypothesis, Search, beam_search
+from echelon.models.low_precision import in_low_precision
 from echelon.models.sampling import Sampling, sample
 from echelon.models.sequences import Sequences
 from echelon.models.transformer import Transformer
@@ -21,7 +22,8 @@ class TorchEngine:
     name = "torch"
 
     def __init__(self, model: Transformer, precision: Precision, device: torch.device) -> None:
-        self.model = model.to(device).eval()
+        model = model.to(device).eval()
+        self.model = model if precision.dtype == torch.float32 else in_low_precision(model, precision.dtype)
         self._precision = precision
         self._device = device
 

@@ -28,15 +28,17 @@ def load_run_engine(
 
 
 def load_package_engine(package: PackageFolder, vocabulary: int, threads: int | None) -> TorchEngine:
-    """An exported model of the safetensors format."""
-    recipe = load_recipe(package.recipe)
+    """An exported model of the safetensors format, ready to translate."""
+    return _engine(load_recipe(package.recipe), load_package_model(package, vocabulary), threads)
+
+
+def load_package_model(package: PackageFolder, vocabulary: int) -> Transformer:
+    """The same as a plain module, in float32."""
     try:
         tensors = safetensors.torch.load_file(package.weights)
     except (OSError, SafetensorError) as error:
         raise PackageError(f"{package.weights}: cannot be used: {error}") from error
-    return _engine(
-        recipe, build_model(recipe, vocabulary, Weights(tensors, 0, package.weights.name)), threads
-    )
+    return build_model(load_recipe(package.recipe), vocabulary, Weights(tensors, 0, package.weights.name))
 
 
 def build_model(recipe: Recipe, vocabulary: int, weights: Weights) -> Transformer:
