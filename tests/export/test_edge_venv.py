@@ -12,7 +12,7 @@ import pytest
 from echelon import Translator
 from echelon.export.exporting import ExportOptions, export_run
 from echelon.runfolder import RunFolder
-from tests.untrained_run import sentences
+from tests.small_run import sentences
 
 
 @pytest.mark.slow
@@ -26,7 +26,8 @@ def test_the_edge_bundle_needs_no_torch(run: RunFolder, tmp_path: Path, format_:
     requirements = tmp_path / "out" / "requirements.txt"
     subprocess.run([*install, "-r", requirements], check=True, timeout=280)
     for module in ("torch", "echelon"):
-        assert subprocess.run([python, "-I", "-c", f"import {module}"], capture_output=True).returncode == 1
+        tried = subprocess.run([python, "-I", "-c", f"import {module}"], capture_output=True, check=False)
+        assert tried.returncode == 1
     lines = [*sentences(9), ""]
     result = subprocess.run(
         [python, "-I", tmp_path / "out" / "translate.py"],

@@ -4,12 +4,12 @@ import pytest
 
 from echelon import Translator
 from echelon.runfolder import RunFolder
-from tests.untrained_run import make_untrained_run
+from tests.small_run import make_small_run
 
 
 @pytest.fixture(scope="package")
 def run(tmp_path_factory: pytest.TempPathFactory) -> RunFolder:
-    return make_untrained_run(tmp_path_factory.mktemp("inference") / "run")
+    return make_small_run(tmp_path_factory.mktemp("inference") / "run", steps=150)
 
 
 @pytest.fixture(scope="package")

@@ -11,7 +11,7 @@ from echelon.errors import UserError
 from echelon.inference.decoding import Alternative
 from echelon.inference.translator import join_alternatives
 from echelon.runfolder import RunFolder
-from tests.untrained_run import sentences
+from tests.small_run import sentences
 
 
 def test_lines_come_back_in_order_whatever_their_lengths(translator: Translator) -> None:

@@ -40,24 +40,27 @@ class CTranslate2Model:
         self._pieces = pieces
         self._ids = {piece: index for index, piece in enumerate(pieces)}
 
-    def search(self, sentences: list[list[int]], beam: int, penalty: float) -> list[list[Hypothesis]]:
+    def search(
+        self, sentences: list[list[int]], beam: int, penalty: float, wanted: int = 1
+    ) -> list[list[Hypothesis]]:
         """For each sentence its hypotheses with their scores, best first."""
         results = self._translator.translate_batch(
             [[self._pieces[token] for token in sentence] for sentence in sentences],
             beam_size=beam,
             num_hypotheses=beam,
             length_penalty=0,
-            max_decoding_length=longest_output(sentences),
+            max_decoding_length=max(map(longest_output, sentences)),
             max_input_length=0,
             disable_unk=True,
             suppress_sequences=[["<pad>"], ["<s>"]],
             return_scores=True,
         )
         found = []
-        for result in results:
+        for sentence, result in zip(sentences, results):
+            kept = [pieces[: longest_output(sentence)] for pieces in result.hypotheses]
             scored = [
                 ([self._ids[piece] for piece in pieces], score / length_penalty(len(pieces) + 1, penalty))
-                for pieces, score in zip(result.hypotheses, result.scores)
+                for pieces, score in zip(kept, result.scores)
             ]
             found.append(sorted(scored, key=lambda one: -one[1]))
         return found
@@ -100,17 +103,19 @@ class OnnxModel:
         scores, keys, values = self._decoder.run(None, inputs)
         return scores, {"keys": keys, "values": values}
 
-    def search(self, sentences: list[list[int]], beam: int, penalty: float) -> list[list[Hypothesis]]:
+    def search(
+        self, sentences: list[list[int]], beam: int, penalty: float, wanted: int = 1
+    ) -> list[list[Hypothesis]]:
         """For each sentence its hypotheses with their scores, best first."""
         memory = self.encode(sentences)
         cache = self.first_cache(memory, beam)
-        count, limit = len(sentences), longest_output(sentences)
+        count, limits = len(sentences), np.array([longest_output(sentence) for sentence in sentences])
         rows = np.arange(count)[:, None]
         tokens = np.full((count, beam, 1), BOS)
         scores = np.full((count, beam), -np.inf, np.float32)
         scores[:, 0] = 0
         finished: list[list[Hypothesis]] = [[] for _ in sentences]
-        for length in range(1, limit + 1):
+        for length in range(1, limits.max() + 1):
             steps, cache = self.step(tokens[:, :, -1], length - 1, memory, cache)
             steps[:, :, NEVER] = -np.inf
             vocabulary = steps.shape[2]
@@ -121,24 +126,27 @@ class OnnxModel:
             )
             parents, newest = best // vocabulary, best % vocabulary
             values = np.take_along_axis(totals, best, 1)
-            for row, rank in zip(*np.nonzero((newest == EOS)[:, :beam] & np.isfinite(values[:, :beam]))):
+            is_end = (newest == EOS) & np.isfinite(values) & (length <= limits)[:, None]
+            for row, rank in zip(*np.nonzero(is_end[:, :beam])):
                 ended = tokens[row, parents[row, rank], 1:].tolist()
                 finished[row].append((ended, values[row, rank] / length_penalty(length, penalty)))
             going_on = np.argsort(newest == EOS, axis=1, kind="stable")[:, :beam]
             parents, newest, scores = (np.take_along_axis(a, going_on, 1) for a in (parents, newest, values))
             tokens = np.concatenate([tokens[rows, parents], newest[:, :, None]], axis=2)
             cache = {name: array[:, rows, parents] for name, array in cache.items()}
-            at_best = scores[:, 0] / max(length_penalty(length + 1, penalty), length_penalty(limit, penalty))
-            if all(
-                max((s for _, s in done), default=-math.inf) >= at_best[row]
+            for row in np.nonzero(length == limits)[0]:
+                cut = scores[row] / length_penalty(length, penalty)
+                finished[row] = finished[row] or list(zip(tokens[row, :, 1:].tolist(), cut.tolist()))
+            at_best = scores[:, 0] / [
+                max(length_penalty(n, penalty) for n in (length + 1, limit)) for limit in limits
+            ]
+            is_over = [
+                len(done) >= beam or nth_best(done, wanted) >= at_best[row]
                 for row, done in enumerate(finished)
-            ):
+            ]
+            if np.all(is_over | (length >= limits)):
                 break
-        cut = scores / length_penalty(limit, penalty)
-        return [
-            sorted(done, key=lambda one: -one[1]) or list(zip(tokens[row, :, 1:].tolist(), cut[row].tolist()))
-            for row, done in enumerate(finished)
-        ]
+        return [sorted(done, key=lambda one: -one[1]) for done in finished]
 
 
 def nth_best(found: list[Hypothesis], number: int) -> float:
@@ -146,8 +154,8 @@ def nth_best(found: list[Hypothesis], number: int) -> float:
     return sorted(score for _, score in found)[-number] if len(found) >= number else -math.inf
 
 
-def longest_output(sentences: list[list[int]]) -> int:
-    return int(1.5 * max(map(len, sentences)) + 20)
+def longest_output(sentence: list[int]) -> int:
+    return int(1.5 * len(sentence) + 20)
 
 
 def length_penalty(length: int, exponent: float) -> float:
@@ -181,7 +189,7 @@ class Runner:
         for number in {number for number, _ in parts}:
             own = [found[index] for index, part in enumerate(parts) if part[0] == number]
             joined[number] = [
-                (" ".join(text for text, _ in rank), sum(score for _, score in rank)) for rank in zip(*own)
+                (" ".join(text for text, _ in rank if text), sum(score for _, score in rank)) for rank in zip(*own)
             ]
         return joined
 

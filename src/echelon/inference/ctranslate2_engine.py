@@ -40,10 +40,7 @@ class CTranslate2Engine:
             [self._as_pieces(job.prefix) for job in jobs],
             **translate_options(decoding, max(len(job.tokens) for job in jobs)),
         )
-        return [
-            self._as_found(result, len(job.prefix), decoding)
-            for job, result in zip(jobs, results, strict=True)
-        ]
+        return [self._as_found(job, result, decoding) for job, result in zip(jobs, results, strict=True)]
 
     def score(self, pairs: Sequence[tuple[list[int], list[int]]]) -> list[list[float]]:
         """The log-probability of each token of given translations, which end with the end of sentence."""
@@ -54,10 +51,11 @@ class CTranslate2Engine:
     def _as_pieces(self, tokens: Sequence[int]) -> list[str]:
         return [self._pieces[token] for token in tokens]
 
-    def _as_found(self, result: Any, prefix: int, decoding: Decoding) -> list[Found]:
+    def _as_found(self, job: Job, result: Any, decoding: Decoding) -> list[Found]:
         """CTranslate2 gives plain log-probabilities; the length penalty that chooses among them is ours."""
-        found = []
-        for rank, pieces in enumerate(result.hypotheses):
+        found, longest = [], longest_target(decoding, len(job.tokens))
+        for rank, whole in enumerate(result.hypotheses):
+            pieces = whole[:longest]  # CTranslate2's own limit is that of the batch
             score = result.scores[rank] / ((5 + len(pieces) + 1) / 6) ** decoding.length_penalty
             attention = result.attention[rank][: len(pieces)] if decoding.alignment else None
             found.append(Found([self._ids[piece] for piece in pieces], score, attention))
@@ -66,12 +64,11 @@ class CTranslate2Engine:
 
 def translate_options(decoding: Decoding, longest_source: int) -> dict[str, Any]:
     """What CTranslate2 is told. All hypotheses of the beam are asked for, to be ranked by our length penalty."""
-    longest = decoding.max_length or max(floor(1.5 * longest_source + 20), decoding.min_length)
     options: dict[str, Any] = {
         "beam_size": decoding.beam,
         "num_hypotheses": decoding.beam,
         "length_penalty": 0,
-        "max_decoding_length": longest,
+        "max_decoding_length": longest_target(decoding, longest_source),
         "min_decoding_length": decoding.min_length,
         "max_input_length": 0,
         "disable_unk": True,
@@ -87,6 +84,11 @@ def translate_options(decoding: Decoding, longest_source: int) -> dict[str, Any]
             "sampling_topk": decoding.top_k,
         }
     return options
+
+
+def longest_target(decoding: Decoding, source_length: int) -> int:
+    """Where a translation is cut off, as our own beam search does."""
+    return decoding.max_length or max(floor(1.5 * source_length + 20), decoding.min_length)
 
 
 def read_pieces(folder: Path) -> list[str]:
