@@ -29,14 +29,12 @@ class Served:
 def serve(model: Path, *options: str) -> Iterator[Served]:
     command = [sys.executable, "-m", "echelon", "serve", str(model), "--port", "0", "--json", *options]
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment)
-    try:
-        assert process.stdout is not None
-        announced = _read_document(process)
-        yield Served(announced["address"], announced["token"], process)
-    finally:
-        process.kill()
-        process.wait()
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment) as process:
+        try:
+            announced = _read_document(process)
+            yield Served(announced["address"], announced["token"], process)
+        finally:
+            process.kill()
 
 
 def _read_document(process: subprocess.Popen[str]) -> dict[str, Any]:

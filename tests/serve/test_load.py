@@ -3,8 +3,8 @@ from __future__ import annotations
 import asyncio
 
 import pytest
-
 from bench.bench_serve import put_under_load
+
 from echelon.runfolder import RunFolder
 from tests.serve.served import serve
 

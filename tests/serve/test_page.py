@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -69,15 +71,19 @@ def test_alternatives_are_chosen_by_keyboard_and_attention_is_shown(page: Page) 
 
 
 @pytest.mark.slow
-def test_a_dropped_file_is_translated_and_offered(page: Page) -> None:
+def test_a_dropped_file_is_translated_and_offered(page: Page, tmp_path: Path) -> None:
     lines = [*sentences(70), "", "one"]
     page.evaluate(DROP % json.dumps("\r\n".join(lines) + "\r\n"))
     page.wait_for("!document.querySelector('#file-save').hidden")
     assert page.text("#file-count") == "72 of 72 lines"
-    saved = page.evaluate("fetch(document.querySelector('#file-save').href).then((file) => file.text())")
-    assert saved.count("\n") == 72
-    assert saved.split("\n")[70] == ""
-    assert page.evaluate("document.querySelector('#file-save').download") == "letter.de.txt"
+    page.call("Browser.setDownloadBehavior", behavior="allow", downloadPath=str(tmp_path))
+    page.click("#file-save")
+    saved, deadline = tmp_path / "letter.de.txt", time.monotonic() + 30
+    while not saved.exists():
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+    translated = saved.read_text().split("\n")
+    assert (len(translated), translated[70], translated[72]) == (73, "", "")
 
 
 @pytest.mark.slow
