@@ -1,5 +1,5 @@
 """The server under load: so many clients at once for so long, each asking again as soon as it has its answer. Usage:
-    python bench/bench_serve.py --model RUN|EXPORT [--clients 50] [--seconds 60] [--engine auto]
+    python bench/bench_serve.py [--model runs/demo] [--clients 50] [--seconds 60] [--engine auto]
 
 Prints requests a second and the time to an answer: median, 90th and 99th percentile, longest. Exit status 1 where any
 request failed.
@@ -76,11 +76,14 @@ async def _read_answer(reader: asyncio.StreamReader) -> str:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--model", type=Path, required=True)
+    parser.add_argument("--model", type=Path, default=Path("runs/demo"))
     parser.add_argument("--clients", type=int, default=50)
     parser.add_argument("--seconds", type=float, default=60)
     parser.add_argument("--engine", default="auto")
     options = parser.parse_args()
+    if not options.model.is_dir():
+        print(f"left out: there is no {options.model}; `make demo` makes a run")
+        return
     serve = [sys.executable, "-m", "echelon", "serve", str(options.model), "--port", "0", "--json"]
     choices = ["--requests-per-second", "1000000", "--engine", options.engine]
     with subprocess.Popen([*serve, *choices], stdout=subprocess.PIPE, text=True) as server:

@@ -2,8 +2,8 @@
 
 All have the same weights, two threads and the same lines in batches of like length; they take turns, 100 lines at a
 time, and the sums of their times are compared. Hugging Face lives in an environment of its own under the cache, made at
-the first run. Without a trained run the weights are random and only the times mean something. Usage:
-    python bench/bench_translate.py [--run RUN] [--lines 1000] [--threads 2]
+the first run. The run is made by `echelon train bench/multi30k-base.toml` (or is any other, pre-norm and tied). Usage:
+    python bench/bench_translate.py [--run runs/multi30k-base] [--lines 1000] [--threads 2]
 """
 
 from __future__ import annotations
@@ -138,10 +138,13 @@ def test_set(lines: int) -> tuple[list[str], list[str]]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--run", type=Path, required=True, help="a base-size run on Multi30k, with its data")
+    parser.add_argument("--run", type=Path, default=Path("runs/multi30k-base"))
     parser.add_argument("--lines", type=int, default=1000)
     parser.add_argument("--threads", type=int, default=2)
     options = parser.parse_args()
+    if not RunFolder(options.run).recipe.is_file():
+        print(f"left out: there is no {options.run}; `echelon train bench/multi30k-base.toml` makes it")
+        return
     torch.set_num_threads(options.threads)
     english, german = test_set(options.lines)
     with tempfile.TemporaryDirectory() as place:

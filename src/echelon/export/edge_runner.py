@@ -189,7 +189,8 @@ class Runner:
         for number in {number for number, _ in parts}:
             own = [found[index] for index, part in enumerate(parts) if part[0] == number]
             joined[number] = [
-                (" ".join(text for text, _ in rank if text), sum(score for _, score in rank)) for rank in zip(*own)
+                (" ".join(text for text, _ in rank if text), sum(score for _, score in rank))
+                for rank in zip(*own)
             ]
         return joined
 
