@@ -41,7 +41,13 @@ def make_small_run(path: Path, *overrides: str, steps: int = 0) -> RunFolder:
     """The run after so many steps: none know nothing, and 150 the words of the toy language."""
     small = ("model.d_model=32", "model.d_ff=48", "model.encoder_layers=1", "model.decoder_layers=2")
     recipe = sample_recipe(
-        *small, "model.heads=4", "model.dropout=0.0", "data.max_tokens=24", "evaluate.beam=3", *overrides
+        *small,
+        "model.heads=4",
+        "model.dropout=0.0",
+        "train.precision=float32",
+        "data.max_tokens=24",
+        "evaluate.beam=3",
+        *overrides,
     )
     run = RunFolder(path)
     run.create()

@@ -18,8 +18,8 @@ from echelon.inference.decoding import Alternative, Decoding, Translation
         ({"top_k": 3}, "give a temperature too"),
         ({"length_penalty": float("nan")}, "length_penalty"),
         (
-            {"beam": 0, "min_length": -1},
-            "beam = 0 must be from 1 to 64; min_length = -1 must not be negative",
+            {"beam": 99, "min_length": -1},
+            "beam = 99 must be from 1 to 64; min_length = -1 must not be negative",
         ),
     ],
 )

@@ -27,7 +27,7 @@ NEVER = [0, 2, 3]  # padding, beginning of sentence, unknown
 LINES_AT_A_TIME, BATCH = 256, 32
 Hypothesis = tuple[list[int], float]
 Alternatives = list[tuple[str, float]]
-SENTENCE_END = re.compile(r"(?<=[.!?…])[\"'»”’)\]]*\s+")
+SENTENCE_END = re.compile(r"(?<=[.!?…])[\"'»”’)\]]*\s+(?=[\"'«„“‘(\[¿¡]*[^\W\d_a-zß-öø-ÿ])|(?<=[。！？])")
 
 
 class CTranslate2Model:

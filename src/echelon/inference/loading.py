@@ -47,7 +47,10 @@ def recipe_decoding(recipe: Recipe) -> Decoding:
 
 
 def available_cores() -> int:
-    """Processor cores that this process may use."""
+    """Processor cores that this process may use; OMP_NUM_THREADS says how many it should."""
+    wish = os.environ.get("OMP_NUM_THREADS", "")
+    if wish.isdecimal() and int(wish) > 0:
+        return int(wish)
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
