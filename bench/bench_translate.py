@@ -2,8 +2,9 @@
 
 All have the same weights, two threads and the same lines in batches of like length; they take turns, 100 lines at a
 time, and the sums of their times are compared. Hugging Face lives in an environment of its own under the cache, made at
-the first run. The run is made by `echelon train bench/multi30k-base.toml` (or is any other, pre-norm and tied). Usage:
-    python bench/bench_translate.py [--run runs/multi30k-base] [--lines 1000] [--threads 2]
+the first run. The run is made by `echelon train bench/multi30k-base.toml` (or is any other, pre-norm and tied). On a
+machine that does other work meanwhile, `--threads 1 --clock cpu` counts the processor's time. Usage:
+    python bench/bench_translate.py [--run runs/multi30k-base] [--lines 1000] [--threads 2] [--clock wall|cpu]
 """
 
 from __future__ import annotations
@@ -45,7 +46,7 @@ Translate = Callable[[list[str]], tuple[list[str], float]]
 class HuggingFace:
     """The peer: a process with the same weights."""
 
-    def __init__(self, run: RunFolder, place: Path, threads: int) -> None:
+    def __init__(self, run: RunFolder, place: Path, threads: int, clock: str) -> None:
         recipe = load_recipe(run.recipe)
         self._tokeniser = Tokeniser.load(run.tokeniser)
         model = build_model(recipe, self._tokeniser.size, choose_weights(run, "last"))
@@ -54,7 +55,7 @@ class HuggingFace:
         (place / "shape.json").write_text(json.dumps(asdict(model.shape)))
         environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
         self._process = subprocess.Popen(
-            [peer_python(), PEER, place, str(threads)],
+            [peer_python(), PEER, place, str(threads), clock],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
@@ -101,16 +102,18 @@ def peer_python() -> Path:
     return python
 
 
-def timed(translator: Translator) -> Translate:
+def timed(translator: Translator, kind: str) -> Translate:
+    clock = time.process_time if kind == "cpu" else time.perf_counter
+
     def translate(lines: list[str]) -> tuple[list[str], float]:
-        started = time.perf_counter()
+        started = clock()
         outputs = [str(found) for found in translator.translate(lines)]
-        return outputs, time.perf_counter() - started
+        return outputs, clock() - started
 
     return translate
 
 
-def contenders(run: RunFolder, place: Path, threads: int) -> dict[str, Translate]:
+def contenders(run: RunFolder, place: Path, threads: int, clock: str) -> dict[str, Translate]:
     recipe = load_recipe(run.recipe)
     tokeniser = Tokeniser.load(run.tokeniser)
     cpu = torch.device("cpu")
@@ -120,13 +123,13 @@ def contenders(run: RunFolder, place: Path, threads: int) -> dict[str, Translate
     for precision in ("float32", "int8"):
         export_run(run, ExportOptions("ctranslate2", place / precision, precision, "last"))  # type: ignore[arg-type]
     return {
-        "Hugging Face generate, float32": HuggingFace(run, place / "peer", threads),
+        "Hugging Face generate, float32": HuggingFace(run, place / "peer", threads, clock),
         "Echelon, PyTorch float32": timed(
-            Translator(plain, tokeniser, text_rules(recipe), recipe_decoding(recipe))
+            Translator(plain, tokeniser, text_rules(recipe), recipe_decoding(recipe)), clock
         ),
-        "Echelon, PyTorch bf16": timed(load_run(run, "last")),
-        "CTranslate2 float32": timed(Translator.load(place / "float32", threads=threads)),
-        "CTranslate2 int8": timed(Translator.load(place / "int8", threads=threads)),
+        "Echelon, PyTorch bf16": timed(load_run(run, "last"), clock),
+        "CTranslate2 float32": timed(Translator.load(place / "float32", threads=threads), clock),
+        "CTranslate2 int8": timed(Translator.load(place / "int8", threads=threads), clock),
     }
 
 
@@ -141,6 +144,7 @@ def main() -> None:
     parser.add_argument("--run", type=Path, default=Path("runs/multi30k-base"))
     parser.add_argument("--lines", type=int, default=1000)
     parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--clock", choices=("wall", "cpu"), default="wall")
     options = parser.parse_args()
     if not RunFolder(options.run).recipe.is_file():
         print(f"left out: there is no {options.run}; `echelon train bench/multi30k-base.toml` makes it")
@@ -148,7 +152,7 @@ def main() -> None:
     torch.set_num_threads(options.threads)
     english, german = test_set(options.lines)
     with tempfile.TemporaryDirectory() as place:
-        every = contenders(RunFolder(options.run).require(), Path(place), options.threads)
+        every = contenders(RunFolder(options.run).require(), Path(place), options.threads, options.clock)
         seconds = dict.fromkeys(every, 0.0)
         outputs: dict[str, list[str]] = {name: [] for name in every}
         for translate in every.values():
@@ -158,7 +162,8 @@ def main() -> None:
                 found, took = translate(english[start : start + CHUNK])
                 outputs[name] += found
                 seconds[name] += took
-            print(f"{start + CHUNK} lines", file=sys.stderr)
+            so_far = ", ".join(f"{name} {took:.1f} s" for name, took in seconds.items())
+            print(f"{start + CHUNK} lines: {so_far}", file=sys.stderr)
         for translate in every.values():
             if isinstance(translate, HuggingFace):
                 translate.stop()

@@ -1,6 +1,7 @@
 """Hugging Face's `generate` on the weights of one of our models; runs in an environment of its own, without Echelon.
 
-Reads JSON lines {"batch": [[ids], ...]} from stdin and answers {"outputs": [[ids], ...], "seconds": s}. M2M100 is
+Reads JSON lines {"batches": [[[ids], ...], ...]} from stdin and answers {"outputs": [[ids], ...], "seconds": s}, by the clock or, with
+"cpu" as third word, of the processor. M2M100 is
 Hugging Face's pre-norm Transformer with sinusoidal positions; its positions are replaced by ours.
 """
 
@@ -104,14 +105,13 @@ def generate(model: Any, batch: list[list[int]]) -> list[list[int]]:
 def main() -> None:
     torch.set_num_threads(int(sys.argv[2]))
     model = build(Path(sys.argv[1]))
-    if len(sys.argv) > 3 and sys.argv[3] == "bf16":
-        model.to(torch.bfloat16)
+    clock = time.process_time if sys.argv[3] == "cpu" else time.perf_counter
     sys.stdout.write('{"ready": true}\n')
     sys.stdout.flush()
     for line in sys.stdin:
-        started = time.perf_counter()
+        started = clock()
         outputs = [ids for batch in json.loads(line)["batches"] for ids in generate(model, batch)]
-        sys.stdout.write(json.dumps({"outputs": outputs, "seconds": time.perf_counter() - started}) + "\n")
+        sys.stdout.write(json.dumps({"outputs": outputs, "seconds": clock() - started}) + "\n")
         sys.stdout.flush()
 
 

@@ -33,6 +33,9 @@ class CTranslate2Engine:
         self._ids = {piece: index for index, piece in enumerate(self._pieces)}
 
     def search(self, jobs: Sequence[Job], decoding: Decoding) -> list[list[Found]]:
+        if decoding.alignment and len(jobs) > 1:
+            # CTranslate2 gives all sentences of a batch the first row of one of them when there is a beam.
+            return [found for job in jobs for found in self.search([job], decoding)]
         if decoding.seed is not None:
             self._ctranslate2.set_random_seed(decoding.seed)
         results = self._translator.translate_batch(
