@@ -1,8 +1,8 @@
 """Hugging Face's `generate` on the weights of one of our models; runs in an environment of its own, without Echelon.
 
-Reads JSON lines {"batches": [[[ids], ...], ...]} from stdin and answers {"outputs": [[ids], ...], "seconds": s}, by the clock or, with
-"cpu" as third word, of the processor. M2M100 is
-Hugging Face's pre-norm Transformer with sinusoidal positions; its positions are replaced by ours.
+Reads JSON lines {"batches": [[[ids], ...], ...]} from stdin and answers {"outputs": [[ids], ...], "seconds": s}, by the
+clock or, with "cpu" as third word, of the processor. M2M100 is Hugging Face's pre-norm Transformer with sinusoidal
+positions; its positions are replaced by ours.
 """
 
 from __future__ import annotations
