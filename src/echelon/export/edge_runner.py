@@ -134,7 +134,7 @@ class OnnxModel:
             parents, newest, scores = (np.take_along_axis(a, going_on, 1) for a in (parents, newest, values))
             tokens = np.concatenate([tokens[rows, parents], newest[:, :, None]], axis=2)
             cache = {name: array[:, rows, parents] for name, array in cache.items()}
-            for row in np.nonzero(length == limits)[0]:
+            for row in np.flatnonzero(limits == length):
                 cut = scores[row] / length_penalty(length, penalty)
                 finished[row] = finished[row] or list(zip(tokens[row, :, 1:].tolist(), cut.tolist()))
             at_best = scores[:, 0] / [

@@ -110,7 +110,8 @@ class PackageFolder:
     def verify(self) -> None:
         """Compare every file with its checksum; PackageError names the first that differs, is missing or is new."""
         try:
-            recorded = dict(reversed(line.split("  ", 1)) for line in self.checksums.read_text().splitlines())
+            lines = [line.split("  ", 1) for line in self.checksums.read_text().splitlines()]
+            recorded = {name: checksum for checksum, name in lines}
         except (OSError, ValueError) as error:
             raise PackageError(f"{self.checksums}: cannot be read: {error}") from error
         found = {str(file.relative_to(self.path)): file for file in self._files()}
