@@ -23,7 +23,7 @@ from typing import Any
 
 import safetensors.torch
 import torch
-from sacrebleu.metrics import BLEU
+from sacrebleu.metrics.bleu import BLEU
 
 from echelon.data.corpora import LineReader, resolve
 from echelon.data.prepare import default_cache
@@ -95,7 +95,7 @@ def peer_python() -> Path:
     python = folder / "bin" / "python"
     if not (folder / "ready").exists():
         subprocess.run([sys.executable, "-m", "venv", folder], check=True)
-        install = [python, "-m", "pip", "install", "--quiet"]
+        install = [str(python), "-m", "pip", "install", "--quiet"]
         subprocess.run([*install, "torch==2.13.0"], check=True)
         subprocess.run([*install, "transformers", "safetensors"], check=True)
         (folder / "ready").touch()
@@ -121,7 +121,7 @@ def contenders(run: RunFolder, place: Path, threads: int, clock: str) -> dict[st
         build_model(recipe, tokeniser.size, choose_weights(run, "last")), Precision("float32", cpu), cpu
     )
     for precision in ("float32", "int8"):
-        export_run(run, ExportOptions("ctranslate2", place / precision, precision, "last"))  # type: ignore[arg-type]
+        export_run(run, ExportOptions("ctranslate2", place / precision, precision, "last"))
     return {
         "Hugging Face generate, float32": HuggingFace(run, place / "peer", threads, clock),
         "Echelon, PyTorch float32": timed(

@@ -22,8 +22,8 @@ def test_the_edge_bundle_needs_no_torch(run: RunFolder, tmp_path: Path, format_:
     subprocess.run([sys.executable, "-m", "venv", tmp_path / "venv"], check=True)
     python = tmp_path / "venv" / "bin" / "python"
     constraints = Path(__file__).parents[2] / "constraints.txt"
-    install = [python, "-m", "pip", "install", "--quiet", "--constraint", constraints]
-    requirements = tmp_path / "out" / "requirements.txt"
+    install = [str(python), "-m", "pip", "install", "--quiet", "--constraint", str(constraints)]
+    requirements = str(tmp_path / "out" / "requirements.txt")
     subprocess.run([*install, "-r", requirements], check=True, timeout=280)
     for module in ("torch", "echelon"):
         tried = subprocess.run([python, "-I", "-c", f"import {module}"], capture_output=True, check=False)

@@ -71,7 +71,7 @@ def test_int8_is_smaller_and_the_live_model_keeps_its_weights(tmp_path: Path) ->
     before = {name: tensor.clone() for name, tensor in model.state_dict().items()}
     pieces = ["<pad>", "</s>", "<s>", "<unk>", *(f"▁w{number}" for number in range(36))]
     for precision in ("float32", "int8"):
-        write_ctranslate2(model, pieces, tmp_path / precision, precision)  # type: ignore[arg-type]
+        write_ctranslate2(model, pieces, tmp_path / precision, precision)
     sizes = [(tmp_path / name / "model.bin").stat().st_size for name in ("int8", "float32")]
     assert sizes[0] < sizes[1]
     assert all(torch.equal(before[name], tensor) for name, tensor in model.state_dict().items())
@@ -123,7 +123,7 @@ def test_a_damaged_folder_is_refused_by_name(run: RunFolder, tmp_path: Path, nam
 def test_what_cannot_be_had_is_refused_before_anything_is_written(run: RunFolder, tmp_path: Path) -> None:
     for options in ({"format": "onnx", "precision": "int8"}, {"format": "safetensors", "edge": True}):
         with pytest.raises(UserError):
-            ExportOptions(to=tmp_path / "out", **options)  # type: ignore[arg-type]
+            ExportOptions(to=tmp_path / "out", **options)
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine" / "letter.txt").write_text("dear")
     with pytest.raises(UserError, match="is there already"):

@@ -25,7 +25,6 @@ from echelon.models.transformer import Transformer
 from echelon.monitor.records import read_records
 from echelon.recipe.loading import load_recipe
 from echelon.recipe.schema import Recipe
-from echelon.recipe.sizes import model_sizes
 from echelon.runfolder import RunFolder, read_json, write_atomically, write_json
 from echelon.train.weights import Weights, choose_weights
 
@@ -135,7 +134,11 @@ def _manifest(
         sizes={
             "parameters": sum(parameter.numel() for parameter in model.parameters()),
             "vocabulary": model.shape.vocabulary,
-            **model_sizes(recipe.model),
+            "d_model": model.shape.d_model,
+            "d_ff": model.shape.d_ff,
+            "heads": model.shape.heads,
+            "encoder_layers": model.shape.encoder_layers,
+            "decoder_layers": model.shape.decoder_layers,
         },
         normalisation={f"{code:x}": text or "" for code, text in REPLACEMENTS.items()},
     )

@@ -76,5 +76,5 @@ def as_search(decoding: Decoding) -> Search:
 def computes_bf16(device: torch.device) -> bool:
     """Whether bf16 is faster than float32 here."""
     if device.type == "cuda":
-        return torch.cuda.is_bf16_supported()
+        return bool(torch.cuda.is_bf16_supported())
     return bool(torch.cpu._is_avx512_bf16_supported() or torch.cpu._is_amx_tile_supported())

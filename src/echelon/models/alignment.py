@@ -44,4 +44,5 @@ def _weights(attention: CrossAttention, x_MD: Tensor, memory: Memory) -> Tensor:
     (q_1HME,) = split_heads(attention.query(x_MD)[None], 1, attention.heads)
     k_1HNE, _ = split_heads(attention.kv(memory.hidden_ND)[None], 2, attention.heads)
     scores_1HMN = (q_1HME @ k_1HNE.transpose(2, 3)).float() * q_1HME.shape[3] ** -0.5
-    return scores_1HMN.softmax(3).mean((0, 1))
+    weights_MN: Tensor = scores_1HMN.softmax(3).mean((0, 1))
+    return weights_MN

@@ -89,6 +89,7 @@ def keep_unfinished(
     kept = []
     has_ended_B = (beams.tokens_BKT[:, :, -1] == search.eos).all(1).tolist()
     for row, (sentence, has_ended) in enumerate(zip(beams.sentences, has_ended_B, strict=True)):
+        assert sentence is not None  # those that are over have left
         if not has_ended and beams.length < limits[sentence]:
             kept.append(row)
             continue

@@ -61,7 +61,7 @@ class TimedProtocol(H11Protocol):
         super().connection_lost(exc)
 
     def _give_up(self) -> None:
-        if self.cycle is None and not self.transport.is_closing():
+        if getattr(self, "cycle", None) is None and not self.transport.is_closing():
             head = f"HTTP/1.1 408 Request Timeout\r\ncontent-type: application/json\r\ncontent-length: {len(_TOO_SLOW)}"
             self.transport.write(head.encode() + b"\r\nconnection: close\r\n\r\n" + _TOO_SLOW)
             self.transport.close()
