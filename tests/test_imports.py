@@ -13,7 +13,7 @@ SOURCE = Path(__file__).parents[1] / "src"
 
 LAYERS: list[tuple[str, ...]] = [
     ("errors",),
-    ("runfolder", "shapes"),
+    ("runfolder", "shapes", "extras"),
     ("recipe", "lease"),
     ("monitor", "lab"),
     ("data", "comm", "models"),
@@ -22,6 +22,9 @@ LAYERS: list[tuple[str, ...]] = [
     ("launch",),
     ("cloud",),
     ("explain",),
+    ("inference",),
+    ("export",),
+    ("serve",),
     ("agent",),
     ("cluster",),
     ("commands",),
@@ -42,7 +45,8 @@ MUST_NOT_KNOW = {
 }
 """Beyond the rows: the control half starts the worker half as processes; models and comm know no recipe."""
 
-MAY_LOAD_TORCH = ("comm", "models", "tasks", "train", "commands.using")
+TORCH_MODULES = ("inference.torch_engine", "inference.torch_models", "commands.using")
+MAY_LOAD_TORCH = ("comm", "models", "tasks", "train", "export", *TORCH_MODULES)
 """Everything else must start at once: nothing it imports at module level, through however many files, is torch."""
 
 

@@ -1,3 +1,29 @@
-"""Echelon: from one recipe file to a trained, evaluated and explained model, on any cluster."""
+"""Echelon: from one recipe file to a trained, evaluated and explained model, on any cluster.
+
+As a library: `from echelon import Translator; Translator.load("runs/demo").translate(["The dog sleeps."])`.
+"""
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from echelon.inference.decoding import Alternative, Decoding, Translation
+    from echelon.inference.translator import Translator
 
 __version__ = "0.1.0"
+__all__ = ["Alternative", "Decoding", "Translation", "Translator"]
+
+_HOMES = {
+    "Alternative": "echelon.inference.decoding",
+    "Decoding": "echelon.inference.decoding",
+    "Translation": "echelon.inference.decoding",
+    "Translator": "echelon.inference.translator",
+}
+
+
+def __getattr__(name: str) -> Any:
+    """Load the library when it is asked for: `echelon --help` needs none of it."""
+    if name not in _HOMES:
+        raise AttributeError(f"module 'echelon' has no attribute {name!r}")
+    from importlib import import_module
+
+    return getattr(import_module(_HOMES[name]), name)

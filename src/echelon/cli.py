@@ -374,24 +374,104 @@ def evaluate(
     show(json_, result, evaluated_words(result))
 
 
-def translate(run: Run, checkpoint: Which = None, set_: Set = None, json_: Json = False) -> None:
-    """Translate lines from stdin to stdout."""
+def translate(
+    model: Annotated[Path, typer.Argument(metavar="RUN", help="A run's folder or an exported model's.")],
+    *,
+    file: Annotated[
+        Path | None,
+        typer.Option("--input", metavar="FILE", help="Translate this file; stdin where not given."),
+    ] = None,
+    output: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Write to this file; stdout where not given.")
+    ] = None,
+    checkpoint: Which = None,
+    beam: Annotated[int | None, typer.Option(help="Hypotheses followed at a time; 1 is greedy.")] = None,
+    length_penalty: Annotated[float | None, typer.Option(help="More favours longer translations.")] = None,
+    n_best: Annotated[
+        int | None, typer.Option(help="So many translations of each line, as: number, score, text.")
+    ] = None,
+    scores: Annotated[bool, typer.Option("--scores", help="Number and score before each text.")] = False,
+    sample: Annotated[
+        float | None, typer.Option(metavar="TEMPERATURE", help="Draw at random; 1: as likely as they are.")
+    ] = None,
+    top_k: Annotated[int | None, typer.Option(help="Draw among so many of the likeliest tokens.")] = None,
+    seed: Annotated[int | None, typer.Option(help="Draw the same again.")] = None,
+    prefix: Annotated[str | None, typer.Option(help="What every translation begins with.")] = None,
+    min_length: Annotated[int | None, typer.Option(help="In tokens.")] = None,
+    max_length: Annotated[int | None, typer.Option(help="In tokens.")] = None,
+    sentences: Annotated[
+        bool, typer.Option("--sentences", help="Translate each sentence of a line by itself.")
+    ] = False,
+    alignment: Annotated[
+        bool, typer.Option("--alignment", help="With --json: which source piece each target piece looked at.")
+    ] = False,
+    processes: Annotated[int, typer.Option(min=1, max=256, help="Translate with so many processes.")] = 1,
+    json_: Json = False,
+) -> None:
+    """Translate lines, from stdin to stdout or from file to file, in order."""
+    from echelon.commands.translating import Source, TranslateOptions, as_json, as_text, open_output
+    from echelon.commands.translating import translate as translate_lines
+
+    if alignment and not json_:
+        raise UserError("--alignment is shown with --json only")
+    changes = {
+        "beam": max(beam or 0, n_best or 0) or None if sample is None else beam,
+        "n_best": n_best,
+        "length_penalty": length_penalty,
+        "temperature": sample,
+        "top_k": top_k,
+        "seed": seed,
+        "min_length": min_length,
+        "max_length": max_length,
+        "sentences": sentences or None,
+        "alignment": alignment or None,
+    }
+    source = Source(file)
+    if source.is_terminal:
+        messages().print("Type a sentence and press Enter; Ctrl-D ends.", highlight=False)
+    options = TranslateOptions(model, checkpoint, changes, prefix, processes)
+    found = translate_lines(options, source, messages())
+    with_scores = scores or n_best is not None
+    with open_output(file=output) as writer:
+        if json_:
+            writer.write(
+                to_json({"translations": [as_json(one, with_scores=with_scores) for one in found]}, 2) + "\n"
+            )
+            return
+        for number, one in enumerate(found, start=1):
+            writer.write(as_text(number, one, with_scores=with_scores))
+            writer.flush()
+
+
+def export(
+    run: Run,
+    *,
+    to: Annotated[Path, typer.Option(metavar="DIR", help="The folder to make.")],
+    format_: Annotated[
+        Literal["safetensors", "ctranslate2", "onnx"], typer.Option("--format", help="What will compute it.")
+    ] = "safetensors",
+    precision: Annotated[
+        Literal["float32", "int8"], typer.Option(help="Of the weights; int8 with ctranslate2 only.")
+    ] = "float32",
+    edge: Annotated[
+        bool, typer.Option("--edge", help="Add a runner script that needs neither torch nor Echelon.")
+    ] = False,
+    checkpoint: Which = None,
+    licence: Annotated[str, typer.Option(help="For the model card, e.g. cc-by-4.0.")] = "unknown",
+    force: Annotated[bool, typer.Option("--force", help="Replace an earlier export.")] = False,
+    json_: Json = False,
+) -> None:
+    """Make a folder with a run's model, to carry away; it is compared with PyTorch first."""
+    from echelon.commands.wording import exported_words
     from echelon.runfolder import RunFolder
 
     folder = RunFolder(run).require()
-    from echelon.commands.using import RunTranslator
+    messages().print("writing and checking ...", highlight=False)
+    from echelon.export.exporting import ExportOptions, export_run
 
-    translator = RunTranslator(folder, checkpoint, set_ or [])
-    if sys.stdin.isatty():
-        messages().print("Type a sentence and press Enter; Ctrl-D ends.", highlight=False)
-    sys.stdin.reconfigure(errors="replace", newline="\n")  # type: ignore[union-attr]
-    outputs = translator.translate_stream(sys.stdin)
-    if json_:
-        show(True, {"translations": list(outputs)}, "")
-        return
-    for line in outputs:
-        sys.stdout.write(line + "\n")
-        sys.stdout.flush()
+    options = ExportOptions(format_, to, precision, checkpoint, edge, licence, force)
+    result = export_run(folder, options)
+    show(json_, result, exported_words(result))
 
 
 def report(
@@ -455,6 +535,49 @@ def compare(
     render = {".html": comparison_page, ".md": comparison_markdown}.get(to.suffix, comparison_text)
     reporting.write_report(to, render(comparison))
     messages().print(f"{to}: written", highlight=False)
+
+
+def serve(
+    model: Annotated[Path, typer.Argument(metavar="RUN", help="A run's folder or an exported model's.")],
+    *,
+    host: Annotated[
+        str, typer.Option(help="Where to listen; any other than loopback needs a token.")
+    ] = "127.0.0.1",
+    port: Annotated[int, typer.Option(min=0, max=65535, help="0: any free one.")] = 8000,
+    token: Annotated[
+        str | None,
+        typer.Option(envvar="ECHELON_TOKEN", help="What requests must bring; made where one is needed."),
+    ] = None,
+    engine: Annotated[
+        Literal["auto", "ctranslate2", "torch"], typer.Option(help="auto: CTranslate2 where it is installed.")
+    ] = "auto",
+    precision: Annotated[Literal["float32", "int8"], typer.Option(help="Of CTranslate2.")] = "float32",
+    checkpoint: Which = None,
+    threads: Annotated[
+        int | None, typer.Option(min=1, help="Processor threads; all where not given.")
+    ] = None,
+    requests_per_second: Annotated[float, typer.Option(min=0.1, help="Of one client.")] = 50.0,
+    json_: Json = False,
+) -> None:
+    """A server with a page: translate in a browser or over HTTP. Ctrl-C ends it."""
+    from echelon.extras import require_extra
+
+    require_extra("fastapi", "serve")
+    require_extra("uvicorn", "serve")
+    from echelon.commands.wording import served_words
+    from echelon.serve.limits import Limits
+    from echelon.serve.server import ServeOptions
+    from echelon.serve.server import serve as run_server
+
+    def announce(server: dict[str, Any]) -> None:
+        show(json_, server, served_words(server))
+        sys.stdout.flush()
+
+    limits = Limits(requests_per_second=requests_per_second, burst=max(1, int(4 * requests_per_second)))
+    messages().print("loading ...", highlight=False)
+    options = ServeOptions(model, checkpoint, host, port, token, engine, precision, threads, limits)
+    ended = run_server(options, announce)
+    messages().print(f"stopped after {ended['requests']:,} requests", highlight=False)
 
 
 def benchmark(
@@ -704,6 +827,8 @@ VERBS: dict[str, Callable[..., None]] = {
     "translate": translate,
     "report": report,
     "compare": compare,
+    "export": export,
+    "serve": serve,
     "benchmark": benchmark,
     "doctor": doctor,
 }

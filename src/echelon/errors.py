@@ -10,6 +10,7 @@ EchelonError              exit status 1: the work failed
 ├── WorkerError           a worker failed; carries host, rank, exit code, log path and its last lines
 ├── RemoteError           a host cannot be reached or used; carries host, reason and what to do
 ├── TrainingError         training cannot go on, e.g. the loss is not finite
+├── PackageError          an exported model is damaged, or one just written does not do what PyTorch does
 ├── LabError              a host of the lab could not be made, changed or removed
 ├── RefusedError          process 0 of several does not begin, or not with this one; carries its exit status
 └── StoppedError          exit status 75: told to stop before training began, so that there was nothing to save
@@ -83,6 +84,10 @@ class RemoteError(EchelonError):
         self.message = message
         self.remedy = remedy
         super().__init__(f"{host}: {message}" + (f"; {remedy}" if remedy else ""))
+
+
+class PackageError(EchelonError):
+    """An exported model is damaged or of another version, or does not compute what the model it came from does."""
 
 
 class LabError(EchelonError):

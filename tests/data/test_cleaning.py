@@ -51,7 +51,7 @@ def test_every_character_normalises_to_clean_text(form: cleaning.NormalForm) -> 
 
 
 def test_everything_replaced_is_noticed_by_the_quick_question() -> None:
-    for code in cleaning._REPLACEMENTS:
+    for code in cleaning.REPLACEMENTS:
         assert not chr(code).isprintable() or chr(code) == cleaning.SPACE_MARK
 
 

@@ -58,6 +58,8 @@ def slow_beam_search(model: Transformer, source: list[int], search: Search) -> l
                 finished.append(Hypothesis(tokens[:-1], score / penalty(length, search), True))
         finished.sort(key=lambda hypothesis: -hypothesis.score)
         live = [candidate for candidate in candidates if candidate[1][-1] != EOS][: search.beam]
+        if len(finished) >= search.beam:
+            break
         enough = len(finished) >= search.n_best
         bound = live[0][0] / max(penalty(length + 1, search), penalty(limit, search))
         if enough and (search.beam == 1 or finished[search.n_best - 1].score >= bound):
@@ -256,3 +258,18 @@ def test_search_works_under_autocast(dtype: torch.dtype) -> None:
 def test_more_hypotheses_than_the_beam_are_refused() -> None:
     with pytest.raises(ValueError, match="n_best = 5"):
         Search(beam=4, n_best=5)
+
+
+def test_hypotheses_begin_with_their_prefix_which_costs_nothing() -> None:
+    model, prefixes = make_model(), [[5, 6], [], [7], [8, 9, 10], []]
+    search = Search(beam=3, n_best=2)
+    free = beam_search(model, Sequences.of(SOURCES), search)
+    found = beam_search(model, Sequences.of(SOURCES), search, prefixes)
+    for prefix, hypotheses, own in zip(prefixes, found, free, strict=True):
+        assert all(hypothesis.tokens[: len(prefix)] == prefix for hypothesis in hypotheses)
+        if not prefix:
+            assert_same(hypotheses, own)
+    (best, _), source, prefix = found[3], SOURCES[3], prefixes[3]
+    tokens = [*best.tokens, EOS] if best.is_finished else best.tokens
+    cost = score_of(model, source, tokens) - score_of(model, source, prefix)
+    assert best.score == pytest.approx(cost / penalty(len(tokens), search), abs=1e-3)

@@ -33,11 +33,11 @@ def demo(run: Path, fresh: bool, overrides: list[str], console: Console) -> dict
     if not result["finished"]:
         return result
     from echelon.commands.reporting import write_report
-    from echelon.commands.using import RunTranslator
     from echelon.explain.page import report_page
     from echelon.explain.report import build_report
+    from echelon.inference.loading import load_run
 
-    translations = RunTranslator(RunFolder(run), None).translate(SENTENCES)
+    translations = [str(found) for found in load_run(RunFolder(run), None).translate(SENTENCES)]
     translated = dict(zip(SENTENCES, translations, strict=True))
     folder = RunFolder(run)
     write_report(folder.report, report_page(build_report(folder)))

@@ -127,3 +127,25 @@ def benchmark_words(result: dict[str, Any]) -> str:
 
 def _count_workers(count: int) -> str:
     return "1 worker" if count == 1 else f"{count} workers"
+
+
+def exported_words(result: dict[str, Any]) -> str:
+    """What `export` says when it is done."""
+    check = result["check"]
+    kind = f"{result['format']}, {result['precision']}" + (", edge bundle" if result["edge"] else "")
+    return (
+        f"{result['folder']}: {kind}, {result['bytes'] / 1e6:,.1f} MB, from {result['checkpoint']}\n"
+        f"checked against PyTorch on {check['sentences']} sentences: log-probabilities differ by at most "
+        f"{check['largest_difference']:.2g}, {check['equal_translations']} translations are the same"
+    )
+
+
+def served_words(server: dict[str, Any]) -> str:
+    """Where the server is, and how to get in."""
+    lines = [
+        f"{server['model']}, computed by {server['engine']} ({server['precision']}): {server['address']}"
+    ]
+    if server["token"]:
+        lines.append(f"token: {server['token']}")
+        lines.append(f"page:  {server['address']}#token={server['token']}")
+    return "\n".join(lines)

@@ -21,7 +21,7 @@ _CONTROLS = [*range(0x20), *range(0x7F, 0xA0)]
 # joiner and non-joiner (U+200C, U+200D) stay: Persian, the Indic scripts and emoji are spelled with them.
 _INVISIBLE = [0xAD, 0x61C, 0x180E, 0x200B, 0x200E, 0x200F, *range(0x202A, 0x202F), *range(0x2060, 0x2070)]
 _INVISIBLE += [0xFEFF, *range(0xFFF9, 0xFFFC), *range(0xE0000, 0xE0080)]
-_REPLACEMENTS: dict[int, str | None] = {
+REPLACEMENTS: dict[int, str | None] = {
     **dict.fromkeys(_CONTROLS, " "),
     **dict.fromkeys(_INVISIBLE),
     ord(SPACE_MARK): "_",
@@ -31,7 +31,7 @@ _REPLACEMENTS: dict[int, str | None] = {
 def normalise(line: str, form: NormalForm) -> str:
     """The line in a Unicode normal form, without control and invisible characters, words one space apart."""
     if not line.isprintable() or SPACE_MARK in line:  # what is replaced is not printable; asking is quick
-        line = line.translate(_REPLACEMENTS)
+        line = line.translate(REPLACEMENTS)
     return " ".join(unicodedata.normalize(form, line).split())
 
 

@@ -154,13 +154,22 @@ class Tokeniser:
         if len(self._tokens_of_words) > CACHED_WORDS:
             self._tokens_of_words = {"\n": np.array([EOS], TOKEN_TYPE).tobytes()}
         words = "".join(f"{line} \n " for line in lines).split(" ")
-        self._learn(set(words).difference(self._tokens_of_words))
-        return np.frombuffer(b"".join(map(self._tokens_of_words.__getitem__, words)), TOKEN_TYPE)
+        new = set(words).difference(self._tokens_of_words)
+        self._learn(new)
+        tokens = np.frombuffer(b"".join(map(self._tokens_of_words.__getitem__, words)), TOKEN_TYPE)
+        for word in new:
+            if len(word) > LONGEST_WORD:  # no word: a megabyte of one letter is not worth keeping
+                del self._tokens_of_words[word]
+        return tokens
 
     def _learn(self, words: set[str]) -> None:
         new = list(words)
         for word, ids in zip(new, self._processor.encode(new, num_threads=1), strict=True):
             self._tokens_of_words[word] = np.array(ids, TOKEN_TYPE).tobytes()
+
+    def pieces(self, ids: Sequence[int]) -> list[str]:
+        """The subword each id stands for; a space before a word is SPACE_MARK."""
+        return [str(self._processor.id_to_piece(index)) for index in ids]
 
     def decode(self, sentences: Sequence[Sequence[int]]) -> list[str]:
         """The text of each sequence of ids; PAD, EOS and BOS leave no trace."""

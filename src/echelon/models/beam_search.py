@@ -7,7 +7,8 @@ V  vocabulary                  T  target tokens so far
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
@@ -15,6 +16,9 @@ from torch import Tensor
 from echelon.models import incremental
 from echelon.models.sequences import Sequences
 from echelon.models.transformer import Transformer
+
+KEPT_SHARE = 0.75
+"""Where fewer of the sentences are still searched, the others leave, which costs a copy of the cache."""
 
 
 @dataclass(frozen=True)
@@ -42,7 +46,8 @@ class Search:
             raise ValueError(f"n_best = {self.n_best} must be from 1 to beam = {self.beam}")
 
     def max_length(self, source_length: int) -> int:
-        return max(1, math.floor(self.max_length_factor * source_length + self.max_length_extra))
+        by_source = math.floor(self.max_length_factor * source_length + self.max_length_extra)
+        return max(1, self.min_length, by_source)
 
     def penalty(self, length: int) -> float:
         return math.pow((5 + length) / 6, self.length_penalty)
@@ -62,8 +67,8 @@ class Hypothesis:
 class Beams:
     """The sentences still searched and their unfinished hypotheses, best first."""
 
-    sentences: list[int]
-    """Which of the source's sentences they are."""
+    sentences: list[int | None]
+    """Which of the source's sentences they are; None: one that is over and has not left yet."""
     tokens_BKT: Tensor
     """All tokens so far, from the beginning of sentence on."""
     scores_BK: Tensor
@@ -86,26 +91,30 @@ class Candidates:
 
 
 @torch.no_grad()
-def beam_search(model: Transformer, source: Sequences, search: Search) -> list[list[Hypothesis]]:
+def beam_search(
+    model: Transformer, source: Sequences, search: Search, prefixes: Sequence[Sequence[int]] = ()
+) -> list[list[Hypothesis]]:
     """The `n_best` best translations of each source sentence, best first; at least one each.
 
-    Hypotheses that ended by themselves come before those cut off at the greatest length. Use the model in
-    evaluation mode, under autocast for speed.
+    Hypotheses that ended by themselves come before those cut off at the greatest length. A sentence's translation
+    begins with its prefix, which scores nothing. Use the model in evaluation mode, under autocast for speed.
     """
     assert not model.training, "beam search needs model.eval(): dropout would spoil it"
     results: list[list[Hypothesis]] = [[] for _ in source.lengths]
     limits = [search.max_length(length) for length in source.lengths]
+    forced_BT = forced_tokens(prefixes, source.tokens.device)
     state = incremental.start(model, model.encode(source), search.beam)
     beams = first_beams(source, search)
-    while beams.sentences:
+    while any(sentence is not None for sentence in beams.sentences):
         logits_BKV, state = incremental.step(model, state, beams.tokens_BKT[:, :, -1])
+        force(logits_BKV, forced_BT, beams)
         candidates = best_candidates(logits_BKV, beams, search)
         for sentence, hypothesis in finished_hypotheses(candidates, beams, search):
-            keep_best(results[sentence], hypothesis, search.n_best)
+            keep_best(results[sentence], hypothesis, search.beam)
         beams, parents_BK = continue_beams(candidates, beams, search)
-        kept = fill_up_what_is_over(results, beams, limits, search)
-        beams, state = keep_sentences(beams, state, parents_BK, kept)
-    return results
+        beams = fill_up_what_is_over(results, beams, limits, search)
+        beams, state = drop_what_is_over(beams, state, parents_BK)
+    return [found[: search.n_best] for found in results]
 
 
 def first_beams(source: Sequences, search: Search) -> Beams:
@@ -114,6 +123,23 @@ def first_beams(source: Sequences, search: Search) -> Beams:
     scores_BK = torch.full((len(source), search.beam), -math.inf, device=tokens_BKT.device)
     scores_BK[:, 0] = 0
     return Beams(list(range(len(source))), tokens_BKT, scores_BK)
+
+
+def forced_tokens(prefixes: Sequence[Sequence[int]], device: torch.device) -> Tensor:
+    """The prefixes as a rectangle, -1 behind the end of each; without columns where there are none."""
+    longest = max((len(prefix) for prefix in prefixes), default=0)
+    rows = [[*prefix, *[-1] * (longest - len(prefix))] for prefix in prefixes]
+    return torch.tensor(rows, dtype=torch.int64, device=device).view(len(rows), longest)
+
+
+def force(logits_BKV: Tensor, forced_BT: Tensor, beams: Beams) -> None:
+    """Leave the sentences that are within their prefix no choice but its next token, at no cost."""
+    if beams.length >= forced_BT.shape[1]:
+        return
+    next_B = forced_BT[[sentence or 0 for sentence in beams.sentences], beams.length]
+    rows = (next_B >= 0).nonzero().flatten()
+    logits_BKV[rows] = -math.inf
+    logits_BKV[rows, :, next_B[rows]] = 0
 
 
 def best_candidates(logits_BKV: Tensor, beams: Beams, search: Search) -> Candidates:
@@ -137,8 +163,9 @@ def finished_hypotheses(candidates: Candidates, beams: Beams, search: Search) ->
     tokens = beams.tokens_BKT[rows, candidates.beams_BC[rows, ranks], 1:].tolist()
     scores = (candidates.scores_BC[rows, ranks] / search.penalty(beams.length + 1)).tolist()
     return [
-        (beams.sentences[row], Hypothesis(tokens[i], scores[i], is_finished=True))
+        (sentence, Hypothesis(tokens[i], scores[i], is_finished=True))
         for i, row in enumerate(rows.tolist())
+        if (sentence := beams.sentences[row]) is not None
     ]
 
 
@@ -162,29 +189,29 @@ def continue_beams(candidates: Candidates, beams: Beams, search: Search) -> tupl
 
 def fill_up_what_is_over(
     results: list[list[Hypothesis]], beams: Beams, limits: list[int], search: Search
-) -> list[int]:
-    """Give sentences whose search is over what they still lack; return the rows of the others."""
-    kept = []
-    for row, (sentence, score) in enumerate(
-        zip(beams.sentences, beams.scores_BK[:, 0].tolist(), strict=True)
-    ):
-        if is_over(results[sentence], score, beams.length, limits[sentence], search):
-            lacking = search.n_best - len(results[sentence])
-            results[sentence] += unfinished_hypotheses(beams, row, search)[:lacking]
-        else:
-            kept.append(row)
-    return kept
+) -> Beams:
+    """Give sentences whose search is over what they still lack, and mark them."""
+    sentences: list[int | None] = list(beams.sentences)
+    best_scores = beams.scores_BK[:, 0].tolist()
+    for row, sentence in enumerate(beams.sentences):
+        if sentence is None:
+            continue
+        found = results[sentence]
+        if is_over(found, best_scores[row], beams.length, limits[sentence], search):
+            found += unfinished_hypotheses(beams, row, search)[: max(0, search.n_best - len(found))]
+            sentences[row] = None
+    return replace(beams, sentences=sentences)
 
 
 def is_over(found: list[Hypothesis], best_score: float, length: int, limit: int, search: Search) -> bool:
-    """Whether no unfinished hypothesis can still change what was found."""
-    if length >= limit or best_score == -math.inf:
+    """Whether as many hypotheses as are followed have ended, or no other can still change what was found."""
+    if length >= limit or best_score == -math.inf or len(found) >= search.beam:
         return True
     if len(found) < search.n_best:
         return False
     # A log-probability only falls as the hypothesis grows; at best it stays and is divided by the most.
     bound = best_score / max(search.penalty(length + 1), search.penalty(limit))
-    return search.beam == 1 or found[-1].score >= bound
+    return found[search.n_best - 1].score >= bound
 
 
 def unfinished_hypotheses(beams: Beams, row: int, search: Search) -> list[Hypothesis]:
@@ -198,13 +225,13 @@ def unfinished_hypotheses(beams: Beams, row: int, search: Search) -> list[Hypoth
     ]
 
 
-def keep_sentences(
-    beams: Beams, state: incremental.State, parents_BK: Tensor, kept: list[int]
+def drop_what_is_over(
+    beams: Beams, state: incremental.State, parents_BK: Tensor
 ) -> tuple[Beams, incremental.State]:
-    """Go on with the sentences of the `kept` rows only."""
-    if len(kept) == len(beams.sentences):
+    """Go on with the chosen hypotheses, without the sentences that are over once they are worth the copying."""
+    kept = [row for row, sentence in enumerate(beams.sentences) if sentence is not None]
+    if len(kept) > KEPT_SHARE * len(beams.sentences):
         return beams, incremental.select(state, None, parents_BK)
     rows = torch.tensor(kept, dtype=torch.int64, device=parents_BK.device)
-    sentences = [beams.sentences[row] for row in kept]
-    remaining = Beams(sentences, beams.tokens_BKT[rows], beams.scores_BK[rows])
+    remaining = Beams([beams.sentences[row] for row in kept], beams.tokens_BKT[rows], beams.scores_BK[rows])
     return remaining, incremental.select(state, rows, parents_BK[rows])

@@ -11,6 +11,7 @@ import torch
 from echelon.data.batches import length_sorted_batches
 from echelon.data.tokeniser import EOS, Tokeniser
 from echelon.models.beam_search import Search, beam_search
+from echelon.models.low_precision import in_low_precision
 from echelon.models.sequences import Sequences
 from echelon.models.transformer import Transformer
 from echelon.recipe.schema import Recipe
@@ -52,15 +53,21 @@ class Translator:
         if not wanted:
             return results
         tokens = [[*ids, EOS] for ids in self.tokeniser.encode([lines[number] for number in wanted])]
-        lengths = np.array([len(ids) for ids in tokens])
+        model, lengths = self._model_for_decoding(), np.array([len(ids) for ids in tokens])
         for indices in length_sorted_batches(lengths, _BATCH_TOKENS):
             on_batch()
             batch = [tokens[index] for index in indices.tolist()]
-            for index, translation in zip(indices.tolist(), self._translate_batch(batch), strict=True):
+            for index, translation in zip(indices.tolist(), self._translate_batch(model, batch), strict=True):
                 results[wanted[index]] = translation
         return results
 
-    def _translate_batch(self, batch: list[list[int]]) -> list[Translation]:
-        best = [found[0] for found in beam_search(self.model, Sequences.of(batch, self.device), self.search)]
+    def _model_for_decoding(self) -> Transformer:
+        kind = self.device.type
+        if not torch.is_autocast_enabled(kind):
+            return self.model
+        return in_low_precision(self.model, torch.get_autocast_dtype(kind))
+
+    def _translate_batch(self, model: Transformer, batch: list[list[int]]) -> list[Translation]:
+        best = [found[0] for found in beam_search(model, Sequences.of(batch, self.device), self.search)]
         texts = self.tokeniser.decode([hypothesis.tokens for hypothesis in best])
         return [Translation(text, found.score) for text, found in zip(texts, best, strict=True)]

@@ -1,0 +1,176 @@
+"""Text in, text out, in order, whatever the engine and the batches are."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from itertools import islice
+from pathlib import Path
+
+import numpy as np
+
+from echelon.data.batches import length_sorted_batches
+from echelon.data.cleaning import normalise
+from echelon.data.tokeniser import EOS, Tokeniser
+from echelon.inference.decoding import Alignment, Alternative, Decoding, Engine, Found, Job, Translation
+from echelon.inference.package import TextRules
+from echelon.inference.splitting import split_line
+
+LINES_AT_A_TIME = 512
+_BATCH_TOKENS = 2048
+_EMPTY = Translation((Alternative("", 0.0),))
+
+
+@dataclass(frozen=True)
+class Part:
+    """A line, or one sentence of a long one."""
+
+    line: int
+    job: Job
+
+
+class Translator:
+    """A trained model that translates raw text.
+
+    >>> translator = Translator.load("runs/demo")
+    >>> [str(translation) for translation in translator.translate(["The dog sleeps."])]
+    """
+
+    def __init__(self, engine: Engine, tokeniser: Tokeniser, rules: TextRules, decoding: Decoding) -> None:
+        self.engine = engine
+        self.rules = rules
+        self.decoding = decoding
+        """What is used where `translate` is told nothing else: the recipe's beam and length penalty."""
+        self._tokeniser = tokeniser
+
+    @classmethod
+    def load(
+        cls,
+        path: str | Path,
+        *,
+        checkpoint: str | None = None,
+        threads: int | None = None,
+    ) -> Translator:
+        """Load a run folder or an exported folder; UserError where it is neither.
+
+        `checkpoint` is a run's best, last, average or a checkpoint folder. A run is computed by PyTorch,
+        an exported folder by what it was exported for, with so many threads.
+        """
+        from echelon.inference.loading import load_translator
+
+        return load_translator(Path(path), checkpoint=checkpoint, threads=threads)
+
+    def translate(
+        self,
+        lines: Iterable[str],
+        decoding: Decoding | None = None,
+        *,
+        prefixes: Sequence[str] | None = None,
+        on_batch: Callable[[], None] = lambda: None,
+    ) -> list[Translation]:
+        """One translation a line, in order; an empty line stays empty.
+
+        `prefixes` are what the translations begin with, one a line, in whole words. `on_batch` is called before every
+        batch.
+        """
+        how = decoding or self.decoding
+        parts, num_lines = self._split(list(lines), prefixes, how)
+        found: list[list[Found]] = [[] for _ in parts]
+        lengths = np.array([len(part.job.tokens) for part in parts], np.int64)
+        for indices in length_sorted_batches(lengths, _BATCH_TOKENS) if parts else []:
+            on_batch()
+            batch = [parts[index].job for index in indices.tolist()]
+            for index, best in zip(indices.tolist(), self.engine.search(batch, how), strict=True):
+                found[index] = best
+        return self._join(parts, found, num_lines)
+
+    def translate_stream(
+        self, lines: Iterable[str], decoding: Decoding | None = None, *, at_a_time: int = LINES_AT_A_TIME
+    ) -> Iterator[Translation]:
+        """Translations of lines without end, `at_a_time` lines in a batch."""
+        stream = iter(lines)
+        while batch := list(islice(stream, at_a_time)):
+            yield from self.translate(batch, decoding)
+
+    def count_tokens(self, text: str) -> int:
+        """Source tokens of a text, as the model would read it."""
+        return len(self._tokeniser.encode([self._clean(text)])[0])
+
+    def _split(
+        self, lines: list[str], prefixes: Sequence[str] | None, how: Decoding
+    ) -> tuple[list[Part], int]:
+        """The lines as jobs, in order; a line's prefix goes with its first part."""
+        texts: list[tuple[int, str, str]] = []
+        for number, line in enumerate(lines):
+            prefix = self._clean(prefixes[number]) if prefixes else ""
+            for part in self._parts_of(self._clean(line), how.sentences):
+                texts.append((number, part, prefix))
+                prefix = ""
+        tokens = self._tokeniser.encode([text for _, text, _ in texts])
+        begun = self._tokeniser.encode([prefix for _, _, prefix in texts])
+        parts = [
+            Part(number, Job([*ids, EOS], prefix))
+            for (number, _, _), ids, prefix in zip(texts, tokens, begun, strict=True)
+        ]
+        return parts, len(lines)
+
+    def _parts_of(self, line: str, at_sentences: bool) -> list[str]:
+        if not line:
+            return []
+        if not at_sentences and len(line) < self.rules.longest - 1:
+            return [line]  # it has no more tokens than characters, and the mark of its first word
+        return split_line(line, self.rules.longest - 1, self._count, always=at_sentences)
+
+    def _count(self, texts: Sequence[str]) -> list[int]:
+        return [len(ids) for ids in self._tokeniser.encode(texts)]
+
+    def _clean(self, line: str) -> str:
+        whole = line.encode("utf-8", "replace").decode()  # JSON may bring halves of characters
+        return normalise(whole, self.rules.unicode)
+
+    def _join(self, parts: list[Part], found: list[list[Found]], num_lines: int) -> list[Translation]:
+        every = [[self._alternative(one) for one in best] for best in found]
+        results = [_EMPTY] * num_lines
+        by_line: dict[int, list[int]] = {}
+        for index, part in enumerate(parts):
+            by_line.setdefault(part.line, []).append(index)
+        for line, indices in by_line.items():
+            alternatives = join_alternatives([every[index] for index in indices])
+            alignment = self._alignment([(parts[index].job, found[index][0]) for index in indices])
+            results[line] = Translation(alternatives, alignment)
+        return results
+
+    def _alternative(self, found: Found) -> Alternative:
+        (text,) = self._tokeniser.decode([found.tokens])
+        return Alternative(text, found.score)
+
+    def _alignment(self, translated: list[tuple[Job, Found]]) -> Alignment | None:
+        """The attention of all parts, one after the other: no part looks at another."""
+        width = sum(len(job.tokens) for job, _ in translated)
+        whole = Alignment([], [], [])
+        for job, found in translated:
+            if found.attention is None:
+                return None
+            before = len(whole.source)
+            whole.source.extend(self._tokeniser.pieces(job.tokens))
+            whole.target.extend(self._tokeniser.pieces(found.tokens))
+            after = width - len(whole.source)
+            whole.weights.extend([*[0.0] * before, *row, *[0.0] * after] for row in found.attention)
+        return whole
+
+
+def join_alternatives(parts: list[list[Alternative]]) -> tuple[Alternative, ...]:
+    """The alternatives of a line out of those of its parts: the best of all, the second of all, and so on."""
+    if len(parts) == 1:
+        return tuple(parts[0])
+    count = max(len(part) for part in parts)
+    ranks = [[part[min(rank, len(part) - 1)] for part in parts] for rank in range(count)]
+    return tuple(
+        Alternative(" ".join(one.text for one in rank if one.text), sum(one.score for one in rank))
+        for rank in ranks
+    )
+
+
+def with_defaults(decoding: Decoding, **changes: object) -> Decoding:
+    """The decoding with the changes that are not None; UserError where they do not fit together."""
+    return replace(decoding, **{name: value for name, value in changes.items() if value is not None})  # type: ignore[arg-type]

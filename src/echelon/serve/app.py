@@ -1,0 +1,216 @@
+"""The HTTP interface: translate, describe the model, say how the server is."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from importlib.resources import files
+from typing import Any
+
+from fastapi import FastAPI, Request
+from fastapi.exceptions import RequestValidationError
+from fastapi.responses import JSONResponse, PlainTextResponse, Response
+from starlette.exceptions import HTTPException
+
+from echelon import __version__
+from echelon.errors import UserError
+from echelon.inference.decoding import Decoding, Translation
+from echelon.inference.translator import Translator
+from echelon.serve.batching import Batcher, QueueFullError
+from echelon.serve.guard import Guard
+from echelon.serve.limits import Limits
+from echelon.serve.metrics import Metrics
+from echelon.serve.schema import (
+    ErrorAnswer,
+    ModelAnswer,
+    StateAnswer,
+    TranslateAnswer,
+    TranslateRequest,
+    TranslationAnswer,
+)
+
+log = logging.getLogger("echelon.serve")
+_PAGE = {
+    "/": ("index.html", "text/html"),
+    "/style.css": ("style.css", "text/css"),
+    "/page.js": ("page.js", "text/javascript"),
+    "/icon.svg": ("icon.svg", "image/svg+xml"),
+}
+_ERRORS: dict[int | str, dict[str, Any]] = {
+    400: {"model": ErrorAnswer, "description": "Not a request that can be read"},
+    401: {"model": ErrorAnswer, "description": "No token, or a wrong one"},
+    405: {"model": ErrorAnswer, "description": "Another method is meant"},
+    408: {"model": ErrorAnswer, "description": "The request did not arrive in time"},
+    413: {"model": ErrorAnswer, "description": "More than is accepted"},
+    422: {
+        "model": ErrorAnswer,
+        "description": "Something is wrong with the request, and the message says what",
+    },
+    429: {"model": ErrorAnswer, "description": "Too many requests of this client"},
+    503: {"model": ErrorAnswer, "description": "Too much is waiting, or the server is about to stop"},
+    504: {"model": ErrorAnswer, "description": "No answer in time"},
+}
+
+
+@dataclass
+class ServerState:
+    """What the endpoints share."""
+
+    translator: Translator
+    name: str
+    precision: str
+    limits: Limits
+    token: str | None = None
+    """What every request to the API must bring; None on loopback."""
+    hosts: frozenset[str] | None = None
+    """Names by which the server may be asked for; None: any. Keeps other sites' scripts off a loopback server."""
+    metrics: Metrics = field(default_factory=Metrics)
+    is_stopping: bool = False
+
+
+def build_app(state: ServerState) -> FastAPI:
+    """The application, its batcher starting and stopping with it."""
+    batcher: list[Batcher] = []
+
+    @asynccontextmanager
+    async def lifespan(_: FastAPI) -> AsyncIterator[None]:
+        batcher.append(Batcher(state.translator, state.limits.queue_lines, state.metrics))
+        batcher[0].start()
+        yield
+        await batcher[0].stop()
+
+    app = FastAPI(
+        title="Echelon",
+        version=__version__,
+        description="Machine translation with a model trained by Echelon.",
+        lifespan=lifespan,
+        docs_url=None,  # FastAPI's pages load their scripts from elsewhere
+        redoc_url=None,
+        responses=_ERRORS,
+    )
+    app.add_middleware(Guard, state=state)
+    _answer_errors(app)
+    _add_page(app)
+    _add_state(app, state)
+
+    @app.post("/v1/translate", summary="Translate lines")
+    async def translate(wanted: TranslateRequest, request: Request) -> TranslateAnswer:
+        started = time.monotonic()
+        decoding = _check(wanted, state)
+        work = batcher[0].translate(wanted.lines, decoding, [wanted.prefix or ""] * len(wanted.lines))
+        translations = await _answer_in_time(work, request, state.limits.answer_s)
+        answers = [TranslationAnswer.of(translation) for translation in translations]
+        return TranslateAnswer(translations=answers, seconds=round(time.monotonic() - started, 4))
+
+    return app
+
+
+def _check(wanted: TranslateRequest, state: ServerState) -> Decoding:
+    limits = state.limits
+    if len(wanted.lines) > limits.lines:
+        raise HTTPException(
+            422, f"{len(wanted.lines)} lines are more than {limits.lines}; send several requests"
+        )
+    characters = sum(map(len, wanted.lines))
+    if characters > limits.characters:
+        raise HTTPException(
+            413, f"{characters:,} characters are more than {limits.characters:,}; send several requests"
+        )
+    try:
+        return wanted.decoding(state.translator.decoding)
+    except UserError as error:
+        raise HTTPException(422, str(error)) from None
+
+
+async def _answer_in_time(work: Any, request: Request, answer_s: float) -> list[Translation]:
+    """Wait for the work; withdraw it when its time is over or the client has gone."""
+    task = asyncio.ensure_future(work)
+    gone = asyncio.ensure_future(_wait_until_gone(request))
+    try:
+        done, _ = await asyncio.wait({task, gone}, timeout=answer_s, return_when=asyncio.FIRST_COMPLETED)
+        if task in done:
+            return list(task.result())
+    except QueueFullError:
+        raise HTTPException(503, "too many requests are waiting; try again", {"Retry-After": "1"}) from None
+    finally:
+        task.cancel()
+        gone.cancel()
+    if gone in done:
+        raise HTTPException(408, "the client has gone")
+    raise HTTPException(504, f"no answer within {answer_s:g} s; send less at a time")
+
+
+async def _wait_until_gone(request: Request) -> None:
+    while (await request.receive())["type"] != "http.disconnect":
+        pass
+
+
+def _add_state(app: FastAPI, state: ServerState) -> None:
+    @app.get("/v1/model", summary="What is served")
+    async def model() -> ModelAnswer:
+        rules, decoding = state.translator.rules, state.translator.decoding
+        return ModelAnswer(
+            name=state.name,
+            task="translation",
+            source_language=rules.source_language,
+            target_language=rules.target_language,
+            engine=state.translator.engine.name,
+            precision=state.precision,
+            beam=decoding.beam,
+            length_penalty=decoding.length_penalty,
+            lines=state.limits.lines,
+            characters=state.limits.characters,
+        )
+
+    @app.get("/health", summary="Whether the server lives")
+    async def health() -> StateAnswer:
+        return StateAnswer(status="ok")
+
+    @app.get("/ready", summary="Whether it takes requests: 503 when it is about to stop")
+    async def ready() -> StateAnswer:
+        if state.is_stopping:
+            raise HTTPException(503, "stopping")
+        return StateAnswer(status="ready")
+
+    @app.get("/metrics", summary="Counters for Prometheus", response_class=PlainTextResponse)
+    async def metrics() -> PlainTextResponse:
+        return PlainTextResponse(state.metrics.render(), media_type="text/plain; version=0.0.4")
+
+
+def _add_page(app: FastAPI) -> None:
+    for path, (name, kind) in _PAGE.items():
+        content = (files("echelon.serve") / "page" / name).read_bytes()
+
+        async def show(content: bytes = content, kind: str = kind) -> Response:
+            return Response(content, media_type=kind, headers={"Cache-Control": "no-cache"})
+
+        app.add_api_route(path, show, methods=["GET"], include_in_schema=False, response_class=Response)
+
+
+def _answer_errors(app: FastAPI) -> None:
+    """Every error as {"error": "..."}: what to do about it, and nothing of our inside."""
+
+    @app.exception_handler(HTTPException)
+    async def refuse(_: Request, error: HTTPException) -> JSONResponse:
+        return JSONResponse({"error": str(error.detail)}, error.status_code, headers=error.headers)
+
+    @app.exception_handler(RequestValidationError)
+    async def explain(_: Request, error: RequestValidationError) -> JSONResponse:
+        problems = [
+            f"{'.'.join(str(step) for step in problem['loc'][1:]) or 'body'}: {problem['msg']}"
+            for problem in error.errors()
+        ]
+        is_unreadable = any(problem["type"] == "json_invalid" for problem in error.errors())
+        message = "; ".join(dict.fromkeys(problems))
+        text = json.dumps({"error": message[:2000]}).encode("utf-8", "replace")
+        return Response(text, 400 if is_unreadable else 422, media_type="application/json")  # type: ignore[return-value]
+
+    @app.exception_handler(Exception)
+    async def confess(request: Request, error: Exception) -> JSONResponse:
+        log.error("%s %s failed", request.method, request.url.path, exc_info=error)
+        return JSONResponse({"error": "this is a fault of the server; its log has the details"}, 500)

@@ -1,0 +1,128 @@
+"""Dynamic batching: what arrives while one batch is computed is the next batch."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import deque
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+
+from echelon.inference.decoding import Decoding, Translation
+from echelon.inference.translator import Translator
+from echelon.serve.metrics import Metrics
+
+BATCH_LINES = 64
+BATCH_CHARACTERS = 16_384
+
+
+class QueueFullError(Exception):
+    """More is waiting already than may wait."""
+
+
+@dataclass(frozen=True)
+class Waiting:
+    """One line, and who waits for it."""
+
+    line: str
+    prefix: str
+    decoding: Decoding
+    result: asyncio.Future[Translation] = field(hash=False)
+    since: float = field(default_factory=time.monotonic)
+
+
+class Batcher:
+    """Translates lines of many requests together, in the order they came. Belongs to one event loop."""
+
+    def __init__(self, translator: Translator, queue_lines: int, metrics: Metrics) -> None:
+        self._translator = translator
+        self._queue_lines = queue_lines
+        self._metrics = metrics
+        self._waiting: deque[Waiting] = deque()
+        self._has_work = asyncio.Event()
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="translate")
+        self._task: asyncio.Task[None] | None = None
+        metrics.gauge("echelon_queue_lines", "Lines that wait", lambda: len(self._waiting))
+
+    def start(self) -> None:
+        self._task = asyncio.create_task(self._work())
+
+    async def stop(self) -> None:
+        """End after the batch under way; what still waits is cancelled."""
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.gather(self._task, return_exceptions=True)
+        for one in self._waiting:
+            one.result.cancel()
+        await asyncio.to_thread(self._thread.shutdown)
+
+    async def translate(
+        self, lines: Sequence[str], decoding: Decoding, prefixes: Sequence[str]
+    ) -> list[Translation]:
+        """Wait for the lines' translations; QueueFullError where too many wait. Cancelling withdraws the lines."""
+        if len(self._waiting) + len(lines) > self._queue_lines:
+            raise QueueFullError
+        loop = asyncio.get_running_loop()
+        mine = [
+            Waiting(line, prefix, decoding, loop.create_future())
+            for line, prefix in zip(lines, prefixes, strict=True)
+        ]
+        self._waiting.extend(mine)
+        self._has_work.set()
+        try:
+            return list(await asyncio.gather(*(one.result for one in mine)))
+        finally:
+            for one in mine:
+                one.result.cancel()
+
+    async def _work(self) -> None:
+        while True:
+            await self._has_work.wait()
+            batch = take_batch(self._waiting)
+            if not self._waiting:
+                self._has_work.clear()
+            if batch:
+                await self._compute(batch)
+
+    async def _compute(self, batch: list[Waiting]) -> None:
+        started = time.monotonic()
+        for one in batch:
+            self._metrics.observe("echelon_wait_seconds", started - one.since)
+        self._metrics.observe("echelon_batch_lines", len(batch))
+        loop = asyncio.get_running_loop()
+        try:
+            results = await loop.run_in_executor(self._thread, self._translate, batch)
+        except (
+            Exception
+        ) as error:  # whatever it is, it is the waiting requests' to report, and the next batch goes on
+            for one in batch:
+                if not one.result.done():
+                    one.result.set_exception(error)
+            return
+        self._metrics.observe("echelon_compute_seconds", time.monotonic() - started)
+        for one, result in zip(batch, results, strict=True):
+            if not one.result.done():
+                one.result.set_result(result)
+
+    def _translate(self, batch: list[Waiting]) -> list[Translation]:
+        lines, prefixes = [one.line for one in batch], [one.prefix for one in batch]
+        return self._translator.translate(lines, batch[0].decoding, prefixes=prefixes)
+
+
+def take_batch(waiting: deque[Waiting]) -> list[Waiting]:
+    """Take the first lines that want the same decoding, as many as a batch may have; withdrawn ones are dropped."""
+    batch: list[Waiting] = []
+    others: deque[Waiting] = deque()
+    characters = 0
+    while waiting and len(batch) < BATCH_LINES and characters < BATCH_CHARACTERS:
+        one = waiting.popleft()
+        if one.result.done():
+            continue
+        if batch and one.decoding != batch[0].decoding:
+            others.append(one)
+            continue
+        batch.append(one)
+        characters += len(one.line)
+    waiting.extendleft(reversed(others))
+    return batch

@@ -1,0 +1,54 @@
+"""What a client may ask for, and how often."""
+
+from __future__ import annotations
+
+import time
+from collections import OrderedDict
+from collections.abc import Callable
+from dataclasses import dataclass
+
+_REMEMBERED_CLIENTS = 10_000
+
+
+@dataclass(frozen=True)
+class Limits:
+    """Beyond these a request is refused with a 4xx or 503 that says so."""
+
+    body_bytes: int = 1 << 20
+    """413 beyond."""
+    characters: int = 50_000
+    """Of all lines of a request; 413 beyond."""
+    lines: int = 256
+    """Of a request; 422 beyond."""
+    queue_lines: int = 2048
+    """Lines of all requests that may wait; 503 beyond."""
+    requests_per_second: float = 50.0
+    """Of one client, on average; 429 beyond."""
+    burst: int = 200
+    """Requests that a client may send at once."""
+    receive_s: float = 10.0
+    """For a request to arrive whole; 408 beyond."""
+    answer_s: float = 60.0
+    """For its answer; 504 beyond."""
+    connections: int = 1024
+    """At a time; 503 beyond."""
+
+
+class RateLimiter:
+    """A bucket for each client: it holds `burst` requests and fills at the rate that is allowed."""
+
+    def __init__(self, limits: Limits, clock: Callable[[], float] = time.monotonic) -> None:
+        self._rate, self._burst = limits.requests_per_second, limits.burst
+        self._clock = clock
+        self._buckets: OrderedDict[str, tuple[float, float]] = OrderedDict()
+
+    def seconds_to_wait(self, client: str) -> float:
+        """0 where the request may go on, and is counted; otherwise when to try again."""
+        now = self._clock()
+        level, since = self._buckets.pop(client, (float(self._burst), now))
+        level = min(float(self._burst), level + (now - since) * self._rate)
+        wait = 0.0 if level >= 1 else (1 - level) / self._rate
+        self._buckets[client] = (level if wait else level - 1, now)
+        if len(self._buckets) > _REMEMBERED_CLIENTS:
+            self._buckets.popitem(last=False)
+        return wait

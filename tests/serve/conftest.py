@@ -1,0 +1,47 @@
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from typing import Any
+
+import pytest
+from fastapi.testclient import TestClient
+
+from echelon import Translator
+from echelon.runfolder import RunFolder
+from echelon.serve.app import ServerState, build_app
+from echelon.serve.limits import Limits
+from tests.small_run import make_small_run
+
+MakeClient = Callable[..., TestClient]
+
+
+@pytest.fixture(scope="package")
+def run(tmp_path_factory: pytest.TempPathFactory) -> RunFolder:
+    return make_small_run(tmp_path_factory.mktemp("serve") / "run", steps=150)
+
+
+@pytest.fixture(scope="package")
+def translator(run: RunFolder) -> Translator:
+    return Translator.load(run.path)
+
+
+@pytest.fixture
+def make_client(translator: Translator) -> Iterator[MakeClient]:
+    """Clients of applications with the limits given; their batchers are stopped at the end."""
+    with ExitStack() as stack:
+
+        def make(limits: Limits | None = None, **state: Any) -> TestClient:
+            app = build_app(
+                ServerState(
+                    state.pop("translator", translator), "toy", "float32", limits or Limits(), **state
+                )
+            )
+            return stack.enter_context(TestClient(app, raise_server_exceptions=False))
+
+        yield make
+
+
+@pytest.fixture
+def client(make_client: MakeClient) -> TestClient:
+    return make_client()

@@ -1,0 +1,182 @@
+"""What the server answers: translations where the request is right, and otherwise a 4xx that says what is wrong."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+from fastapi.testclient import TestClient
+
+from echelon import Translation, Translator
+from echelon.inference.decoding import Decoding
+from echelon.serve.limits import Limits
+from tests.serve.conftest import MakeClient
+from tests.small_run import sentences
+
+
+class Slow(Translator):
+    """A translator that waits until it is let go."""
+
+    def __init__(self, real: Translator) -> None:
+        self.real, self.rules, self.decoding, self.engine = real, real.rules, real.decoding, real.engine
+        self.go_on = threading.Event()
+        self.batches: list[int] = []
+
+    def translate(self, lines: Any, decoding: Decoding | None = None, **options: Any) -> list[Translation]:
+        self.batches.append(len(lines))
+        assert self.go_on.wait(30)
+        return self.real.translate(lines, decoding, **options)
+
+
+class Broken(Slow):
+    def translate(self, lines: Any, decoding: Decoding | None = None, **options: Any) -> list[Translation]:
+        raise RuntimeError("the inside of the server")
+
+
+def ask(client: TestClient, text: str | Sequence[str], **wishes: Any) -> Any:
+    answer = client.post("/v1/translate", json={"text": text, **wishes})
+    assert answer.status_code == 200, answer.text
+    return answer.json()["translations"]
+
+
+def test_lines_are_translated_in_order(client: TestClient, translator: Translator) -> None:
+    lines = [*sentences(5), ""]
+    expected = [str(found) for found in translator.translate(lines)]
+    assert [found["text"] for found in ask(client, lines)] == expected
+    (only,) = ask(client, lines[0])
+    assert only["text"] == expected[0]
+
+
+def test_alternatives_and_alignment_come_when_they_are_asked_for(client: TestClient) -> None:
+    (found,) = ask(client, "one two three", n_best=5, alignment=True)
+    assert len(found["alternatives"]) == 5
+    assert len(found["alignment"]["weights"]) == len(found["alignment"]["target"])
+    (drawn,) = ask(client, "one two three", temperature=1.0, n_best=2, seed=5)
+    assert len(drawn["alternatives"]) == 2
+    (begun,) = ask(client, "one two", prefix="Vogel")
+    assert begun["text"].startswith("Vogel")
+
+
+@pytest.mark.parametrize(
+    ("body", "status", "message"),
+    [
+        (b"{", 400, "JSON"),
+        (b"\xff\xfe", 400, ""),
+        (b"[" * 100_000, 400, ""),
+        (b"[]", 422, "body"),
+        (b"{}", 422, "text: Field required"),
+        (b'{"text": 3}', 422, "text"),
+        (b'{"text": "a", "beam": 0}', 422, "beam: Input should be greater than or equal to 1"),
+        (b'{"text": "a", "n_best": NaN}', 422, "n_best"),
+        (b'{"text": "a", "seed": 3}', 422, "give a temperature too"),
+        (b'{"text": "a", "wish": 3}', 422, "wish: Extra inputs"),
+        (b'{"text": "\\ud800"}', 422, "text"),
+    ],
+)
+def test_a_wrong_request_is_told_what_is_wrong(
+    client: TestClient, body: bytes, status: int, message: str
+) -> None:
+    answer = client.post("/v1/translate", content=body, headers={"content-type": "application/json"})
+    assert (answer.status_code, message in answer.json()["error"]) == (status, True), answer.text
+
+
+def test_limits_are_kept(make_client: MakeClient) -> None:
+    client = make_client(Limits(body_bytes=1000, characters=50, lines=3))
+    assert client.post("/v1/translate", json={"text": "x" * 2000}).status_code == 413
+    assert client.post("/v1/translate", content=(b"x" * 600 for _ in range(4))).status_code == 413
+    assert client.post("/v1/translate", json={"text": "x" * 60}).status_code == 413
+    assert client.post("/v1/translate", json={"text": ["x"] * 4}).status_code == 422
+    assert len(ask(client, ["one"] * 3)) == 3
+
+
+def test_a_client_that_asks_too_often_is_told_to_wait(make_client: MakeClient) -> None:
+    client = make_client(Limits(requests_per_second=0.5, burst=3))
+    answers = [client.get("/v1/model") for _ in range(4)]
+    assert [answer.status_code for answer in answers] == [200, 200, 200, 429]
+    assert int(answers[-1].headers["retry-after"]) >= 1
+    assert client.get("/health").status_code == 200
+
+
+def test_without_its_token_nothing_is_told(make_client: MakeClient) -> None:
+    client = make_client(token="secret")
+    for path in ("/v1/model", "/metrics", "/openapi.json"):
+        assert client.get(path).status_code == 401
+        assert client.get(path, headers={"Authorization": "Bearer wrong"}).status_code == 401
+        assert client.get(path, headers={"Authorization": "Bearer secret"}).status_code == 200
+    assert client.post("/v1/translate", json={"text": "one"}).status_code == 401
+    assert client.get("/health").status_code == client.get("/").status_code == 200
+
+
+def test_another_sites_name_for_this_machine_is_refused(make_client: MakeClient) -> None:
+    client = make_client(hosts=frozenset({"testserver"}))
+    assert client.get("/v1/model").status_code == 200
+    assert client.get("/v1/model", headers={"Host": "evil.example"}).status_code == 400
+
+
+def test_what_arrives_meanwhile_is_the_next_batch(make_client: MakeClient, translator: Translator) -> None:
+    slow = Slow(translator)
+    client = make_client(translator=slow)
+    threads = [threading.Thread(target=ask, args=(client, line)) for line in sentences(9)]
+    threads[0].start()
+    wait_until(lambda: slow.batches == [1])
+    for thread in threads[1:]:
+        thread.start()
+    wait_until(lambda: "echelon_queue_lines 8" in client.get("/metrics").text)
+    slow.go_on.set()
+    for thread in threads:
+        thread.join(30)
+    assert slow.batches == [1, 8]
+
+
+def test_a_full_queue_and_a_late_answer_are_said_to_be_so(
+    make_client: MakeClient, translator: Translator
+) -> None:
+    slow = Slow(translator)
+    client = make_client(Limits(queue_lines=2, answer_s=0.5), translator=slow)
+    full = client.post("/v1/translate", json={"text": ["one"] * 3})
+    assert (full.status_code, full.headers["retry-after"]) == (503, "1")
+    assert client.post("/v1/translate", json={"text": "one"}).status_code == 504
+    slow.go_on.set()
+    assert ask(client, "one")
+
+
+def test_a_fault_is_confessed_without_its_details(
+    make_client: MakeClient, translator: Translator, caplog: pytest.LogCaptureFixture
+) -> None:
+    client = make_client(translator=Broken(translator))
+    answer = client.post("/v1/translate", json={"text": "one"})
+    assert answer.status_code == 500
+    assert "inside" not in answer.text
+    assert "Traceback" not in answer.text
+    assert "the inside of the server" in caplog.text
+    assert client.get("/health").status_code == 200
+
+
+def test_metrics_count_what_was_answered(client: TestClient) -> None:
+    ask(client, ["one", "two"])
+    client.get("/no/such/page")
+    text = client.get("/metrics").text
+    assert 'echelon_requests_total{method="POST",path="/v1/translate",status="200"} 1' in text
+    assert 'path="other",status="404"} 1' in text
+    assert 'echelon_batch_lines_bucket{le="2"} 1' in text
+    assert "no/such" not in text
+
+
+def test_the_page_and_the_api_describe_themselves(client: TestClient) -> None:
+    page = client.get("/")
+    assert page.headers["content-type"].startswith("text/html")
+    assert "default-src 'self'" in page.headers["content-security-policy"]
+    model = client.get("/v1/model").json()
+    assert (model["source_language"], model["engine"]) == ("en", "torch")
+    paths = client.get("/openapi.json").json()["paths"]
+    assert {"/v1/translate", "/v1/model", "/health", "/ready", "/metrics"} == paths.keys()
+
+
+def wait_until(is_so: Any) -> None:
+    deadline = time.monotonic() + 30
+    while not is_so():
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
