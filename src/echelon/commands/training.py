@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import hashlib
+import re
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -15,6 +17,7 @@ from echelon.commands.clusters import ClusterOptions, train_on_hosts
 from echelon.commands.listing import read_scores
 from echelon.commands.preparing import prepare_data
 from echelon.data.planning import plan_batches
+from echelon.data.prepare import default_cache
 from echelon.data.prepared import Prepared
 from echelon.errors import EchelonError, RunError
 from echelon.launch.cores import available_cores
@@ -29,9 +32,11 @@ from echelon.recipe.schema import LOWER_IS_BETTER, Recipe
 from echelon.recipe.toml import dump_recipe
 from echelon.recipe.workers import WorkerRange, parse_workers
 from echelon.runfolder import RunFolder, read_json, remove_folder, write_atomically, write_json
+from echelon.store import get_file
 
 _MAY_CHANGE = (
     "name",
+    "data.prepared",
     "train.steps",
     "train.epochs",
     "train.workers",
@@ -81,12 +86,23 @@ def train(options: TrainOptions, console: Console) -> dict[str, Any]:
 
 def open_run(options: TrainOptions) -> tuple[Recipe, RunFolder]:
     """The recipe and the run's folder, which need not exist; refuses a folder that another recipe began."""
-    recipe = _with_absolute_init(load_recipe(options.recipe, options.overrides))
+    recipe = _with_absolute_init(load_recipe(local_recipe(options.recipe), options.overrides))
     run = RunFolder(options.run or Path("runs") / recipe.name)
     if options.cluster is not None:
         run = RunFolder(run.path.absolute())
     _refuse_other_recipe(run, recipe)
     return recipe, run
+
+
+def local_recipe(recipe: Path) -> Path:
+    """A recipe on this machine: one at an address, which as a path has lost a slash, is fetched."""
+    match = re.fullmatch(r"([a-z][a-z0-9+.-]*):/([^/].*)", str(recipe))
+    if match is None:
+        return recipe
+    address = f"{match[1]}://{match[2]}"
+    copy = default_cache() / "recipes" / hashlib.sha256(address.encode()).hexdigest()[:16] / recipe.name
+    get_file(address, copy)
+    return copy
 
 
 @contextlib.contextmanager
