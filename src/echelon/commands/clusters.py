@@ -15,6 +15,7 @@ from rich.console import Console
 from echelon.agent.agent import place_of
 from echelon.agent.membership import Plan
 from echelon.agent.spec import AgentSpec, HostSpec
+from echelon.cloud.journal import Journal
 from echelon.cluster.boxes import end_boxes, open_boxes, render_box
 from echelon.cluster.fetching import fetch_results
 from echelon.cluster.roster import write_roster
@@ -29,6 +30,7 @@ from echelon.cluster.starting import (
 from echelon.cluster.watching import HostWatch, stop_host, watch_hosts
 from echelon.commands.following import RunScreen
 from echelon.commands.readiness import hosts_words
+from echelon.commands.renting import Rented, rented_hosts, require_running
 from echelon.data.prepared import Prepared
 from echelon.errors import HostsError, RemoteError, UserError
 from echelon.launch.check import HostReport, check_hosts
@@ -63,6 +65,8 @@ class ClusterOptions:
     install: bool = False
     sync: bool = False
     container: str | None = None
+    rented: str | None = None
+    """The cluster of `cloud up` that the hosts belong to."""
 
     def refuse_idle_options(self) -> None:
         """UserError where something is asked for that needs hosts; an ssh configuration may be set for all commands."""
@@ -78,8 +82,27 @@ class ClusterOptions:
         idle = [name for name, value in given.items() if value]
         if idle:
             raise UserError(
-                f"{', '.join(idle)}: only for training on hosts; name them with --hosts or --hostfile"
+                f"{', '.join(idle)}: only for training on hosts; name them with --hosts, --hostfile or --cluster"
             )
+
+
+def on_rented(name: str, options: ClusterOptions) -> ClusterOptions:
+    """The options for the hosts of a cluster that `cloud up` has made."""
+    if options.hosts:
+        raise UserError("--cluster and --hosts both name hosts; use one of them")
+    cluster = Journal(name).require()
+    if not cluster.hosts:
+        raise UserError(f"{name} is only half made; give its `echelon cloud up` again")
+    require_running(cluster)
+    return replace(
+        options,
+        hosts=rented_hosts(cluster),
+        ssh_config=Journal(name).ssh_config,
+        install=cluster.spec.container is None,
+        sync=True,
+        container=options.container or cluster.spec.container,
+        rented=name,
+    )
 
 
 class Hosts:
@@ -193,7 +216,7 @@ def train_on_hosts(
     options: ClusterOptions, run: RunFolder, recipe: Recipe, prepared: Prepared, console: Console
 ) -> Supervised:
     """Train a run, whose folder is written here, on its hosts; returns when it is over."""
-    with open_hosts(options, run, recipe, prepared) as hosts:
+    with open_hosts(options, run, recipe, prepared) as hosts, _kept(options, run, prepared, console):
         seats = hosts.get_ready(console)
         try:
             if options.container:
@@ -225,6 +248,24 @@ def _note_link(run: RunFolder, link: Link | None) -> None:
     if link is not None:
         with closing(RecordWriter(run.launcher_records)) as records:
             records.write("link", bytes_per_s=link.bytes_per_s, latency_s=link.latency_s)
+
+
+@contextmanager
+def _kept(options: ClusterOptions, run: RunFolder, prepared: Prepared, console: Console) -> Iterator[None]:
+    """Rented hosts get the run's folders, and are replaced where they are taken away; others are as they are."""
+    if options.rented is None:
+        yield
+        return
+    records = RecordWriter(run.launcher_records)
+
+    def tell(message: str) -> None:
+        records.write("event", message=message)
+        console.print(message, markup=False, highlight=False, soft_wrap=True)
+
+    rented = Rented(options.rented, run.path, prepared.folder.resolve(), tell)
+    rented.make_folders()
+    with closing(records), rented.kept():
+        yield
 
 
 def describe_launch(
