@@ -96,7 +96,14 @@ class StoreError(EchelonError):
 
 
 class CloudError(EchelonError):
-    """A provider refused, or something rented could not be made or removed. The message says what to do."""
+    """A provider refused, or something rented could not be made or removed. The message says what to do.
+
+    `code` is the provider's own word for it, e.g. `VcpuLimitExceeded`; empty where it has none.
+    """
+
+    def __init__(self, message: str, code: str = "") -> None:
+        self.code = code
+        super().__init__(message)
 
 
 class RefusedError(EchelonError):

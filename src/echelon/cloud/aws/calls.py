@@ -55,7 +55,7 @@ class Clients:
                 "there are no AWS credentials here; `aws configure` or AWS_PROFILE sets them"
             ) from None
         except ClientError as error:
-            raise AwsError(operation, error.response.get("Error", {})) from None
+            raise _explain(operation, error.response.get("Error", {})) from None
         except BotoCoreError as error:
             raise CloudError(f"AWS cannot be reached for {operation}: {error}") from None
         return result
@@ -83,14 +83,11 @@ class Clients:
         return self._made[service]
 
 
-class AwsError(CloudError):
+def _explain(operation: str, error: dict[str, Any]) -> CloudError:
     """AWS has refused a call."""
-
-    def __init__(self, operation: str, error: dict[str, Any]) -> None:
-        self.code = str(error.get("Code", ""))
-        remedy = _REMEDIES.get(self.code, "")
-        said = str(error.get("Message", "")).rstrip(".")
-        super().__init__(f"{operation}: {said} ({self.code})" + (f"; {remedy}" if remedy else ""))
+    code, said = str(error.get("Code", "")), str(error.get("Message", "")).rstrip(".")
+    remedy = _REMEDIES.get(code, "")
+    return CloudError(f"{operation}: {said} ({code})" + (f"; {remedy}" if remedy else ""), code)
 
 
 @contextlib.contextmanager
@@ -98,6 +95,6 @@ def gone_is_fine() -> Iterator[None]:
     """What is being removed may be gone already."""
     try:
         yield
-    except AwsError as error:
+    except CloudError as error:
         if error.code not in NOT_FOUND:
             raise

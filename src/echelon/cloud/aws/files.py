@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from echelon.cloud.aws.calls import NOT_FOUND, AwsError, gone_is_fine
+from echelon.cloud.aws.calls import NOT_FOUND, gone_is_fine
 from echelon.cloud.aws.context import CLUSTER_TAG, GONE_S, READY_S, Context
 from echelon.cloud.aws.network import FilesGroup, find_groups
 from echelon.cloud.parts import wait_until
+from echelon.errors import CloudError
 
 
 class FileSystem:
@@ -65,7 +66,7 @@ class MountTarget:
         pages = self._context.clients.pages
         try:
             found = list(pages("efs", "describe_mount_targets", "MountTargets", FileSystemId=system))
-        except AwsError as error:
+        except CloudError as error:
             if error.code not in NOT_FOUND:
                 raise
             return []

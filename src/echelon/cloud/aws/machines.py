@@ -6,7 +6,7 @@ import hashlib
 from dataclasses import replace
 from typing import Any
 
-from echelon.cloud.aws.calls import AwsError, gone_is_fine
+from echelon.cloud.aws.calls import gone_is_fine
 from echelon.cloud.aws.context import GONE_S, HOST_TAG, READY_S, Context
 from echelon.cloud.aws.files import FileSystem
 from echelon.cloud.aws.network import HostsGroup, find_groups, uses_placement
@@ -62,7 +62,7 @@ class Machines:
         def have_begun() -> bool:
             try:
                 started.extend(self._context.ec2("run_instances", **order)["Instances"])
-            except AwsError as error:
+            except CloudError as error:
                 if "IAM Instance Profile" in str(error) and error.code == "InvalidParameterValue":
                     return False
                 raise

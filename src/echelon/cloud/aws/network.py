@@ -7,11 +7,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from echelon.cloud.aws.calls import NOT_FOUND, AwsError, gone_is_fine
+from echelon.cloud.aws.calls import NOT_FOUND, gone_is_fine
 from echelon.cloud.aws.context import GONE_S, Context
 from echelon.cloud.keys import make_key
 from echelon.cloud.parts import wait_until
 from echelon.cloud.spec import ClusterSpec, allowed_network
+from echelon.errors import CloudError
 
 
 class KeyPair:
@@ -60,7 +61,7 @@ class SecurityGroup:
         def is_gone() -> bool:
             try:
                 self._context.ec2("delete_security_group", GroupId=id_)
-            except AwsError as error:
+            except CloudError as error:
                 if error.code == "DependencyViolation":  # network cards go some time after what had them
                     return False
                 if error.code not in NOT_FOUND:
@@ -98,7 +99,7 @@ class SecurityGroup:
     def _admit(self, group: str, rule: dict[str, Any]) -> None:
         try:
             self._context.ec2("authorize_security_group_ingress", GroupId=group, IpPermissions=[rule])
-        except AwsError as error:
+        except CloudError as error:
             if error.code != "InvalidPermission.Duplicate":
                 raise
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from echelon.cloud.aws.calls import AwsError, Clients
+from echelon.cloud.aws.calls import Clients
 from echelon.cloud.prices import machine
 from echelon.cloud.spec import ClusterSpec
 from echelon.errors import CloudError, UserError
@@ -63,7 +63,7 @@ def _fitting_subnet(clients: Clients, vpc: str, machine_type: str) -> str:
 def _newest_image(clients: Clients, parameter: str) -> str:
     try:
         return str(clients.call("ssm", "get_parameter", Name=parameter)["Parameter"]["Value"])
-    except AwsError as error:
+    except CloudError as error:
         if error.code != "ParameterNotFound":
             raise
         raise UserError(f"{clients.region} does not offer {parameter}; name an AMI with image =") from None
