@@ -36,7 +36,8 @@ ip address add {public}/32 dev lo
 ip route add default dev eth0 src {private}
 mount -t tmpfs none /run
 mkdir -p /run/sshd /run/echelon
-mount --bind {home} /root
+mkdir -p {home}/.echelon
+mount --bind {installed} {home}/.echelon
 mkdir -p {laptop}
 mount -t tmpfs none {laptop}
 {mount}
@@ -56,7 +57,8 @@ class Machine:
             name=f"machine{number}",
             private=instance.private_ip,
             public=instance.public_ip,
-            home=self.folder / "root",
+            home=Path.home(),
+            installed=self.folder / "installed",
             laptop=folder / "laptop",
             mount=_render_mount(user_data, folder),
             sshd="/usr/sbin/sshd",
@@ -87,7 +89,7 @@ class Machine:
             "PasswordAuthentication no\nPermitRootLogin prohibit-password\nSetEnv OMP_NUM_THREADS=1\n"
         )
         # An image that has Echelon already: installing torch would take minutes.
-        python = self.folder / "root" / ".echelon" / "env" / "bin" / "python"
+        python = self.folder / "installed" / "env" / "bin" / "python"
         python.parent.mkdir(parents=True)
         python.write_text(f'#!/bin/sh\nPYTHONPATH={SOURCE} exec {sys.executable} "$@"\n')
         python.chmod(0o755)

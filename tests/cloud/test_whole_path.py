@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
 import sys
 import time
@@ -15,6 +16,7 @@ import pytest
 
 from echelon.errors import UserError
 from echelon.lab.requirements import check_machine
+from echelon.monitor.records import read_records
 from echelon.runfolder import RunFolder
 
 ROOT = Path(__file__).parents[2]
@@ -28,7 +30,6 @@ user = "root"
 ssh_from = "203.0.113.7"
 mount = "{mount}"
 """
-Run = Callable[..., subprocess.CompletedProcess[str]]
 
 
 @contextmanager
@@ -88,28 +89,48 @@ def test_machines_are_rented_trained_on_replaced_and_given_back(toy_recipe: Path
         assert up["hosts"] == ["whole-0", "whole-1"]
         assert echelon("cloud", "ssh", "whole", "1", "hostname").stdout.strip() == "machine1"
 
-        train = subprocess.Popen(
-            [*inside, "train", str(toy_recipe), "--cluster", "whole", "--json", "--set", "train.steps=400"],
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-            env=environment,
-            cwd=laptop,
-        )
+        settings = ["--set", "train.steps=1000000", "--set", "train.log_every=50"]
         run = RunFolder(laptop / "runs" / "toy")
-        wait_for(
-            lambda: run.worker_records(0).exists() and '"step"' in run.worker_records(0).read_text(), train
-        )
+        with open(tmp_path / "train.log", "w") as log:
+            train = subprocess.Popen(
+                [*inside, "train", str(toy_recipe), "--cluster", "whole", *settings],
+                stdout=log,
+                stderr=log,
+                env=environment,
+                cwd=laptop,
+            )
+        wait_for(lambda: "generation 1: whole-0, whole-1" in events(run) and steps(run) > 0, train, tmp_path)
         machines = json.loads(echelon("cloud", "list", "--json").stdout)[0]["found"]
         doomed = [each["id"] for each in machines if each["kind"] == "machine"][1]
         assert cloud.stdin is not None
         cloud.stdin.write(f"take {doomed}\n")
         cloud.stdin.flush()
-        output, errors = train.communicate(timeout=280)
-        assert train.returncode == 0, errors
-        assert json.loads(output)["finished"]
-        assert "is about to be taken away" in errors, errors
-        assert "is back" in errors, errors
+        wait_for(lambda: "generation 2 (a host must go): whole-0" in events(run), train, tmp_path)
+        wait_for(
+            lambda: "generation 3 (a host has come back): whole-0, whole-1" in events(run), train, tmp_path
+        )
+        before = steps(run)
+        wait_for(lambda: steps(run) > before, train, tmp_path)
+        train.send_signal(signal.SIGINT)
+        assert train.wait(timeout=120) == 1, (tmp_path / "train.log").read_text()
+        assert "is about to be taken away" in events(run)
+
+        more = f"train.steps={steps(run) + 100}"
+        command = (
+            "train",
+            toy_recipe,
+            "--cluster",
+            "whole",
+            "--json",
+            "--set",
+            more,
+            "--set",
+            "train.log_every=50",
+        )
+        result = json.loads(echelon(*command).stdout)
+        assert result["finished"]
+        assert result["test"]["bleu"] >= 0
+        assert list(run.checkpoints.iterdir()), "the result has come home"
 
         listed = json.loads(echelon("cloud", "list", "--json").stdout)[0]
         assert (listed["state"], listed["machines"]) == ("running", 2)
@@ -119,9 +140,22 @@ def test_machines_are_rented_trained_on_replaced_and_given_back(toy_recipe: Path
         assert json.loads(echelon("cloud", "list", "--json").stdout) == []
 
 
-def wait_for(is_so: Callable[[], bool], process: subprocess.Popen[str]) -> None:
-    deadline = time.monotonic() + 200
+def events(run: RunFolder) -> str:
+    """What launcher and agents have told so far, in lines."""
+    records = [record for file in sorted(run.records.glob("*.jsonl")) for record in read_records(file)]
+    return "\n".join(str(record["message"]) for record in records if record["kind"] == "event")
+
+
+def steps(run: RunFolder) -> int:
+    """How far the run has got, as far as is known here."""
+    found = [record["step"] for record in read_records(run.worker_records(0)) if record["kind"] == "step"]
+    return int(found[-1]) if found else 0
+
+
+def wait_for(is_so: Callable[[], bool], process: subprocess.Popen[bytes], folder: Path) -> None:
+    deadline = time.monotonic() + 150
     while not is_so():
-        assert process.poll() is None, process.communicate()
-        assert time.monotonic() < deadline
-        time.sleep(0.2)
+        log = (folder / "train.log").read_text()
+        assert process.poll() is None, log
+        assert time.monotonic() < deadline, log
+        time.sleep(0.3)
