@@ -91,6 +91,15 @@ def get_folder(address: str, folder: Path, beat: Beat = lambda: None) -> None:
             shutil.rmtree(unfinished, ignore_errors=True)
 
 
+def _publish(unfinished: Path, folder: Path) -> None:
+    try:
+        unfinished.rename(folder)
+    except OSError:
+        if not folder.exists():  # otherwise another process was faster
+            raise
+    sync_folder(folder.parent)
+
+
 def list_folders(address: str) -> list[str]:
     """The names of the whole folders below an address, in order."""
     with _explaining(address):
@@ -117,6 +126,12 @@ def put_file(file: Path, address: str) -> None:
     with _explaining(address):
         system, path = _open(address)
         system.put_file(str(file), path)
+
+
+def has_file(address: str) -> bool:
+    with _explaining(address):
+        system, path = _open(address)
+        return bool(system.exists(path))
 
 
 def get_file(address: str, target: Path) -> None:

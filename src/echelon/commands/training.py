@@ -26,6 +26,7 @@ from echelon.launch.supervise import Supervised, policy_of, supervise
 from echelon.monitor.provenance import collect_provenance
 from echelon.monitor.records import RecordWriter, read_records
 from echelon.monitor.screen import open_screen
+from echelon.recipe.continuing import find_changes
 from echelon.recipe.length import length_in_steps
 from echelon.recipe.loading import load_recipe
 from echelon.recipe.schema import LOWER_IS_BETTER, Recipe
@@ -33,21 +34,6 @@ from echelon.recipe.toml import dump_recipe
 from echelon.recipe.workers import WorkerRange, parse_workers
 from echelon.runfolder import RunFolder, read_json, remove_folder, write_atomically, write_json
 from echelon.store import get_file
-
-_MAY_CHANGE = (
-    "name",
-    "data.prepared",
-    "train.steps",
-    "train.epochs",
-    "train.workers",
-    "train.log_every",
-    "evaluate",
-    "checkpoint",
-    "early_stop",
-    "restart",
-    "track",
-)
-"""What may differ when a run goes on: how long, how often, on how many workers; not what is learnt from what."""
 
 
 @dataclass(frozen=True)
@@ -210,11 +196,7 @@ def _refuse_other_recipe(run: RunFolder, recipe: Recipe) -> None:
     if not run.recipe.exists():
         return
     before = load_recipe(run.recipe)
-    changed = [
-        key
-        for key in changed_keys(before.model_dump(), recipe.model_dump())
-        if not any(key == free or key.startswith(f"{free}.") for free in _MAY_CHANGE)
-    ]
+    changed = find_changes(before, recipe)
     if changed:
         raise RunError(
             f"{run.path}: was begun with another recipe ({', '.join(changed)} changed); "
@@ -238,18 +220,6 @@ def _refuse_other_data(run: RunFolder, prepared: Prepared) -> None:
             f"{run.path}: was begun with other data, the files that the recipe names have changed since; "
             "bring them back, or use --run to begin a new run"
         )
-
-
-def changed_keys(before: dict[str, Any], now: dict[str, Any], prefix: str = "") -> list[str]:
-    """Dotted paths of the keys whose values differ."""
-    changed: list[str] = []
-    for key in sorted(before.keys() | now.keys()):
-        old, new = before.get(key), now.get(key)
-        if isinstance(old, dict) and isinstance(new, dict):
-            changed += changed_keys(old, new, f"{prefix}{key}.")
-        elif old != new:
-            changed.append(f"{prefix}{key}")
-    return changed
 
 
 def write_run(run: RunFolder, recipe: Recipe, prepared: Prepared) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import queue
+import tempfile
 import threading
 from collections.abc import Callable
 from functools import partial
@@ -11,8 +12,18 @@ from pathlib import Path
 from echelon.errors import StoreError, UserError
 from echelon.monitor.heartbeat import Heart
 from echelon.monitor.records import RecordWriter
+from echelon.recipe.continuing import find_changes
+from echelon.recipe.loading import load_recipe
 from echelon.runfolder import RunFolder
-from echelon.store import get_folder, list_folders, put_file, put_folder, remove_folder_at
+from echelon.store import (
+    get_file,
+    get_folder,
+    has_file,
+    list_folders,
+    put_file,
+    put_folder,
+    remove_folder_at,
+)
 from echelon.train.checkpoint import list_checkpoints
 
 _WAIT_S = 1.0
@@ -69,7 +80,9 @@ class Mirror:
 
 
 def fetch_newest(address: str, run: RunFolder, heart: Heart) -> str | None:
-    """Fetch the newest checkpoint at `address` where it is newer than all here; its name."""
+    """Fetch the newest checkpoint at `address` where it is newer than all here; its name. UserError where another run's
+    are there. The recipe is put there first, so that no other run comes after this one."""
+    _claim(address.rstrip("/"), run)
     root = f"{address.rstrip('/')}/checkpoints"
     names = [name for name in list_folders(root) if name.startswith("step-")]
     if not names:
@@ -80,3 +93,17 @@ def fetch_newest(address: str, run: RunFolder, heart: Heart) -> str | None:
         return None
     get_folder(f"{root}/{newest}", run.checkpoints / newest, heart.beat)
     return newest
+
+
+def _claim(address: str, run: RunFolder) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        theirs = Path(folder) / run.recipe.name
+        if has_file(f"{address}/{run.recipe.name}"):
+            get_file(f"{address}/{run.recipe.name}", theirs)
+            changes = find_changes(load_recipe(theirs), load_recipe(run.recipe))
+            if changes:
+                raise UserError(
+                    f"checkpoint.mirror: {address} has checkpoints of another recipe ({', '.join(changes)} differ); use "
+                    "another address"
+                )
+    put_file(run.recipe, f"{address}/{run.recipe.name}")
