@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import threading
 import time
@@ -9,6 +10,7 @@ from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 from typing import Any
 
+import jsonschema
 import pytest
 import yaml
 
@@ -50,6 +52,18 @@ def test_the_machine_ends_five_minutes_before_its_time_is_over_to_save() -> None
     assert "Persistent=true" in timer
     assert "systemctl poweroff" in files["/usr/local/sbin/echelon-end"]
     assert "systemctl enable --now echelon-end.timer" in parsed()["runcmd"]
+
+
+def test_even_a_machine_that_hangs_while_it_is_set_up_ends_in_time() -> None:
+    (first,) = parsed()["bootcmd"]
+    assert first == "systemd-run --on-calendar='2027-01-15 08:00:00 UTC' systemctl poweroff"
+
+
+def test_cloud_inits_own_schema_takes_it() -> None:
+    schema = Path("/usr/lib/python3/dist-packages/cloudinit/config/schemas/schema-cloud-config-v1.json")
+    if not schema.exists():
+        pytest.skip("cloud-init is not here: apt install cloud-init")
+    jsonschema.Draft4Validator(json.loads(schema.read_text())).validate(parsed())
 
 
 def test_shared_files_go_into_fstab() -> None:

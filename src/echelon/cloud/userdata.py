@@ -69,9 +69,10 @@ def render_user_data(birth: Birth) -> str:
     """The cloud-config."""
     document: dict[str, Any] = {
         "ssh_deletekeys": True,
-        "ssh_genkeytypes": [],
         "ssh_keys": {"ed25519_private": birth.host_key, "ed25519_public": birth.host_key_public},
         "ssh_pwauth": False,
+        # Before anything that can hang: whatever becomes of the rest, the machine ends in time.
+        "bootcmd": [f"systemd-run --on-calendar='{_moment(birth.deadline)}' systemctl poweroff"],
         "package_update": True,
         "packages": ["nfs-common", "python3-venv", *(["docker.io"] if birth.needs_docker else [])],
         "write_files": [
@@ -113,12 +114,16 @@ def _unit(program: str, kind: str, *, wanted: bool = False) -> str:
     return f"[Unit]\nDescription={program}\n[Service]\nType={kind}\nExecStart=/usr/local/sbin/{program}\n{install}"
 
 
+def _moment(when: float) -> str:
+    """As systemd writes it."""
+    return datetime.datetime.fromtimestamp(when, datetime.UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
+
+
 def _timer(when: float) -> str:
-    moment = datetime.datetime.fromtimestamp(when, datetime.UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
     # Persistent: a machine that was off at the moment ends when it is on again.
     return (
         "[Unit]\nDescription=The end of this rented machine\n"
-        f"[Timer]\nOnCalendar={moment}\nPersistent=true\nAccuracySec=1s\n[Install]\nWantedBy=timers.target\n"
+        f"[Timer]\nOnCalendar={_moment(when)}\nPersistent=true\nAccuracySec=1s\n[Install]\nWantedBy=timers.target\n"
     )
 
 

@@ -103,7 +103,7 @@ def _claim(address: str, run: RunFolder) -> None:
             changes = find_changes(load_recipe(theirs), load_recipe(run.recipe))
             if changes:
                 raise UserError(
-                    f"checkpoint.mirror: {address} has checkpoints of another recipe ({', '.join(changes)} differ); use "
-                    "another address"
+                    f"checkpoint.mirror: {address} has checkpoints of another recipe ({', '.join(changes)} differ); "
+                    "use another address"
                 )
     put_file(run.recipe, f"{address}/{run.recipe.name}")
