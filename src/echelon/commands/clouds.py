@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import time
 import urllib.request
 from collections.abc import Callable
@@ -12,7 +11,7 @@ from typing import Any
 
 from rich.console import Console
 
-from echelon.cloud.aws.calls import Clients
+from echelon.cloud.aws.calls import Clients, configured_region
 from echelon.cloud.aws.listing import Found, find_everything
 from echelon.cloud.aws.quotas import check_quota
 from echelon.cloud.aws.site import spot_price
@@ -223,4 +222,4 @@ def ssh_command(name: str, number: int, port: int | None, command: list[str]) ->
 
 def default_region() -> str:
     """The region that the user's own configuration names."""
-    return os.environ.get("AWS_REGION") or os.environ.get("AWS_DEFAULT_REGION") or "us-east-1"
+    return configured_region() or "us-east-1"

@@ -37,11 +37,7 @@ class Clients:
 
     def __init__(self, region: str) -> None:
         self.region = region
-        try:
-            import boto3
-        except ImportError:
-            raise UserError("renting machines needs boto3: pip install 'echelon[aws]'") from None
-        self._session = boto3.Session(region_name=region)
+        self._session = _open_session(region)
         self._made: dict[str, Any] = {}
 
     def call(self, service: str, operation: str, **arguments: Any) -> dict[str, Any]:
@@ -81,6 +77,20 @@ class Clients:
             )
             self._made[service] = self._session.client(service, config=config)
         return self._made[service]
+
+
+def configured_region() -> str | None:
+    """The region that the user's own settings name."""
+    region: str | None = _open_session(None).region_name
+    return region
+
+
+def _open_session(region: str | None) -> Any:
+    try:
+        import boto3
+    except ImportError:
+        raise UserError("renting machines needs boto3: pip install 'echelon[aws]'") from None
+    return boto3.Session(region_name=region)
 
 
 def _explain(operation: str, error: dict[str, Any]) -> CloudError:
