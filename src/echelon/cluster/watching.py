@@ -33,7 +33,14 @@ class HostWatch:
     """One host, followed by a thread for as long as the run goes on."""
 
     def __init__(
-        self, seat: Seat, spec: AgentSpec | None, run: RunFolder, tell: Tell, *, mirrors: bool = True
+        self,
+        seat: Seat,
+        spec: AgentSpec | None,
+        run: RunFolder,
+        tell: Tell,
+        *,
+        mirrors: bool = True,
+        is_ready: Callable[[], bool] = lambda: True,
     ) -> None:
         self.seat = seat
         self.outcome: str | None = None
@@ -44,6 +51,8 @@ class HostWatch:
         """How to start its agent again; None for one who only watches."""
         self._run = run
         self._tell = tell
+        self._is_ready = is_ready
+        """False while a machine that takes the place of another is being set up."""
         self._mirrors = mirrors and not seat.sees_our_folder
         """Whether what the host writes is to be kept in our run folder, and nobody else does that."""
         self._offsets = _read_offsets(run.mirror_state(seat.number)) if self._mirrors else {}
@@ -63,6 +72,8 @@ class HostWatch:
     def _watch(self) -> None:
         while not self.is_done.is_set():
             try:
+                if not self._is_ready():
+                    raise RemoteError(self.seat.name, "failed", "it is being set up")
                 last = self._follow()
                 self._note_reached(True)
                 if last.get("alive") is False:

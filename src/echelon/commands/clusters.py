@@ -5,9 +5,10 @@ from __future__ import annotations
 import shlex
 import signal
 import socket
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 
 from rich.console import Console
@@ -216,7 +217,10 @@ def train_on_hosts(
     options: ClusterOptions, run: RunFolder, recipe: Recipe, prepared: Prepared, console: Console
 ) -> Supervised:
     """Train a run, whose folder is written here, on its hosts; returns when it is over."""
-    with open_hosts(options, run, recipe, prepared) as hosts, _kept(options, run, prepared, console):
+    with (
+        open_hosts(options, run, recipe, prepared) as hosts,
+        _kept(options, run, prepared, console) as is_ready,
+    ):
         seats = hosts.get_ready(console)
         try:
             if options.container:
@@ -234,7 +238,7 @@ def train_on_hosts(
                 signals_call(stops.ask, (signal.SIGINT, signal.SIGTERM)),
             ):
                 start_agents(seats, specs)
-                ended = _watch(seats, specs, run, screen, stops)
+                ended = _watch(seats, specs, run, screen, stops, is_ready=is_ready)
             if ended.outcome == "finished" and not any(seat.sees_our_folder for seat in seats):
                 fetch_results(ended.saw_the_end, run)
         finally:
@@ -251,10 +255,15 @@ def _note_link(run: RunFolder, link: Link | None) -> None:
 
 
 @contextmanager
-def _kept(options: ClusterOptions, run: RunFolder, prepared: Prepared, console: Console) -> Iterator[None]:
-    """Rented hosts get the run's folders, and are replaced where they are taken away; others are as they are."""
+def _kept(
+    options: ClusterOptions, run: RunFolder, prepared: Prepared, console: Console
+) -> Iterator[Callable[[str], bool]]:
+    """Rented hosts get the run's folders, and are replaced where they are taken away; others are as they are.
+
+    Yields what tells whether a host is set up.
+    """
     if options.rented is None:
-        yield
+        yield lambda host: True
         return
     records = RecordWriter(run.launcher_records)
 
@@ -265,7 +274,7 @@ def _kept(options: ClusterOptions, run: RunFolder, prepared: Prepared, console: 
     rented = Rented(options.rented, run.path, prepared.folder.resolve(), tell)
     rented.make_folders()
     with closing(records), rented.kept():
-        yield
+        yield rented.is_ready
 
 
 def describe_launch(
@@ -312,7 +321,13 @@ class _Ended:
 
 
 def _watch(
-    seats: Sequence[Seat], specs: Sequence[AgentSpec], run: RunFolder, screen: RunScreen, stops: StopRequests
+    seats: Sequence[Seat],
+    specs: Sequence[AgentSpec],
+    run: RunFolder,
+    screen: RunScreen,
+    stops: StopRequests,
+    *,
+    is_ready: Callable[[str], bool],
 ) -> _Ended:
     """Show the run until it is over."""
     records = RecordWriter(run.launcher_records)
@@ -321,7 +336,10 @@ def _watch(
         records.write("event", message=message)
         screen.tell(message)
 
-    watches = [HostWatch(seat, specs[seat.number], run, tell) for seat in seats]
+    watches = [
+        HostWatch(seat, specs[seat.number], run, tell, is_ready=partial(is_ready, seat.name))
+        for seat in seats
+    ]
     try:
         outcome = watch_hosts(watches, run.path, stops, screen.show_news)
         for watch in watches:

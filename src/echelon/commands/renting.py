@@ -132,6 +132,8 @@ class Rented:
         self._run = run
         self._data = data
         self._tell = tell
+        self._unready: set[str] = set()
+        """Hosts that have been replaced and are not set up yet."""
         self._is_over = threading.Event()
         self._thread = threading.Thread(target=self._keep, name="rented", daemon=True)
 
@@ -161,34 +163,43 @@ class Rented:
         finally:
             self._is_over.set()
 
+    def is_ready(self, host: str) -> bool:
+        """Whether an agent may be started there."""
+        return host not in self._unready
+
     def _keep(self) -> None:
         while not self._is_over.wait(_LOOK_S):
             try:
                 for lost in self._find_lost():
                     self._replace(lost)
+                for host in sorted(self._unready):
+                    self._set_up(host)
             except EchelonError as error:
                 self._tell(f"a machine that was taken away could not be replaced yet: {error}")
 
     def _find_lost(self) -> list[HostRecord]:
         """Machines that are gone, or going."""
-        alive = {
-            host.number for host in self._machines.machines.hosts() if host.state in ("pending", "running")
-        }
+        hosts = self._machines.machines.hosts()
+        alive = {host.number for host in hosts if host.state in ("pending", "running")}
         return [host for host in self._journal.require().hosts if host.number not in alive]
 
     def _replace(self, lost: HostRecord) -> None:
-        name = host_name(self._cluster.spec.name, lost.number)
-        self._tell(f"{name} was taken away; starting another ...")
+        host = host_name(self._cluster.spec.name, lost.number)
+        self._unready.add(host)
+        self._tell(f"{host} was taken away; starting another ...")
         with self._journal.lock():
             self._machines.machines.replace(lost)
             self._cluster = write_inventory(self._journal, self._machines)
-        with _open(self._cluster.spec.name, [name]) as remotes:
+
+    def _set_up(self, host: str) -> None:
+        with _open(self._cluster.spec.name, [host]) as remotes:
             _raise_first(on_all(remotes, wait_for_answer))
             self._make_data_folder(remotes)
+            self._make_run_folder(remotes)
             install(self._cluster, remotes)
             _raise_first(sync_hosts(remotes, self._data, self._data))
-            self._make_run_folder(remotes)  # the last: once it is there, the launcher starts the host's agent
-        self._tell(f"{name} is back")
+        self._unready.discard(host)
+        self._tell(f"{host} is back")
 
 
 def _run_script(remote: Remote, script: str) -> None:
