@@ -82,7 +82,8 @@ class Machine:
         host_key = self.folder / "host_key"
         host_key.write_text(user_data["ssh_keys"]["ed25519_private"])
         host_key.chmod(0o600)
-        pairs = get_backend("ec2")[ACCOUNT][REGION].describe_key_pairs([instance.key_name])
+        ec2: Any = get_backend("ec2")[ACCOUNT][REGION]
+        pairs = ec2.describe_key_pairs([instance.key_name])
         (self.folder / "authorized_keys").write_text(pairs[0].material_public.decode() + "\n")
         (self.folder / "sshd_config").write_text(
             f"HostKey {host_key}\nAuthorizedKeysFile {self.folder}/authorized_keys\nStrictModes no\nUsePAM no\n"

@@ -56,15 +56,19 @@ def _get_service_quota(self: Any, service_code: str, quota_code: str) -> dict[st
 
 def teach_moto() -> None:
     """Add to moto what it lacks, in this process."""
-    EC2Response.create_placement_group = _create_placement_group
-    EC2Response.describe_placement_groups = _describe_placement_groups
-    EC2Response.delete_placement_group = _delete_placement_group
-    ServiceQuotasBackend.get_service_quota = _get_service_quota
-    SimpleSystemManagerBackend.get_parameter = _knows_images(SimpleSystemManagerBackend.get_parameter)
+    machines: Any = EC2Response
+    machines.create_placement_group = _create_placement_group
+    machines.describe_placement_groups = _describe_placement_groups
+    machines.delete_placement_group = _delete_placement_group
+    quotas: Any = ServiceQuotasBackend
+    quotas.get_service_quota = _get_service_quota
+    parameters: Any = SimpleSystemManagerBackend
+    parameters.get_parameter = _knows_images(parameters.get_parameter)
 
 
 def _knows_images(known: Callable[[Any, str], Any]) -> Callable[[Any, str], Any]:
     """`get_parameter`, which finds the names of images too."""
+    make: Any = Parameter
 
     def get_parameter(self: Any, name: str) -> Any:
         if name not in (GPU_IMAGE, CPU_IMAGE):
@@ -102,12 +106,13 @@ def client(service: str) -> Any:
 
 def everything_left() -> list[str]:
     """Whatever exists in the account that a new one does not have; asked of moto itself, as tests ask often."""
-    ec2, efs = (get_backend(service)[ACCOUNT][REGION] for service in ("ec2", "efs"))
-    iam = get_backend("iam")[ACCOUNT]["aws"]
+    ec2: Any = get_backend("ec2")[ACCOUNT][REGION]
+    efs: Any = get_backend("efs")[ACCOUNT][REGION]
+    iam: Any = get_backend("iam")[ACCOUNT]["aws"]
     return [
         *(instance.id for instance in ec2.all_instances() if instance.state != "terminated"),
         *(group.name for group in ec2.describe_security_groups() if group.name != "default"),
-        *(pair.name for pair in ec2.describe_key_pairs([])),
+        *(pair.key_name for pair in ec2.describe_key_pairs([])),
         *PLACEMENT,
         *ec2.volumes,
         *efs.file_systems_by_id,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from typing import Any, Protocol
+from typing import Any
 
 from echelon.cloud.vertex import VertexSpec
 from echelon.errors import CloudError, UserError
@@ -14,16 +14,10 @@ _OVER = ("JOB_STATE_SUCCEEDED", "JOB_STATE_FAILED", "JOB_STATE_CANCELLED", "JOB_
 _LOGS = "https://logging.googleapis.com/v2/entries:list"
 
 
-class Session(Protocol):
-    """What we need of requests.Session."""
-
-    def request(self, method: str, url: str, **arguments: Any) -> Any: ...
-
-
 class VertexJobs:
-    """The custom jobs of one project and region."""
+    """The custom jobs of one project and region; `session` is a requests.Session that has the user's credentials."""
 
-    def __init__(self, project: str, region: str, session: Session, address: str | None = None) -> None:
+    def __init__(self, project: str, region: str, session: Any, address: str | None = None) -> None:
         host = address or f"https://{region}-aiplatform.googleapis.com"
         self._address = f"{host}/v1"
         self._logs = f"{address}/v2/entries:list" if address else _LOGS
@@ -115,4 +109,5 @@ def open_jobs(spec: VertexSpec) -> VertexJobs:
         raise UserError(
             "there are no Google Cloud credentials here; `gcloud auth application-default login` sets them"
         ) from None
-    return VertexJobs(spec.project, spec.region, AuthorizedSession(credentials))
+    session: Any = AuthorizedSession
+    return VertexJobs(spec.project, spec.region, session(credentials))
