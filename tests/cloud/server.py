@@ -75,7 +75,7 @@ def _knows_images(known: Callable[[Any, str], Any]) -> Callable[[Any, str], Any]
             return known(self, name)
         facts = {"name": name, "value": IMAGE, "parameter_type": "String", "version": 1, "data_type": "text"}
         absent = dict.fromkeys(("description", "allowed_pattern", "keyid"))
-        return Parameter(
+        return make(
             account_id=self.account_id,
             last_modified_date=datetime.datetime.now(datetime.UTC),
             **facts,

@@ -10,7 +10,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator
 
-from echelon.cloud.prices import price_list
+from echelon.cloud.prices import PriceList, price_list
 
 Accelerator = Literal[
     "NVIDIA_TESLA_T4",
@@ -130,13 +130,18 @@ _GPU_NAMES = {"NVIDIA_TESLA_T4": "T4", "NVIDIA_TESLA_P100": "P100", "NVIDIA_TESL
 def hourly(spec: VertexSpec) -> float | None:
     """US dollars an hour by our list; None where a machine is not on it."""
     prices = price_list("gcp")
+    costs = [_pool_hourly(pool, prices) for pool in spec.pools() if pool]
     factor = prices.regions.get(spec.region)
-    total = 0.0
-    for pool in filter(None, spec.pools()):
-        facts = prices.machines.get(pool.machine)
-        gpu = prices.gpus.get(_GPU_NAMES.get(pool.accelerator or "", "")) if pool.accelerator else 0.0
-        if facts is None or factor is None or (gpu is None and not facts.gpus):
-            return None
-        total += pool.count * (facts.hourly + (0.0 if facts.gpus else (gpu or 0.0) * pool.accelerators))
-    assert factor is not None
-    return total * factor * (prices.spot_share if spec.spot else 1.0)
+    if factor is None or None in costs:
+        return None
+    return sum(filter(None, costs)) * factor * (prices.spot_share if spec.spot else 1.0)
+
+
+def _pool_hourly(pool: Pool, prices: PriceList) -> float | None:
+    facts = prices.machines.get(pool.machine)
+    if facts is None:
+        return None
+    if facts.gpus or pool.accelerator is None:  # newer machines come with their GPUs
+        return pool.count * facts.hourly
+    gpu = prices.gpus.get(_GPU_NAMES.get(pool.accelerator, ""))
+    return None if gpu is None else pool.count * (facts.hourly + gpu * pool.accelerators)
