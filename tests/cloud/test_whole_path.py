@@ -114,6 +114,7 @@ def test_machines_are_rented_trained_on_replaced_and_given_back(toy_recipe: Path
         train.send_signal(signal.SIGINT)
         assert train.wait(timeout=120) == 1, (tmp_path / "train.log").read_text()
         assert "is about to be taken away" in events(run)
+        assert events(run).count("generation 1: ") == 1, "what both hosts see has come home once"
 
         more = f"train.steps={steps(run) + 100}"
         command = (

@@ -226,7 +226,7 @@ def train_on_hosts(
             if options.container:
                 seats = open_boxes(options.container, seats, run.path, prepared.folder.resolve())
             is_shared = is_folder_shared(seats, run)
-            write_roster(run, seats, socket.gethostname(), options.ssh_config)
+            write_roster(run, seats, socket.gethostname(), options.ssh_config, is_shared=is_shared)
             _note_link(run, hosts.link)
             specs = hosts.specs(seats, is_shared=is_shared)
             stops = StopRequests()
