@@ -28,7 +28,7 @@ from echelon.cluster.starting import (
     render_specs,
     start_agents,
 )
-from echelon.cluster.watching import HostWatch, stop_host, watch_hosts
+from echelon.cluster.watching import HostWatch, SharedFiles, stop_host, watch_hosts
 from echelon.commands.following import RunScreen
 from echelon.commands.readiness import hosts_words
 from echelon.commands.renting import Rented, rented_hosts, require_running
@@ -336,8 +336,9 @@ def _watch(
         records.write("event", message=message)
         screen.tell(message)
 
+    shared = SharedFiles(run, seats) if specs[0].shares_folder else None
     watches = [
-        HostWatch(seat, specs[seat.number], run, tell, is_ready=partial(is_ready, seat.name))
+        HostWatch(seat, specs[seat.number], run, tell, is_ready=partial(is_ready, seat.name), shared=shared)
         for seat in seats
     ]
     try:
