@@ -213,11 +213,15 @@ def calls_of_up(clients: Clients) -> list[str]:
 
 
 def check_fault(clients: Clients, at: int, when: When) -> None:
-    expected = CrashError if when.startswith("crash") else CloudError
-    with fault(clients, at, when), pytest.raises(expected):
-        up(clients)
-    if expected is CrashError:
-        assert len(up(clients).hosts) == 2, "the same command completes"
+    with fault(clients, at, when):
+        try:
+            is_up = len(up(clients).hosts) == 2  # some questions may stay without an answer
+        except CloudError:
+            is_up = False
+        except CrashError:
+            is_up = len(up(clients).hosts) == 2
+            assert is_up, "the same command completes"
+    if is_up:
         assert len(AwsCluster(clients, Journal("wmt")).machines.find()) == 2
         assert down(clients).left == []
     assert everything_left() == [], f"call {at}"
