@@ -43,6 +43,7 @@ class Clients:
     def call(self, service: str, operation: str, **arguments: Any) -> dict[str, Any]:
         """One call; CloudError that says what to do."""
         from botocore.exceptions import BotoCoreError, ClientError, NoCredentialsError
+        from botocore.parsers import ResponseParserError
 
         try:
             result: dict[str, Any] = getattr(self._client(service), operation)(**arguments)
@@ -52,7 +53,7 @@ class Clients:
             ) from None
         except ClientError as error:
             raise _explain(operation, error.response.get("Error", {})) from None
-        except BotoCoreError as error:
+        except (BotoCoreError, ResponseParserError) as error:
             raise CloudError(f"AWS cannot be reached for {operation}: {error}") from None
         return result
 
