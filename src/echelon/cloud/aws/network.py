@@ -68,9 +68,9 @@ class SecurityGroup:
                     raise
             return True
 
-        with gone_is_fine():
+        with gone_is_fine():  # the group, or one that its rules name
             self._empty(id_)
-            wait_until(is_gone, f"removing {id_}", GONE_S)
+        wait_until(is_gone, f"removing {id_}", GONE_S)
 
     def _empty(self, id_: str) -> None:
         """Groups that name each other cannot be removed."""
