@@ -80,8 +80,10 @@ class Profile:
 
     def remove(self, id_: str) -> None:
         with gone_is_fine():
-            self._context.iam("remove_role_from_instance_profile", InstanceProfileName=id_, RoleName=id_)
-        with gone_is_fine():
+            profile = self._context.iam("get_instance_profile", InstanceProfileName=id_)["InstanceProfile"]
+            for role in profile["Roles"]:
+                name = str(role["RoleName"])
+                self._context.iam("remove_role_from_instance_profile", InstanceProfileName=id_, RoleName=name)
             self._context.iam("delete_instance_profile", InstanceProfileName=id_)
 
 
