@@ -12,7 +12,7 @@ import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, TypeGuard, TextIO
+from typing import Any, TextIO, TypeGuard
 
 from echelon.runfolder import open_no_link, parse_json, to_json
 
