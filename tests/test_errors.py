@@ -30,6 +30,8 @@ def test_users_mistakes_leave_with_2_and_failed_work_with_1() -> None:
         "RemoteError": 1,
         "TrainingError": 1,
         "LabError": 1,
+        "StoreError": 1,
+        "CloudError": 1,
         "RefusedError": 1,
         "StoppedError": 75,
     }

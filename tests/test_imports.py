@@ -14,7 +14,7 @@ SOURCE = Path(__file__).parents[1] / "src"
 LAYERS: list[tuple[str, ...]] = [
     ("errors",),
     ("runfolder", "shapes", "extras"),
-    ("recipe", "lease"),
+    ("recipe", "lease", "store"),
     ("monitor", "lab"),
     ("data", "comm", "models"),
     ("tasks",),

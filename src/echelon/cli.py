@@ -131,9 +131,17 @@ def demo(
     _leave_if_interrupted(result)
 
 
-def prepare(recipe: RecipeFile, set_: Set = None, json_: Json = False) -> None:
+def prepare(
+    recipe: RecipeFile,
+    to: Annotated[
+        str | None,
+        typer.Option(metavar="ADDRESS", help="Copy the data there: s3://bucket/folder or gs://..."),
+    ] = None,
+    set_: Set = None,
+    json_: Json = False,
+) -> None:
     """Clean, tokenise and shard a recipe's data, once."""
-    from echelon.commands.preparing import prepare_data
+    from echelon.commands.preparing import prepare_data, put_data
     from echelon.commands.wording import prepared_words
     from echelon.recipe.loading import load_recipe
 
@@ -143,7 +151,11 @@ def prepare(recipe: RecipeFile, set_: Set = None, json_: Json = False) -> None:
         "key": prepared.key,
         "manifest": dataclasses.asdict(prepared.manifest),
     }
-    show(json_, summary, prepared_words(prepared))
+    words = prepared_words(prepared)
+    if to is not None:
+        summary["address"] = put_data(prepared, to)
+        words += f'\nfor hosts that do not have the corpora: --set data.prepared="{summary["address"]}"'
+    show(json_, summary, words)
 
 
 def describe(recipe: RecipeFile, set_: Set = None, json_: Json = False) -> None:
@@ -220,6 +232,9 @@ def train(
     workers: Workers = None,
     hosts: Hosts = None,
     hostfile: Hostfile = None,
+    rented: Annotated[
+        str | None, typer.Option("--cluster", metavar="NAME", help="The machines that `cloud up` has rented.")
+    ] = None,
     aws_address: AwsAddress = "private",
     num_hosts: NumHosts = None,
     ssh_config: SshConfig = None,
@@ -276,7 +291,7 @@ def train(
         begun = run_in_background(words, run_folder(recipe, run, set_ or []), messages())
         show(json_, begun, f"training in the background; `echelon watch {begun['run']}` shows it")
         return
-    from echelon.commands.clusters import ClusterOptions
+    from echelon.commands.clusters import ClusterOptions, on_rented
     from echelon.launch.ssh import find_config
 
     cluster = ClusterOptions(
@@ -290,7 +305,9 @@ def train(
         sync=sync,
         container=container,
     )
-    if not cluster.hosts:
+    if rented is not None:
+        cluster = on_rented(rented, cluster)
+    elif not cluster.hosts:
         cluster.refuse_idle_options()
     how = LaunchOptions(
         launcher=launcher,
@@ -811,6 +828,113 @@ def stop(
     show(json_, result, stopped_words(result))
 
 
+ClusterName = Annotated[str, typer.Argument(metavar="NAME", help="The cluster's name; or a job's FILE.TOML.")]
+Region = Annotated[str | None, typer.Option(help="Where to look beyond the clusters that are known here.")]
+Yes = Annotated[bool, typer.Option("--yes", help="Do not ask.")]
+
+
+def cloud_up(
+    file: Annotated[Path, typer.Argument(metavar="CLUSTER.TOML", help="Which machines; see docs/cloud.md.")],
+    recipe: Annotated[Path | None, typer.Option(help="Vertex AI: what to train.")] = None,
+    yes: Yes = False,
+    json_: Json = False,
+) -> None:
+    """Rent machines: shows the bill and asks first. The same command again makes what is missing."""
+    from echelon.cloud.spec import provider_of
+    from echelon.commands.clouds import up, up_words
+    from echelon.commands.vertexing import run_job
+
+    if provider_of(file) == "gcp":
+        job = run_job(file, recipe, lambda question: yes or _confirm(question, "submits"), messages())
+        show(json_, job, f"{job['name']}: {job['state']}; its run is at {job['run']}")
+        return
+    result = up(file, lambda question: yes or _confirm(question, "rents"), messages())
+    show(json_, result, up_words(result))
+
+
+def cloud_list(region: Region = None, json_: Json = False) -> None:
+    """All rented machines, with their age and cost, also those that nobody remembers."""
+    from echelon.commands.clouds import list_clusters, list_words, listed_json
+
+    listed = list_clusters(region)
+    show(json_, listed_json(listed), list_words(listed))
+
+
+def cloud_ssh(
+    name: ClusterName,
+    number: Annotated[int, typer.Argument(min=0, help="Which host, from 0.")] = 0,
+    command: Annotated[
+        list[str] | None, typer.Argument(help="What to run there; a shell where not given.")
+    ] = None,
+    forward: Annotated[
+        int | None, typer.Option("-L", metavar="PORT", help="This port of the host's answers here too.")
+    ] = None,
+    json_: Json = False,
+) -> None:
+    """Log in to a host of a cluster."""
+    from echelon.commands.clouds import ssh_command
+
+    line = ssh_command(name, number, forward, command or [])
+    if json_:
+        show(True, {"command": line}, "")
+        return
+    try:
+        os.execvp(line[0], line)
+    except FileNotFoundError:
+        raise UserError("there is no `ssh` on this machine; install the OpenSSH client") from None
+
+
+def cloud_down(name: ClusterName, region: Region = None, yes: Yes = False, json_: Json = False) -> None:
+    """End the machines of a cluster and remove all that was made for it; may be repeated."""
+    from echelon.commands.clouds import down, down_words
+    from echelon.commands.vertexing import cancel_jobs
+
+    if name.endswith(".toml"):
+        cancelled = cancel_jobs(Path(name))
+        show(json_, {"cancelled": cancelled}, f"cancelled: {', '.join(cancelled) or 'no job was running'}")
+        return
+    removed = down(name, region, lambda question: yes or _confirm(question, "removes"), messages())
+    show(json_, removed, down_words(removed))
+
+
+def cloud_render(
+    target: Annotated[
+        Literal["vertex", "ibmcloud", "skypilot"], typer.Argument(metavar="vertex|ibmcloud|skypilot")
+    ],
+    file: Annotated[Path, typer.Argument(metavar="FILE.TOML", help="Which machines; see docs/cloud.md.")],
+    recipe: Annotated[Path | None, typer.Option(help="What to train there.")] = None,
+    json_: Json = False,
+) -> None:
+    """Print what another provider is to be told, and rent nothing."""
+    from echelon.commands.rendering import render_for
+
+    text = render_for(target, file, recipe)
+    show(json_, {"target": target, "text": text}, text.rstrip("\n"))
+
+
+CLOUD_VERBS: dict[str, Callable[..., None]] = {
+    "up": cloud_up,
+    "list": cloud_list,
+    "ssh": cloud_ssh,
+    "down": cloud_down,
+    "render": cloud_render,
+}
+
+
+def convert(
+    kind: Annotated[Literal["ai-platform"], typer.Argument(metavar="ai-platform", help="What FILE is.")],
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="The old configuration.")],
+    json_: Json = False,
+) -> None:
+    """The configuration of another system as one of ours."""
+    from echelon.commands.rendering import convert_ai_platform
+
+    text, notes = convert_ai_platform(file)
+    for note in notes:
+        messages().print(f"note: {note}", markup=False, highlight=False, soft_wrap=True)
+    show(json_, {"text": text, "notes": notes}, text.rstrip("\n"))
+
+
 VERBS: dict[str, Callable[..., None]] = {
     "demo": demo,
     "prepare": prepare,
@@ -831,6 +955,7 @@ VERBS: dict[str, Callable[..., None]] = {
     "serve": serve,
     "benchmark": benchmark,
     "doctor": doctor,
+    "convert": convert,
 }
 
 
@@ -846,15 +971,19 @@ def build_app() -> typer.Typer:
     for verb, function in LAB_VERBS.items():
         lab.command(verb)(function)
     app.add_typer(lab, name="lab")
+    cloud = typer.Typer(help="Rented machines: up, train, down, with the bill known and nothing left behind.")
+    for verb, function in CLOUD_VERBS.items():
+        cloud.command(verb)(function)
+    app.add_typer(cloud, name="cloud")
     return app
 
 
-def _confirm(question: str) -> bool:
+def _confirm(question: str, deed: str = "removes") -> bool:
     """Ask on stderr; UserError where nobody is there to answer."""
     try:
         return typer.confirm(question, err=True)
     except typer.Abort:
-        raise UserError("nobody answered; --yes removes without asking") from None
+        raise UserError(f"nobody answered; --yes {deed} without asking") from None
 
 
 def _leave_if_interrupted(result: dict[str, Any]) -> None:
@@ -884,8 +1013,9 @@ def main() -> None:
 
 def _where_help_is() -> str:
     words = [word for word in sys.argv[1:] if not word.startswith("-")]
-    if words[:1] == ["lab"]:
-        verbs = ["lab", *(word for word in words[1:2] if word in LAB_VERBS)]
+    groups = {"lab": LAB_VERBS, "cloud": CLOUD_VERBS}
+    if words and words[0] in groups:
+        verbs = [words[0], *(word for word in words[1:2] if word in groups[words[0]])]
     else:
         verbs = [word for word in words if word in VERBS][:1]
     return f"see `{' '.join(['echelon', *verbs])} --help`"

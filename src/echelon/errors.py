@@ -12,6 +12,8 @@ EchelonError              exit status 1: the work failed
 ├── TrainingError         training cannot go on, e.g. the loss is not finite
 ├── PackageError          an exported model is damaged, or one just written does not do what PyTorch does
 ├── LabError              a host of the lab could not be made, changed or removed
+├── StoreError            data or a checkpoint at an address cannot be put there or fetched
+├── CloudError            a provider refused, or something rented could not be made or removed
 ├── RefusedError          process 0 of several does not begin, or not with this one; carries its exit status
 └── StoppedError          exit status 75: told to stop before training began, so that there was nothing to save
 """
@@ -92,6 +94,21 @@ class PackageError(EchelonError):
 
 class LabError(EchelonError):
     """A host of the lab could not be made, changed or removed. The message has the command and what it said."""
+
+
+class StoreError(EchelonError):
+    """Data or a checkpoint at an address cannot be put there or fetched. The message names the address."""
+
+
+class CloudError(EchelonError):
+    """A provider refused, or something rented could not be made or removed. The message says what to do.
+
+    `code` is the provider's own word for it, e.g. `VcpuLimitExceeded`; empty where it has none.
+    """
+
+    def __init__(self, message: str, code: str = "") -> None:
+        self.code = code
+        super().__init__(message)
 
 
 class RefusedError(EchelonError):

@@ -22,6 +22,7 @@ from echelon.agent.membership import (
     has_quorum,
     is_ready_to_start,
     make_plan,
+    may_replace_plan,
     parse_statement,
     review_plan,
     should_lead,
@@ -123,7 +124,11 @@ class SimulatedAgent:
             return
         review = review_plan(self.mine, view, self.rules, self._trouble_s(view, now))
         self.mine = replace(self.mine, plan=review.plan)
-        if review.replace_because and not self.is_over and has_quorum(self.mine, view, self.rules):
+        if not review.replace_because or self.is_over:
+            return
+        if self.mine.leaving:
+            self.mine = replace(self.mine, has_left=True)
+        elif may_replace_plan(self.mine, view, self.rules):
             self._set_plan(make_plan(self.mine, view, self.rules))
 
     def _trouble_s(self, view: dict[int, Heard], now: float) -> float:
@@ -191,6 +196,11 @@ class World:
     def switch_off(self, host: int) -> None:
         del self.agents[host]
         self.frozen.discard(host)
+
+    def give_notice(self, host: int) -> None:
+        """Its machine will be taken away."""
+        agent = self.agents[host]
+        agent.mine = replace(agent.mine, leaving=True)
 
     def pass_time(self) -> None:
         """One tick of everybody, in any order, and what goes on between them."""
@@ -274,7 +284,7 @@ class World:
         """Something happens to somebody."""
         hosts = list(range(self.num_hosts))
         host, chance = self.random.choice(hosts), self.random
-        match chance.choice(["power", "power", "cut", "cut", "heal", "loss", "freeze", "thaw"]):
+        match chance.choice(["power", "power", "cut", "cut", "heal", "loss", "freeze", "thaw", "notice"]):
             case "power" if host in self.agents:
                 self.switch_off(host)
             case "power":
@@ -290,6 +300,8 @@ class World:
                 self.cut = set()
             case "loss":
                 self.loss = chance.choice([0.0, 0.3, 0.8])
+            case "notice" if host in self.agents:
+                self.give_notice(host)
             case "freeze" if host in self.agents:
                 self.frozen.add(host)
             case _:
@@ -298,6 +310,8 @@ class World:
     def end_harm(self) -> None:
         """Everything is mended; of the machines that are off, some stay so, if enough are on."""
         self.cut, self.loss, self.frozen = set(), 0.0, set()
+        for host in [host for host, agent in self.agents.items() if agent.mine.leaving]:
+            self.switch_off(host)
         for host in range(self.num_hosts):
             if host not in self.agents and (
                 len(self.agents) < self.rules.fewest or self.random.random() < 0.7

@@ -163,3 +163,30 @@ def test_a_failure_counts_once_however_long_the_run_folder_is_not_to_be_had(
     assert not agent._mine.plan.over
     events = [record["message"] for record in read_records(run.agent_records(0))]
     assert events == ["boom", "restarting (1 of 3) from the newest checkpoint"]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("leaver", [0, 2])
+def test_a_host_that_must_go_saves_is_left_out_and_its_successor_taken_in(
+    run: RunFolder,
+    program: Callable[[str], tuple[str, ...]],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    leaver: int,
+) -> None:
+    with open_cluster([run], 3, program=program(UNTIL_TOLD)) as cluster:
+        for host in range(3):
+            monkeypatch.setenv("ECHELON_LEAVE_FILE", str(tmp_path / f"leaving-{host}"))
+            cluster.start(host)
+        cluster.wait_until(lambda: len(begun(run, 1)) == 3)
+        (tmp_path / f"leaving-{leaver}").touch()
+        cluster.wait_until(lambda: len(begun(run, 2)) == 2)
+        assert any("about to be taken away" in event for event in cluster.events())
+        assert not any("is lost" in event for event in cluster.events()), "all saved before it went"
+        cluster.signal(leaver, signal.SIGKILL)
+        monkeypatch.setenv("ECHELON_LEAVE_FILE", str(tmp_path / "successor"))
+        cluster.start(leaver)
+        cluster.wait_until(lambda: len(begun(run, 3)) == 3)
+        (run.path / "done").touch()
+        cluster.wait()
+    assert cluster.outcomes() == ["finished"] * 3

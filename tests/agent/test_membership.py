@@ -22,6 +22,7 @@ from echelon.agent.membership import (
     has_quorum,
     is_ready_to_start,
     make_plan,
+    may_replace_plan,
     parse_statement,
     review_plan,
     should_lead,
@@ -174,6 +175,35 @@ def test_a_host_that_comes_back_is_taken_in_when_it_is_steady_and_there_is_room(
     assert review_plan(mine, back, RULES, 0).plan.drain
     assert not review_plan(mine, {1: follower, 2: Heard(says(2), 0, 1.0)}, RULES, 0).plan.drain
     assert not review_plan(mine, back, replace(RULES, most=2), 0).plan.drain
+
+
+def test_a_host_that_must_go_has_all_save_and_is_not_in_the_next_plan() -> None:
+    mine, view = (
+        says(0, PLAN, "running"),
+        heard(says(1, PLAN, "running", leaving=True), says(2, PLAN, "running")),
+    )
+    assert review_plan(mine, view, RULES, 0).plan.drain
+    assert make_plan(mine, view, RULES).members == (0, 2)
+    assert may_replace_plan(mine, view, RULES)
+    outside = replace(PLAN, members=(0, 2))
+    staying = heard(says(1, None, leaving=True), says(2, outside, "running"))
+    assert not review_plan(says(0, outside, "running"), staying, RULES, 0).plan.drain, (
+        "it is not taken in again"
+    )
+
+
+def test_a_leader_that_must_go_leaves_the_lead_to_the_next() -> None:
+    gone = says(0, PLAN, "interrupted", leaving=True, has_left=True)
+    assert not gone.leads
+    assert not may_replace_plan(gone, heard(says(1), says(2)), RULES)
+    assert should_lead(says(1, PLAN), heard(gone, says(2, PLAN)), RULES, 10)
+    assert not should_lead(gone, heard(says(1, PLAN), says(2, PLAN)), RULES, 10)
+
+
+def test_where_too_few_would_stay_nobody_begins_anew() -> None:
+    mine, view = says(0, PLAN, "interrupted"), heard(says(1, PLAN, leaving=True), says(2, PLAN, leaving=True))
+    assert not may_replace_plan(mine, view, RULES)
+    assert may_replace_plan(mine, view, replace(RULES, fewest=1))
 
 
 def test_workers_start_when_all_members_have_ended_their_old_ones() -> None:

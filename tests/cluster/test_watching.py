@@ -6,9 +6,11 @@ import sys
 import time
 from pathlib import Path
 
+import pytest
+
 from echelon.agent.spec import HostSpec
 from echelon.cluster.starting import Seat
-from echelon.cluster.watching import HostWatch
+from echelon.cluster.watching import HostWatch, SharedFiles
 from echelon.launch.ssh import Remote
 from echelon.monitor.records import RecordWriter
 from echelon.runfolder import RunFolder
@@ -29,3 +31,20 @@ def test_a_host_whose_login_script_prints_is_followed_all_the_same(tmp_path: Pat
         time.sleep(0.05)
     watch.close()
     assert (watch.outcome, told) == ("finished", [])
+
+
+@pytest.mark.parametrize(
+    "sent",
+    [
+        [(0, b"abc"), (0, b"abc")],
+        [(0, b"abc"), (0, b"ab"), (2, b"c")],
+        [(0, b"a"), (0, b"ab"), (1, b"bc"), (2, b"c")],
+    ],
+)
+def test_no_byte_is_kept_twice(tmp_path: Path, sent: list[tuple[int, bytes]]) -> None:
+    run = RunFolder(tmp_path)
+    run.create()
+    files = SharedFiles(run, [])
+    for at, data in sent:
+        files.append(tmp_path / "records" / "worker-0.jsonl", "records/worker-0.jsonl", at, data)
+    assert (tmp_path / "records" / "worker-0.jsonl").read_bytes() == b"abc"

@@ -11,7 +11,7 @@ from rich.console import Console
 
 from echelon.commands import training
 from echelon.commands.preparing import find_data, prepare_data
-from echelon.commands.training import TrainOptions, changed_keys, last_step, remove_run, write_run
+from echelon.commands.training import TrainOptions, last_step, remove_run, write_run
 from echelon.errors import RunError
 from echelon.monitor.records import RecordWriter
 from echelon.recipe.loading import load_recipe
@@ -43,13 +43,6 @@ def run(tmp_path: Path, recipe_file: Path, console: Console) -> RunFolder:
     recipe = load_recipe(recipe_file)
     write_run(folder, recipe, prepare_data(recipe, recipe_file.parent, console))
     return folder
-
-
-def test_changed_keys_are_dotted_paths_of_what_differs() -> None:
-    before = {"a": 1, "b": {"c": [1, 2], "d": None, "e": {"f": 1}}, "gone": 1, "kind": {"x": 1}}
-    now = {"a": 1, "b": {"c": [1, 3], "d": 5, "e": {"f": 1}}, "new": 2, "kind": 7}
-    assert changed_keys(before, now) == ["b.c", "b.d", "gone", "kind", "new"]
-    assert changed_keys(before, before) == []
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 
 import pytest
@@ -195,3 +196,54 @@ def test_threads_are_those_that_the_launcher_gave_or_an_equal_share(monkeypatch:
     monkeypatch.setattr(site, "available_cores", lambda: 1)
     parents = mine
     assert threads_for(place, {}) == 1
+
+
+VERTEX = {
+    "cluster": {
+        "workerpool0": ["training-workerpool0-a-0:2222"],
+        "workerpool1": ["training-workerpool1-a-0:2222", "training-workerpool1-a-1:2222"],
+    },
+    "environment": "cloud",
+    "task": {"type": "workerpool1", "index": 1},
+    "job": "7",
+}
+TENSORFLOW = {
+    "cluster": {"ps": ["p:1"], "worker": ["w0:1", "w1:1"], "chief": ["c:2222"]},
+    "task": {"type": "worker", "index": 1},
+}
+
+
+def test_every_machine_of_a_vertex_job_is_a_host() -> None:
+    place = find_place({"CLUSTER_SPEC": json.dumps(VERTEX), "TF_CONFIG": json.dumps(TENSORFLOW)})
+    master = Address("training-workerpool0-a-0", 2222)
+    assert place == Place("vertex", 2, 3, job="7", master=master, is_host=True)
+
+
+@pytest.mark.parametrize(("role", "index", "rank"), [("chief", 0, 0), ("worker", 1, 2), ("ps", 0, 3)])
+def test_a_tensorflow_cluster_is_ranked_by_role(role: str, index: int, rank: int) -> None:
+    place = find_place({"TF_CONFIG": json.dumps({**TENSORFLOW, "task": {"type": role, "index": index}})})
+    assert place is not None
+    assert (place.rank, place.size, place.master) == (rank, 4, Address("c", 2222))
+
+
+@pytest.mark.parametrize(
+    "text", ["{}", '{"cluster": {"chief": ["c:1"]}, "task": {"type": "chief", "index": 0}}']
+)
+def test_a_machine_that_is_told_of_no_others_is_alone(text: str) -> None:
+    assert find_place({"TF_CONFIG": text}) is None
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "{",
+        "[1]",
+        '{"cluster": {"chief": 3}}',
+        json.dumps({**TENSORFLOW, "task": {"type": "evaluator", "index": 0}}),
+        json.dumps({**TENSORFLOW, "task": {"type": "worker", "index": 7}}),
+        json.dumps({**TENSORFLOW, "cluster": {**TENSORFLOW["cluster"], "chief": ["no-port"]}}),  # type: ignore[dict-item]
+    ],
+)
+def test_a_cluster_spec_that_cannot_be_right_is_refused(text: str) -> None:
+    with pytest.raises(UserError, match="CLUSTER_SPEC"):
+        find_place({"CLUSTER_SPEC": text})

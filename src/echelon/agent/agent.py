@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
 import signal
 import socket
 import time
 from dataclasses import dataclass, replace
+from pathlib import Path
 
 from echelon.agent.hostjob import HostJob
 from echelon.agent.membership import (
@@ -28,6 +30,7 @@ from echelon.agent.membership import (
     has_quorum,
     is_ready_to_start,
     make_plan,
+    may_replace_plan,
     parse_statement,
     review_plan,
     should_lead,
@@ -41,6 +44,8 @@ from echelon.monitor.heartbeat import Pulse, find_hung
 from echelon.monitor.records import RecordWriter
 from echelon.runfolder import RunFolder
 
+LEAVE_VARIABLE, LEAVE_FILE = "ECHELON_LEAVE_FILE", "/run/echelon/leaving"
+"""Where this file is, the machine is about to be taken away; cloud/userdata.py has one that is noticed make it."""
 _TICK_S = 0.2
 _BEAT_S = 0.5
 """How often a statement is sent although nothing has changed."""
@@ -94,6 +99,7 @@ class Agent:
         self._counted: tuple[int, int] | None = None
         """The plan whose failure is among them: its successor may have to wait for the run folder."""
         self._stop_asked: float | None = None
+        self._leave_file = Path(os.environ.get(LEAVE_VARIABLE, LEAVE_FILE))
 
     async def run(self, listener: socket.socket) -> Over:
         """Take part until the run is over."""
@@ -200,6 +206,7 @@ class Agent:
         silence_s = self._rules.silence_s
         sees = frozenset(host for host, heard in view.items() if heard.age_s < silence_s)
         self._mine = replace(self._mine, sees=sees, pulses=self._pulses())
+        self._look_for_notice()
         self._note_alive(find_alive(self._spec.host, view, self._rules))
         await self._keep_lease()
         self._follow(view)
@@ -256,8 +263,29 @@ class Agent:
         if is_failure and self._counted != plan.order:
             self._counted = plan.order
             self._count_failure(review)
-        if not self._plan_over() and has_quorum(self._mine, view, self._rules):
-            await self._make_plan(view, "a host has come back" if plan.drain else review.replace_because)
+        if self._mine.leaving:
+            await self._lead_no_more()
+        elif not self._plan_over() and may_replace_plan(self._mine, view, self._rules):
+            await self._make_plan(view, self._why_replaced(plan, view, review))
+
+    def _why_replaced(self, plan: Plan, view: dict[int, Heard], review: Review) -> str:
+        if not plan.drain:
+            return review.replace_because or ""
+        is_left = any(view[host].statement.leaving for host in plan.members if host in view)
+        return "a host must go" if is_left else "a host has come back"
+
+    def _look_for_notice(self) -> None:
+        """Whether this host's machine is about to be taken away; whoever knows makes a file."""
+        if not self._mine.leaving and self._leave_file.exists():
+            self._tell(f"{self._spec.me.name} is about to be taken away: saving, to go on without it")
+            self._mine = replace(self._mine, leaving=True)
+
+    async def _lead_no_more(self) -> None:
+        """Leave the lead, and the run folder, to one that stays."""
+        self._mine = replace(self._mine, has_left=True)
+        if self._lease is not None:
+            with contextlib.suppress(OSError):
+                await asyncio.to_thread(self._lease.give_back)
 
     def _trouble_s(self, view: dict[int, Heard]) -> float:
         """For how long a member's workers have been down."""

@@ -6,7 +6,7 @@ newest plan they hear. A plan goes through these stages:
 
     made         members end the workers of earlier generations, and say that they are ready
     port         all are ready: the leader's store listens on this port, and members start their workers
-    drain        workers save and leave: somebody wants to stop, or a host has come back and is taken in
+    drain        workers save and leave: somebody wants to stop, a host has come back and is taken in, or one must go
     over         the run has ended: finished, interrupted or failed
 
 A new plan with a higher number replaces it when a member falls silent, a worker fails, or a host comes back. Where the
@@ -79,13 +79,17 @@ class Statement:
     """1: its user wants the run to save and leave; 2: to end at once."""
     can_lead: bool = True
     """False where it has lost the shared run folder."""
+    leaving: bool = False
+    """Its machine is about to be taken away: the others are to go on without it, from where it leaves."""
+    has_left: bool = False
+    """It led, has seen all workers save, and leads no more."""
     failure: Failure | None = None
     pulses: dict[int, tuple[int, int, int, float]] = field(default_factory=dict)
     """Of each of its workers, by rank: beats, turns, step, seconds of silence (monitor/heartbeat.py)."""
 
     @property
     def leads(self) -> bool:
-        return self.plan is not None and self.plan.leader == self.host and self.can_lead
+        return self.plan is not None and self.plan.leader == self.host and self.can_lead and not self.has_left
 
 
 @dataclass(frozen=True)
@@ -151,9 +155,14 @@ def should_lead(mine: Statement, view: View, rules: Rules, waited_s: float) -> b
     """
     alive = find_alive(mine.host, view, rules)
     statements = {host: view[host].statement for host in alive if host != mine.host}
-    able = [mine.host, *(host for host, statement in statements.items() if statement.can_lead)]
-    has_leader = any(statement.leads for statement in statements.values()) or mine.leads
-    if has_leader or not mine.can_lead or mine.host != min(able) or len(alive) < rules.fewest:
+    said = {**statements, mine.host: mine}
+    able = [host for host, statement in said.items() if statement.can_lead and not statement.leaving]
+    has_leader = any(statement.leads for statement in said.values())
+    if (
+        has_leader
+        or mine.host != min(able, default=-1)
+        or len(_find_staying(mine, view, rules)) < rules.fewest
+    ):
         return False
     is_first_plan = mine.plan is None and all(statement.plan is None for statement in statements.values())
     patience_s = rules.start_s if is_first_plan else rules.settle_s
@@ -164,8 +173,7 @@ def make_plan(mine: Statement, view: View, rules: Rules) -> Plan:
     """A new generation of the hosts that are there, led by this one."""
     seen = [heard.statement.plan for heard in view.values()] + [mine.plan]
     number = 1 + max((plan.number for plan in seen if plan), default=0)
-    alive = find_alive(mine.host, view, rules)
-    others = [host for host in alive if host != mine.host][: rules.most - 1]
+    others = [host for host in _find_staying(mine, view, rules) if host != mine.host][: rules.most - 1]
     return Plan(number, mine.host, tuple(sorted([mine.host, *others])))
 
 
@@ -213,7 +221,7 @@ def review_plan(mine: Statement, view: View, rules: Rules, trouble_s: float) -> 
         return Review(plan, "the workers left")
     if set(phases.values()) == {"ready"}:
         return Review(plan)
-    if stop or _find_joiners(plan, view, alive, rules):
+    if stop or _find_joiners(plan, view, alive, rules) or any(s.leaving for s in following.values()):
         return Review(replace(plan, drain=True))
     return Review(plan)
 
@@ -231,6 +239,11 @@ def is_ready_to_start(mine: Statement, view: View, rules: Rules) -> bool:
         and followed.order == plan.order
         for host in plan.members
     )
+
+
+def may_replace_plan(mine: Statement, view: View, rules: Rules) -> bool:
+    """Whether a leader whose generation has ended may make the next one: it stays, and enough others do."""
+    return not mine.leaving and len(_find_staying(mine, view, rules)) >= rules.fewest
 
 
 def has_quorum(mine: Statement, view: View, rules: Rules) -> bool:
@@ -257,7 +270,14 @@ def _is_anybody_late(plan: Plan, view: View, rules: Rules) -> bool:
 def _find_joiners(plan: Plan, view: View, alive: list[int], rules: Rules) -> list[int]:
     if len(plan.members) >= rules.most:
         return []
-    return [host for host in alive if host not in plan.members and view[host].steady_s >= rules.rejoin_s]
+    outside = [host for host in alive if host not in plan.members and not view[host].statement.leaving]
+    return [host for host in outside if view[host].steady_s >= rules.rejoin_s]
+
+
+def _find_staying(mine: Statement, view: View, rules: Rules) -> list[int]:
+    """The living hosts that are not about to go; this one too."""
+    alive = find_alive(mine.host, view, rules)
+    return [host for host in alive if host == mine.host or not view[host].statement.leaving]
 
 
 def _sorted_failures(said: Mapping[int, Statement], failed: list[int]) -> tuple[Failure, ...]:

@@ -37,15 +37,19 @@ class Roster:
     """The machine whose view `sees_our_folder` is."""
     ssh_config: str | None
     entries: tuple[RosterEntry, ...]
+    is_shared: bool = False
+    """Whether all hosts see one run folder."""
 
 
 _ROSTER = TypeAdapter(Roster)
 
 
-def write_roster(run: RunFolder, seats: Sequence[Seat], launcher: str, ssh_config: Path | None) -> None:
+def write_roster(
+    run: RunFolder, seats: Sequence[Seat], launcher: str, ssh_config: Path | None, *, is_shared: bool = False
+) -> None:
     """Note the hosts down."""
     entries = tuple(RosterEntry(seat.spec, seat.python, seat.sees_our_folder) for seat in seats)
-    roster = Roster(launcher, str(ssh_config) if ssh_config else None, entries)
+    roster = Roster(launcher, str(ssh_config) if ssh_config else None, entries, is_shared)
     content = _ROSTER.dump_json(roster, indent=2)
     write_atomically(run.hosts, content)
     with contextlib.suppress(RunError):  # then later commands want --trust-hosts

@@ -29,11 +29,38 @@ _MOST_RESTARTS = 100
 Tell = Callable[[str], None]
 
 
+class SharedFiles:
+    """How much has been kept here of files that several hosts see, and so send, all of them."""
+
+    def __init__(self, run: RunFolder, seats: Sequence[Seat]) -> None:
+        self._lock = threading.Lock()
+        self._offsets: dict[str, int] = {}
+        for seat in seats:
+            for name, offset in _read_offsets(run.mirror_state(seat.number)).items():
+                self._offsets[name] = max(offset, self._offsets.get(name, 0))
+
+    def append(self, path: Path, name: str, at: int, data: bytes) -> None:
+        """Append what of `data`, which begins at offset `at`, no other host has sent."""
+        with self._lock:
+            data = data[max(0, self._offsets.get(name, 0) - at) :]
+            if data:
+                _append(path, data)
+                self._offsets[name] = max(at, self._offsets.get(name, 0)) + len(data)
+
+
 class HostWatch:
     """One host, followed by a thread for as long as the run goes on."""
 
     def __init__(
-        self, seat: Seat, spec: AgentSpec | None, run: RunFolder, tell: Tell, *, mirrors: bool = True
+        self,
+        seat: Seat,
+        spec: AgentSpec | None,
+        run: RunFolder,
+        tell: Tell,
+        *,
+        mirrors: bool = True,
+        is_ready: Callable[[], bool] = lambda: True,
+        shared: SharedFiles | None = None,
     ) -> None:
         self.seat = seat
         self.outcome: str | None = None
@@ -44,6 +71,9 @@ class HostWatch:
         """How to start its agent again; None for one who only watches."""
         self._run = run
         self._tell = tell
+        self._shared = shared
+        self._is_ready = is_ready
+        """False while a machine that takes the place of another is being set up."""
         self._mirrors = mirrors and not seat.sees_our_folder
         """Whether what the host writes is to be kept in our run folder, and nobody else does that."""
         self._offsets = _read_offsets(run.mirror_state(seat.number)) if self._mirrors else {}
@@ -63,6 +93,8 @@ class HostWatch:
     def _watch(self) -> None:
         while not self.is_done.is_set():
             try:
+                if not self._is_ready():
+                    raise RemoteError(self.seat.name, "failed", "it is being set up")
                 last = self._follow()
                 self._note_reached(True)
                 if last.get("alive") is False:
@@ -105,9 +137,12 @@ class HostWatch:
         name, data = str(news["file"]), base64.b64decode(news["data"])
         if not FOLLOWED.fullmatch(name):
             raise ValueError(f"{self.seat.name} sent a file {name!r}")
-        with open(self._run.path / name, "ab", opener=open_no_link) as file:
-            file.write(data)
-        self._offsets[name] = int(news["at"]) + len(data)
+        path, at = self._run.path / name, int(news["at"])
+        if self._shared is None:
+            _append(path, data)
+        else:
+            self._shared.append(path, name, at, data)
+        self._offsets[name] = at + len(data)
         if time.monotonic() - self._noted_at > _NOTE_S:
             self._note_offsets()
 
@@ -147,6 +182,11 @@ def _parse(line: bytes) -> dict[str, Any] | None:
         news = parse_json(line)
         return news if isinstance(news, dict) else None
     return None
+
+
+def _append(path: Path, data: bytes) -> None:
+    with open(path, "ab", opener=open_no_link) as file:
+        file.write(data)
 
 
 def _read_offsets(path: Path) -> dict[str, int]:

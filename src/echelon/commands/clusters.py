@@ -5,9 +5,10 @@ from __future__ import annotations
 import shlex
 import signal
 import socket
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 
 from rich.console import Console
@@ -15,6 +16,7 @@ from rich.console import Console
 from echelon.agent.agent import place_of
 from echelon.agent.membership import Plan
 from echelon.agent.spec import AgentSpec, HostSpec
+from echelon.cloud.journal import Journal
 from echelon.cluster.boxes import end_boxes, open_boxes, render_box
 from echelon.cluster.fetching import fetch_results
 from echelon.cluster.roster import write_roster
@@ -26,9 +28,10 @@ from echelon.cluster.starting import (
     render_specs,
     start_agents,
 )
-from echelon.cluster.watching import HostWatch, stop_host, watch_hosts
+from echelon.cluster.watching import HostWatch, SharedFiles, stop_host, watch_hosts
 from echelon.commands.following import RunScreen
 from echelon.commands.readiness import hosts_words
+from echelon.commands.renting import Rented, rented_hosts, require_running
 from echelon.data.prepared import Prepared
 from echelon.errors import HostsError, RemoteError, UserError
 from echelon.launch.check import HostReport, check_hosts
@@ -63,6 +66,8 @@ class ClusterOptions:
     install: bool = False
     sync: bool = False
     container: str | None = None
+    rented: str | None = None
+    """The cluster of `cloud up` that the hosts belong to."""
 
     def refuse_idle_options(self) -> None:
         """UserError where something is asked for that needs hosts; an ssh configuration may be set for all commands."""
@@ -78,8 +83,27 @@ class ClusterOptions:
         idle = [name for name, value in given.items() if value]
         if idle:
             raise UserError(
-                f"{', '.join(idle)}: only for training on hosts; name them with --hosts or --hostfile"
+                f"{', '.join(idle)}: only for training on hosts; name them with --hosts, --hostfile or --cluster"
             )
+
+
+def on_rented(name: str, options: ClusterOptions) -> ClusterOptions:
+    """The options for the hosts of a cluster that `cloud up` has made."""
+    if options.hosts:
+        raise UserError("--cluster and --hosts both name hosts; use one of them")
+    cluster = Journal(name).require()
+    if not cluster.hosts:
+        raise UserError(f"{name} is only half made; give its `echelon cloud up` again")
+    require_running(cluster)
+    return replace(
+        options,
+        hosts=rented_hosts(cluster),
+        ssh_config=Journal(name).ssh_config,
+        install=cluster.spec.container is None,
+        sync=True,
+        container=options.container or cluster.spec.container,
+        rented=name,
+    )
 
 
 class Hosts:
@@ -193,13 +217,16 @@ def train_on_hosts(
     options: ClusterOptions, run: RunFolder, recipe: Recipe, prepared: Prepared, console: Console
 ) -> Supervised:
     """Train a run, whose folder is written here, on its hosts; returns when it is over."""
-    with open_hosts(options, run, recipe, prepared) as hosts:
+    with (
+        open_hosts(options, run, recipe, prepared) as hosts,
+        _kept(options, run, prepared, console) as is_ready,
+    ):
         seats = hosts.get_ready(console)
         try:
             if options.container:
                 seats = open_boxes(options.container, seats, run.path, prepared.folder.resolve())
             is_shared = is_folder_shared(seats, run)
-            write_roster(run, seats, socket.gethostname(), options.ssh_config)
+            write_roster(run, seats, socket.gethostname(), options.ssh_config, is_shared=is_shared)
             _note_link(run, hosts.link)
             specs = hosts.specs(seats, is_shared=is_shared)
             stops = StopRequests()
@@ -211,7 +238,7 @@ def train_on_hosts(
                 signals_call(stops.ask, (signal.SIGINT, signal.SIGTERM)),
             ):
                 start_agents(seats, specs)
-                ended = _watch(seats, specs, run, screen, stops)
+                ended = _watch(seats, specs, run, screen, stops, is_ready=is_ready)
             if ended.outcome == "finished" and not any(seat.sees_our_folder for seat in seats):
                 fetch_results(ended.saw_the_end, run)
         finally:
@@ -225,6 +252,29 @@ def _note_link(run: RunFolder, link: Link | None) -> None:
     if link is not None:
         with closing(RecordWriter(run.launcher_records)) as records:
             records.write("link", bytes_per_s=link.bytes_per_s, latency_s=link.latency_s)
+
+
+@contextmanager
+def _kept(
+    options: ClusterOptions, run: RunFolder, prepared: Prepared, console: Console
+) -> Iterator[Callable[[str], bool]]:
+    """Rented hosts get the run's folders, and are replaced where they are taken away; others are as they are.
+
+    Yields what tells whether a host is set up.
+    """
+    if options.rented is None:
+        yield lambda host: True
+        return
+    records = RecordWriter(run.launcher_records)
+
+    def tell(message: str) -> None:
+        records.write("event", message=message)
+        console.print(message, markup=False, highlight=False, soft_wrap=True)
+
+    rented = Rented(options.rented, run.path, prepared.folder.resolve(), tell)
+    rented.make_folders()
+    with closing(records), rented.kept():
+        yield rented.is_ready
 
 
 def describe_launch(
@@ -271,7 +321,13 @@ class _Ended:
 
 
 def _watch(
-    seats: Sequence[Seat], specs: Sequence[AgentSpec], run: RunFolder, screen: RunScreen, stops: StopRequests
+    seats: Sequence[Seat],
+    specs: Sequence[AgentSpec],
+    run: RunFolder,
+    screen: RunScreen,
+    stops: StopRequests,
+    *,
+    is_ready: Callable[[str], bool],
 ) -> _Ended:
     """Show the run until it is over."""
     records = RecordWriter(run.launcher_records)
@@ -280,7 +336,11 @@ def _watch(
         records.write("event", message=message)
         screen.tell(message)
 
-    watches = [HostWatch(seat, specs[seat.number], run, tell) for seat in seats]
+    shared = SharedFiles(run, seats) if specs[0].shares_folder else None
+    watches = [
+        HostWatch(seat, specs[seat.number], run, tell, is_ready=partial(is_ready, seat.name), shared=shared)
+        for seat in seats
+    ]
     try:
         outcome = watch_hosts(watches, run.path, stops, screen.show_news)
         for watch in watches:

@@ -22,7 +22,7 @@ from echelon.agent.service import find_agent
 from echelon.agent.service import stop as stop_agent
 from echelon.cluster.roster import Roster, open_seats, read_roster
 from echelon.cluster.starting import Seat, do_everywhere
-from echelon.cluster.watching import HostWatch
+from echelon.cluster.watching import HostWatch, SharedFiles
 from echelon.commands.dashboard import Dashboard
 from echelon.commands.following import RunScreen
 from echelon.commands.listing import RunSummary, summarise
@@ -171,7 +171,8 @@ def _watching(roster: Roster | None, run: RunFolder, screen: RunScreen) -> Itera
         return
     seats = open_seats(roster)
     mirrors = not run.is_locked()  # its launcher, if it lives, does that
-    watches = [HostWatch(seat, None, run, screen.tell, mirrors=mirrors) for seat in seats]
+    shared = SharedFiles(run, seats) if roster.is_shared else None
+    watches = [HostWatch(seat, None, run, screen.tell, mirrors=mirrors, shared=shared) for seat in seats]
 
     def is_going_on() -> bool:
         return any(watch.outcome is None and watch.is_reached for watch in watches)

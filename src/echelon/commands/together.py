@@ -146,7 +146,7 @@ class _Part:
         master = self._place.master
         if master is None:
             return address_for_others(self._place, self._board, JOIN_S)
-        if self._place.launcher in ("kubernetes", "kubeflow"):
+        if self._place.launcher in ("kubernetes", "kubeflow", "vertex"):
             _wait_for_name(master.host, JOIN_S)
         try:
             return own_address(master.host)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import hashlib
+import re
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -15,6 +17,7 @@ from echelon.commands.clusters import ClusterOptions, train_on_hosts
 from echelon.commands.listing import read_scores
 from echelon.commands.preparing import prepare_data
 from echelon.data.planning import plan_batches
+from echelon.data.prepare import default_cache
 from echelon.data.prepared import Prepared
 from echelon.errors import EchelonError, RunError
 from echelon.launch.cores import available_cores
@@ -23,26 +26,14 @@ from echelon.launch.supervise import Supervised, policy_of, supervise
 from echelon.monitor.provenance import collect_provenance
 from echelon.monitor.records import RecordWriter, read_records
 from echelon.monitor.screen import open_screen
+from echelon.recipe.continuing import find_changes
 from echelon.recipe.length import length_in_steps
 from echelon.recipe.loading import load_recipe
 from echelon.recipe.schema import LOWER_IS_BETTER, Recipe
 from echelon.recipe.toml import dump_recipe
 from echelon.recipe.workers import WorkerRange, parse_workers
 from echelon.runfolder import RunFolder, read_json, remove_folder, write_atomically, write_json
-
-_MAY_CHANGE = (
-    "name",
-    "train.steps",
-    "train.epochs",
-    "train.workers",
-    "train.log_every",
-    "evaluate",
-    "checkpoint",
-    "early_stop",
-    "restart",
-    "track",
-)
-"""What may differ when a run goes on: how long, how often, on how many workers; not what is learnt from what."""
+from echelon.store import get_file
 
 
 @dataclass(frozen=True)
@@ -81,12 +72,23 @@ def train(options: TrainOptions, console: Console) -> dict[str, Any]:
 
 def open_run(options: TrainOptions) -> tuple[Recipe, RunFolder]:
     """The recipe and the run's folder, which need not exist; refuses a folder that another recipe began."""
-    recipe = _with_absolute_init(load_recipe(options.recipe, options.overrides))
+    recipe = _with_absolute_init(load_recipe(local_recipe(options.recipe), options.overrides))
     run = RunFolder(options.run or Path("runs") / recipe.name)
     if options.cluster is not None:
         run = RunFolder(run.path.absolute())
     _refuse_other_recipe(run, recipe)
     return recipe, run
+
+
+def local_recipe(recipe: Path) -> Path:
+    """A recipe on this machine: one at an address, which as a path has lost a slash, is fetched."""
+    match = re.fullmatch(r"([a-z][a-z0-9+.-]*):/([^/].*)", str(recipe))
+    if match is None:
+        return recipe
+    address = f"{match[1]}://{match[2]}"
+    copy = default_cache() / "recipes" / hashlib.sha256(address.encode()).hexdigest()[:16] / recipe.name
+    get_file(address, copy)
+    return copy
 
 
 @contextlib.contextmanager
@@ -194,11 +196,7 @@ def _refuse_other_recipe(run: RunFolder, recipe: Recipe) -> None:
     if not run.recipe.exists():
         return
     before = load_recipe(run.recipe)
-    changed = [
-        key
-        for key in changed_keys(before.model_dump(), recipe.model_dump())
-        if not any(key == free or key.startswith(f"{free}.") for free in _MAY_CHANGE)
-    ]
+    changed = find_changes(before, recipe)
     if changed:
         raise RunError(
             f"{run.path}: was begun with another recipe ({', '.join(changed)} changed); "
@@ -222,18 +220,6 @@ def _refuse_other_data(run: RunFolder, prepared: Prepared) -> None:
             f"{run.path}: was begun with other data, the files that the recipe names have changed since; "
             "bring them back, or use --run to begin a new run"
         )
-
-
-def changed_keys(before: dict[str, Any], now: dict[str, Any], prefix: str = "") -> list[str]:
-    """Dotted paths of the keys whose values differ."""
-    changed: list[str] = []
-    for key in sorted(before.keys() | now.keys()):
-        old, new = before.get(key), now.get(key)
-        if isinstance(old, dict) and isinstance(new, dict):
-            changed += changed_keys(old, new, f"{prefix}{key}.")
-        elif old != new:
-            changed.append(f"{prefix}{key}")
-    return changed
 
 
 def write_run(run: RunFolder, recipe: Recipe, prepared: Prepared) -> None:

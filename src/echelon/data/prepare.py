@@ -32,6 +32,7 @@ from echelon.data.stages import Encoded, Progress, Report, Workshop
 from echelon.data.tokeniser import Tokeniser
 from echelon.errors import DataError
 from echelon.recipe import schema
+from echelon.store import get_folder
 
 POOL_FROM_BYTES = 1_500_000
 """Below this, starting more processes takes longer than they save."""
@@ -86,6 +87,30 @@ def find_prepared(
     inputs = _hash_inputs(sources, cache, ignore)
     folder = _folder(cache, _key(_settings(data, has_tokeniser=tokeniser is not None), inputs))
     return open_prepared(folder) if folder.exists() else None
+
+
+def fetch_prepared(data: schema.Data, cache: Path) -> Prepared:
+    """The data at the address that `data.prepared` names, kept in the cache; DataError where they are others'."""
+    assert data.prepared is not None
+    folder = _fetched_folder(data, cache)
+    get_folder(data.prepared, folder)
+    prepared = open_prepared(folder)
+    allowed = [_settings(data, has_tokeniser=has_tokeniser) for has_tokeniser in (True, False)]
+    if prepared.key != folder.name or prepared.manifest.settings not in allowed:
+        raise DataError(
+            f"{data.prepared}: was prepared with other settings than the recipe's [data]; prepare it again, with --to"
+        )
+    return prepared
+
+
+def find_fetched(data: schema.Data, cache: Path) -> Prepared | None:
+    """As `fetch_prepared`, where they have been fetched already."""
+    return fetch_prepared(data, cache) if _fetched_folder(data, cache).exists() else None
+
+
+def _fetched_folder(data: schema.Data, cache: Path) -> Path:
+    assert data.prepared is not None
+    return _folder(cache, data.prepared.rstrip("/").rpartition("/")[2])
 
 
 def _folder(cache: Path, key: str) -> Path:

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 from echelon.errors import UserError
 from echelon.launch.cores import available_cores
+from echelon.runfolder import parse_json
 
 NODES_VARIABLE = "ECHELON_NODES"
 """How many pods there are: Kubernetes tells a pod its own number only, so our manifests say the other."""
@@ -72,6 +73,9 @@ def find_place(environ: Mapping[str, str]) -> Place | None:
         return _kubeflow(_Variables("kubeflow", environ))
     if "JOB_COMPLETION_INDEX" in environ and NODES_VARIABLE in environ:
         return _kubernetes(_Variables("kubernetes", environ))
+    for name in ("CLUSTER_SPEC", "TF_CONFIG"):  # Vertex AI sets both, and only the first tells all pools
+        if environ.get(name):
+            return _cluster_spec(_Variables("vertex", environ), name)
     return None
 
 
@@ -180,6 +184,37 @@ def _kubeflow(variables: _Variables) -> Place:
 
 def _kubernetes(variables: _Variables) -> Place:
     return variables.host_place("JOB_COMPLETION_INDEX", NODES_VARIABLE, "")
+
+
+_ROLES = ("chief", "master", "worker", "ps", "evaluator")
+"""TensorFlow's names for what machines do, in the order of their ranks; Vertex AI's workerpool0, ... sort by number."""
+
+
+def _cluster_spec(variables: _Variables, name: str) -> Place | None:
+    """Every machine of a TensorFlow cluster is a host of ours; None for a machine that is told of no others."""
+    try:
+        document = parse_json(variables.environ[name])
+        cluster, task = document.get("cluster") or {}, document.get("task") or {}
+        pools = {str(role): [str(address) for address in addresses] for role, addresses in cluster.items()}
+        role, index = str(task.get("type", "")), int(task.get("index", 0))
+    except (ValueError, AttributeError, TypeError):
+        raise variables.wrong(f"{name} is not a cluster's description in JSON") from None
+    order = sorted(pools, key=lambda role: (_ROLES.index(role) if role in _ROLES else len(_ROLES), role))
+    machines = [(role, number) for role in order for number in range(len(pools[role]))]
+    if len(machines) < 2:
+        return None
+    if (role, index) not in machines:
+        raise variables.wrong(
+            f"{name} says that this is {role or 'nobody'} {index}, and the cluster has none"
+        )
+    host, _, port = pools[order[0]][0].rpartition(":")
+    if not host or not port.isdecimal():
+        raise variables.wrong(f"{name} has {pools[order[0]][0]!r} where an address and a port should be")
+    rank = machines.index((role, index))
+    job = str(document.get("job") or "")
+    return Place(
+        variables.launcher, rank, len(machines), job=job, master=Address(host, int(port)), is_host=True
+    )
 
 
 def threads_for(place: Place, environ: Mapping[str, str]) -> int | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 
 from echelon.errors import Problem
@@ -115,6 +116,14 @@ def _checkpoint_problems(recipe: Recipe) -> Iterator[Problem]:
             f"{checkpoint.average} checkpoints cannot be averaged where only {checkpoint.keep} are kept; "
             f"raise checkpoint.keep to {checkpoint.average}",
         )
+    for key, address in (
+        ("checkpoint.mirror", recipe.checkpoint.mirror),
+        ("data.prepared", recipe.data.prepared),
+    ):
+        if address is not None and not re.fullmatch(r"[a-z][a-z0-9+.-]*://.+", address):
+            yield Problem(
+                key, f"{address!r} is no address; write it as s3://bucket/folder or gs://bucket/folder"
+            )
 
 
 def _early_stop_problems(recipe: Recipe) -> Iterator[Problem]:

@@ -110,6 +110,9 @@ class Data(Section):
     """Training pairs with a longer side than this, in pieces, are left out of training."""
     clean: Clean = Clean()
     """Which training pairs are dropped."""
+    prepared: str | None = None
+    """The address, s3://bucket/folder/KEY or gs://..., where `echelon prepare --to` has put these data; the corpora
+    then need not be here."""
 
 
 class Model(Section):
@@ -376,6 +379,9 @@ class Checkpoint(Section):
     """Validation metric that decides which checkpoint is the best."""
     average: PositiveInt = 5
     """How many of the newest checkpoints `average` means."""
+    mirror: str | None = None
+    """An address, s3://bucket/folder or gs://bucket/folder, where checkpoints go as well, behind training; a run whose
+    folder has none goes on from there."""
 
 
 class EarlyStop(Section):

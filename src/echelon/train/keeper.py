@@ -30,6 +30,7 @@ from echelon.train.checkpoint import (
 from echelon.train.exchange import Exchange
 from echelon.train.flat import FlatParameters
 from echelon.train.interval import steps_between_saves
+from echelon.train.mirror import Mirror
 from echelon.train.optimiser import FlatOptimiser
 from echelon.train.saver import SaveJob, Saver, plan_files
 
@@ -67,6 +68,8 @@ class Keeper:
     first_step: int = 0
     """Where this start of the run began."""
     saver: Saver = field(default_factory=Saver)
+    mirror: Mirror | None = None
+    """Where checkpoints go as well."""
     _pending: Pending | None = None
     _is_overdue: bool = False
     _retry_at: float | None = None
@@ -169,6 +172,8 @@ class Keeper:
         seconds = round(time.perf_counter() - pending.started, 4)
         step, name = pending.state.step, pending.folder.name
         self.records.write("checkpoint", step=step, name=name, bytes=size, seconds=seconds)
+        if self.mirror is not None:
+            self.mirror.put(pending.folder)
         keep, best, every = self.recipe.checkpoint.keep, pending.state.best, self._every(pending.state)
         self.saver.tidy(lambda: prune_checkpoints(self.run.checkpoints, keep, best, every))
 

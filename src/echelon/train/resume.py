@@ -19,6 +19,7 @@ from echelon.train.checkpoint import (
     move_aside,
     newest_good_checkpoint,
 )
+from echelon.train.mirror import fetch_newest
 from echelon.train.weights import Weights, choose_weights, load_weights
 
 if TYPE_CHECKING:
@@ -27,6 +28,8 @@ if TYPE_CHECKING:
 
 def resume(training: Training) -> None:
     """Load the newest good checkpoint, or the weights that the recipe starts from. Collective."""
+    if training.keeper.mirror is not None:
+        fetch_from_mirror(training)
     newest = agree_on_newest(training)
     if newest is not None:
         load_newest(training, newest)
@@ -34,6 +37,15 @@ def resume(training: Training) -> None:
     if training.recipe.train.init_from is not None and training.group.is_first:
         start_from(training, RunFolder(Path(training.recipe.train.init_from)))
     training.group.broadcast(training.flat.weights)
+
+
+def fetch_from_mirror(training: Training) -> None:
+    """A newer checkpoint than the run folder's, where there is one at the address; the first worker passes it on."""
+    address = training.recipe.checkpoint.mirror
+    assert address is not None
+    name = fetch_newest(address, training.run, training.group.heart)
+    if name is not None:
+        training.records.write("event", message=f"{name} was fetched from {address}")
 
 
 def roll_back(training: Training, reason: str) -> None:

@@ -47,6 +47,7 @@ from echelon.train.flat import FlatParameters
 from echelon.train.keeper import Keeper
 from echelon.train.loop import Outcome, StopRequest, Training, train
 from echelon.train.measuring import describe_worker, open_meter, start_sampler
+from echelon.train.mirror import Mirror
 from echelon.train.optimiser import FlatOptimiser
 from echelon.train.precision import Precision
 from echelon.train.resume import resume
@@ -127,6 +128,8 @@ def work(run: RunFolder, group: Group, records: RecordWriter, stop: StopRequest)
         training.meter.lap("evaluation")
     if sampler is not None:
         sampler.stop()
+    if training.keeper.mirror is not None:
+        training.keeper.mirror.finish(group.heart)
     for tracker in training.trackers:
         tracker.close()
     records.write(
@@ -181,6 +184,8 @@ def set_up(run: RunFolder, group: Group, records: RecordWriter) -> Training:
     )
     exchange.attach(flat, optimiser, training.keeper.before_update)
     group.heart.beat()
+    if group.is_first and recipe.checkpoint.mirror:
+        training.keeper.mirror = Mirror(recipe.checkpoint.mirror, run, records)
     resume(training)
     training.keeper.first_step = training.state.step
     # The user may have given the run more patience since it stopped.

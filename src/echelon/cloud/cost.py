@@ -1,0 +1,92 @@
+"""The bill of a cluster, before and after: pure functions of the spec, the price list and the hours."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from echelon.cloud.prices import HOURS_PER_MONTH, PriceList, price, price_list
+from echelon.cloud.spec import ClusterSpec
+from echelon.errors import UserError
+
+_SHORTEST_HOURS = 0.25
+"""Below this a budget buys no training: machines need minutes to start, and minutes to save."""
+
+
+@dataclass(frozen=True)
+class Bill:
+    """What a cluster costs, in US dollars."""
+
+    machines_hour: float
+    disks_hour: float
+    addresses_hour: float
+    shared_hour: float
+    """The shared file system, which goes on costing until it is removed."""
+    max_hours: float
+    """After this time the machines end by themselves."""
+    is_limited_by_budget: bool
+    price_date: str
+    price_source: str
+
+    @property
+    def hourly(self) -> float:
+        return self.machines_hour + self.disks_hour + self.addresses_hour + self.shared_hour
+
+    @property
+    def most(self) -> float:
+        """What the cluster costs when it runs for as long as it may."""
+        return self.hourly * self.max_hours
+
+    def after(self, hours: float) -> float:
+        """What it has cost after so many hours."""
+        return self.hourly * min(hours, self.max_hours) + self.shared_hour * max(0.0, hours - self.max_hours)
+
+
+def estimate(spec: ClusterSpec, machine_hourly: float | None = None) -> Bill:
+    """The bill of a cluster; `machine_hourly` is one machine's price where it is known better than from the list.
+
+    UserError where the budget is too small for any training.
+    """
+    prices = price_list(spec.provider)
+    each = machine_hourly or price(spec.provider, spec.type, spec.spot, spec.region)
+    parts = _hourly_parts(spec, prices, each)
+    affordable = spec.budget / sum(parts) if spec.budget else spec.hours
+    max_hours = min(spec.hours, affordable)
+    if max_hours < _SHORTEST_HOURS:
+        raise UserError(
+            f"budget = {spec.budget:g}: {spec.count} x {spec.type} cost ${sum(parts):.2f} an hour, so it lasts "
+            f"{max_hours * 60:.0f} minutes; raise it, or use fewer or cheaper machines"
+        )
+    return Bill(*parts, max_hours, affordable < spec.hours, prices.date, prices.source)
+
+
+def _hourly_parts(spec: ClusterSpec, prices: PriceList, each: float) -> tuple[float, float, float, float]:
+    other = prices.other
+    return (
+        spec.count * each,
+        spec.count * spec.disk_gb * other.disk_gb_month / HOURS_PER_MONTH,
+        spec.count * other.address_hour,
+        spec.shared_gb * other.shared_gb_month / HOURS_PER_MONTH if spec.shared else 0.0,
+    )
+
+
+def bill_words(spec: ClusterSpec, bill: Bill) -> str:
+    """The bill before anything is made."""
+    kind = "spot" if spec.spot else "on demand"
+    lines = [
+        f"{spec.name}: {spec.count} x {spec.type} ({kind}) in {spec.region}",
+        f"  machines          ${bill.machines_hour:8.2f} an hour",
+        f"  their disks       ${bill.disks_hour:8.2f} an hour  ({spec.count} x {spec.disk_gb} GB)",
+        f"  public addresses  ${bill.addresses_hour:8.2f} an hour",
+    ]
+    if spec.shared:
+        lines.append(f"  shared files      ${bill.shared_hour:8.2f} an hour  ({spec.shared_gb:g} GB)")
+    why = "the budget" if bill.is_limited_by_budget else "hours"
+    return "\n".join(
+        [
+            *lines,
+            f"  together          ${bill.hourly:8.2f} an hour",
+            f"  at most           ${bill.most:8.2f}: the machines end by themselves after {bill.max_hours:.1f} hours "
+            f"({why})",
+            f"  prices of {bill.price_date} ({bill.price_source}); traffic to the internet is extra",
+        ]
+    )

@@ -1,0 +1,88 @@
+"""IBM Cloud's virtual servers: the exact commands that make and cancel them; a pure function."""
+
+from __future__ import annotations
+
+import shlex
+from typing import Annotated, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, field_validator
+
+from echelon.cloud.inventory import host_name
+from echelon.cloud.spec import NAME
+
+
+class IbmSpec(BaseModel):
+    """Which virtual servers."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    name: str
+    provider: Literal["ibm"] = "ibm"
+    count: Annotated[int, Field(ge=1, le=64)] = 2
+    flavor: str
+    """E.g. AC2_16X120X100: 2 V100, 16 cores, 120 GB of memory."""
+    datacenter: str = "dal10"
+    domain: str
+    image: int
+    key: int
+    """The number of an SSH key that the account has."""
+    network_mbit: Literal[10, 100, 1000] = 1000
+    private_vlan: int | None = None
+
+    @field_validator("name")
+    @classmethod
+    def _check_name(cls, name: str) -> str:
+        if not NAME.fullmatch(name):
+            raise ValueError("use 2 to 32 small letters, digits and hyphens, beginning with a letter")
+        return name
+
+
+def render_commands(spec: IbmSpec) -> str:
+    """A shell script's worth: making, listing and cancelling."""
+    make = [_create(spec, number) for number in range(spec.count)]
+    cancel = [_cancel(spec, number) for number in range(spec.count)]
+    hosts = ",".join(f"root@{host_name(spec.name, number)}.{spec.domain}" for number in range(spec.count))
+    return "\n".join(
+        [
+            "# Make the servers; each costs from now on.",
+            *make,
+            "# Wait until they run, and see their addresses.",
+            shlex.join(["ibmcloud", "sl", "vs", "list", "--domain", spec.domain]),
+            "# Put their names into ~/.ssh/config, then:",
+            f"#   echelon train RECIPE --hosts {hosts} --install --sync",
+            "# Cancel them; until then they cost.",
+            *cancel,
+            "",
+        ]
+    )
+
+
+def _create(spec: IbmSpec, number: int) -> str:
+    options = {
+        "hostname": host_name(spec.name, number),
+        "domain": spec.domain,
+        "datacenter": spec.datacenter,
+        "flavor": spec.flavor,
+        "image": str(spec.image),
+        "billing": "hourly",
+        "network": str(spec.network_mbit),
+        "key": str(spec.key),
+        **({"vlan-private": str(spec.private_vlan)} if spec.private_vlan else {}),
+    }
+    words = [word for name, value in options.items() for word in (f"--{name}", value)]
+    return shlex.join(["ibmcloud", "sl", "vs", "create", *words, "--san", "--force"])
+
+
+def _cancel(spec: IbmSpec, number: int) -> str:
+    find = [
+        "ibmcloud",
+        "sl",
+        "vs",
+        "list",
+        "--hostname",
+        host_name(spec.name, number),
+        "--domain",
+        spec.domain,
+    ]
+    ids = f"$({shlex.join([*find, '--column', 'id'])} | grep -o '[0-9][0-9]*')"
+    return f'for id in {ids}; do ibmcloud sl vs cancel "$id" --force; done'

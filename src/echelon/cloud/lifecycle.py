@@ -1,0 +1,123 @@
+"""From nothing to a cluster and back: whatever happens on the way, nothing that costs money is forgotten."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from echelon.cloud.aws.calls import Clients
+from echelon.cloud.aws.cluster import AwsCluster
+from echelon.cloud.aws.listing import find_everything
+from echelon.cloud.aws.site import find_site
+from echelon.cloud.cost import Bill
+from echelon.cloud.inventory import render_known_hosts, render_ssh_config
+from echelon.cloud.journal import Cluster, Journal, new_cluster
+from echelon.cloud.keys import make_key
+from echelon.cloud.parts import Left, Tell, make_parts, remove_parts
+from echelon.cloud.spec import ClusterSpec
+from echelon.errors import CloudError, EchelonError, UserError
+from echelon.runfolder import write_atomically
+
+
+@dataclass(frozen=True)
+class Removed:
+    """What became of a cluster."""
+
+    name: str
+    left: list[Left]
+    """What could not be removed."""
+    cost: float | None
+    """US dollars, by our list; None where nobody knows when it began."""
+
+
+def bring_up(spec: ClusterSpec, bill: Bill, ssh_from: str, clients: Clients, tell: Tell) -> Cluster:
+    """Make a cluster, or what is missing of it; what a failure left half-made is removed again.
+
+    A cluster that was whole before stays: its files may hold results.
+    """
+    journal = Journal(spec.name)
+    with journal.lock():
+        was_whole = bool(_begin(journal, spec, bill, ssh_from, clients).hosts)
+        parts = AwsCluster(clients, journal)
+        try:
+            make_parts(parts.parts(), journal, tell)
+            return write_inventory(journal, parts)
+        except (EchelonError, KeyboardInterrupt) as error:
+            said = str(error) or "interrupted"
+            if was_whole:
+                raise CloudError(
+                    f"{said}\nthe rest of {spec.name} stays; `echelon cloud down` removes it"
+                ) from None
+            tell(f"{said}: removing what has been made ...")
+            left = remove_parts(parts.parts(), journal, tell)
+            if left:
+                raise CloudError(f"{said}\n{left_words(spec.name, left)}") from None
+            journal.forget()
+            kind = UserError if isinstance(error, UserError) else CloudError
+            raise kind(f"{said}\nnothing is left of {spec.name}; the same command begins again") from None
+
+
+def _begin(journal: Journal, spec: ClusterSpec, bill: Bill, ssh_from: str, clients: Clients) -> Cluster:
+    """The cluster as it is written down; a new one is, before anything of it exists."""
+    known = journal.read()
+    if known is not None:
+        if known.spec != spec:
+            raise UserError(
+                f"{spec.name} was begun with another cluster.toml; `echelon cloud down {spec.name}` first, or use "
+                "another name"
+            )
+        return known
+    if any(found.cluster == spec.name for found in find_everything(clients)):
+        raise UserError(
+            f"there is a cluster {spec.name!r} in {spec.region} that is not written down here; `echelon cloud down "
+            f"{spec.name} --region {spec.region}` removes it, or use another name"
+        )
+    site = find_site(clients, spec)
+    cluster = replace(
+        new_cluster(spec, bill.max_hours, bill.hourly, bill.shared_hour),
+        ssh_from=ssh_from,
+        subnet=site.subnet,
+        image=site.image,
+    )
+    journal.write(cluster)
+    return cluster
+
+
+def write_inventory(journal: Journal, parts: AwsCluster) -> Cluster:
+    """Note the hosts down, and how to reach them."""
+    cluster = replace(journal.require(), hosts=tuple(parts.machines.hosts()))
+    journal.write(cluster)
+    spec = cluster.spec
+    key = spec.key_file or str(journal.key)
+    write_atomically(
+        journal.known_hosts, render_known_hosts(spec.name, make_key(journal.host_key, spec.name))
+    )
+    config = render_ssh_config(spec.name, spec.user, key, journal.known_hosts, cluster.hosts)
+    write_atomically(journal.ssh_config, config)
+    return cluster
+
+
+def take_down(name: str, clients: Clients, tell: Tell, now: float) -> Removed:
+    """Remove all there is of a cluster, by what is written down and by the tags; may be repeated."""
+    journal = Journal(name)
+    with journal.lock():
+        cluster = journal.read()
+        left = remove_parts(AwsCluster(clients, journal).parts(), journal, tell)
+        if not left:
+            journal.forget()
+        return Removed(name, left, cost_so_far(cluster, now) if cluster else None)
+
+
+def cost_so_far(cluster: Cluster, now: float) -> float:
+    """What a cluster has cost, by our list: the machines until they ended by themselves, the files until now."""
+    machines_s = max(0.0, min(now, cluster.deadline) - cluster.created)
+    files_s = max(0.0, now - cluster.created)
+    machines_hourly = cluster.hourly - cluster.shared_hourly
+    return (machines_hourly * machines_s + cluster.shared_hourly * files_s) / 3600
+
+
+def left_words(name: str, left: Sequence[Left]) -> str:
+    """What could not be removed, and what to do."""
+    lines = "".join(f"\n  {each.part} {each.id}: {each.why}" for each in left)
+    again = f"`echelon cloud down {name}` tries again"
+    return f"not everything of {name} could be removed, and it may cost; {again}:{lines}"

@@ -1,0 +1,113 @@
+"""Jobs of Vertex AI: submitted, followed and cancelled over its REST interface, with the user's own credentials."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Any
+
+from echelon.cloud.vertex import VertexSpec
+from echelon.errors import CloudError, UserError
+
+_POLL_S = 10.0
+_OVER = ("JOB_STATE_SUCCEEDED", "JOB_STATE_FAILED", "JOB_STATE_CANCELLED", "JOB_STATE_EXPIRED")
+_LOGS = "https://logging.googleapis.com/v2/entries:list"
+
+
+class VertexJobs:
+    """The custom jobs of one project and region; `session` is a requests.Session that has the user's credentials."""
+
+    def __init__(self, project: str, region: str, session: Any, address: str | None = None) -> None:
+        host = address or f"https://{region}-aiplatform.googleapis.com"
+        self._address = f"{host}/v1"
+        self._logs = f"{address}/v2/entries:list" if address else _LOGS
+        self._parent = f"projects/{project}/locations/{region}"
+        self._project = project
+        self._session = session
+
+    def submit(self, job: dict[str, Any]) -> str:
+        """Start a job; its full name."""
+        return str(self._call("POST", f"{self._parent}/customJobs", json=job)["name"])
+
+    def cancel(self, name: str) -> None:
+        """End a job; no error where it is over."""
+        self._call("POST", f"{name}:cancel", json={})
+
+    def find(self, display_name: str) -> list[dict[str, Any]]:
+        """The jobs of one of our names that are not over."""
+        found = self._call(
+            "GET", f"{self._parent}/customJobs", params={"filter": f'displayName="{display_name}"'}
+        ).get("customJobs", [])
+        return [
+            job for job in found if job.get("state") not in _OVER and job.get("displayName") == display_name
+        ]
+
+    def follow(self, name: str, tell: Callable[[str], None], limit_s: float) -> str:
+        """Tell what the job logs until it is over, and return its state; after `limit_s` it is cancelled."""
+        deadline, seen = time.monotonic() + limit_s, ""
+        while True:
+            job = self._call("GET", name)
+            seen = self._tell_logs(name, seen, tell)
+            state = str(job.get("state", ""))
+            if state in _OVER:
+                if state == "JOB_STATE_FAILED":
+                    raise CloudError(f"{name} has failed: {job.get('error', {}).get('message', 'no word')}")
+                return state
+            if time.monotonic() > deadline:
+                tell("the time limit is over: cancelling the job")
+                self.cancel(name)
+                deadline = float("inf")
+            time.sleep(_POLL_S)
+
+    def _tell_logs(self, name: str, since: str, tell: Callable[[str], None]) -> str:
+        number = name.rpartition("/")[2]
+        after = f' AND timestamp>"{since}"' if since else ""
+        entries = self._ask(
+            "POST",
+            self._logs,
+            json={
+                "resourceNames": [f"projects/{self._project}"],
+                "filter": f'resource.labels.job_id="{number}"{after}',
+                "orderBy": "timestamp asc",
+            },
+        ).get("entries", [])
+        for entry in entries:
+            tell(str(entry.get("textPayload") or entry.get("jsonPayload", {}).get("message", "")))
+        return str(entries[-1]["timestamp"]) if entries else since
+
+    def _call(self, method: str, path: str, **arguments: Any) -> dict[str, Any]:
+        return self._ask(method, f"{self._address}/{path}", **arguments)
+
+    def _ask(self, method: str, url: str, **arguments: Any) -> dict[str, Any]:
+        try:
+            answer = self._session.request(method, url, timeout=60, **arguments)
+        except OSError as error:
+            raise CloudError(f"Google Cloud cannot be reached: {error}") from None
+        if answer.status_code >= 400:
+            raise CloudError(f"Google Cloud has refused ({answer.status_code}): {_message(answer)}")
+        return dict(answer.json())
+
+
+def _message(answer: Any) -> str:
+    try:
+        return str(answer.json()["error"]["message"])
+    except (ValueError, KeyError, TypeError):
+        return str(answer.text)[:300]
+
+
+def open_jobs(spec: VertexSpec) -> VertexJobs:
+    """With the credentials that `gcloud auth application-default login` has left."""
+    try:
+        import google.auth
+        from google.auth.exceptions import DefaultCredentialsError
+        from google.auth.transport.requests import AuthorizedSession
+    except ImportError:
+        raise UserError("jobs on Google Cloud need google-auth: pip install 'echelon[gcp]'") from None
+    try:
+        credentials, _ = google.auth.default(scopes=["https://www.googleapis.com/auth/cloud-platform"])
+    except DefaultCredentialsError:
+        raise UserError(
+            "there are no Google Cloud credentials here; `gcloud auth application-default login` sets them"
+        ) from None
+    session: Any = AuthorizedSession
+    return VertexJobs(spec.project, spec.region, session(credentials))

@@ -1,0 +1,203 @@
+"""Folders at addresses like s3://bucket/folder and gs://bucket/folder, through fsspec.
+
+An object store has no rename and no folders, so a folder there counts when its manifest does: it is written last, and
+names every file with its size and SHA-256. A folder that is fetched is checked and appears under its name at once.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import os
+import re
+import shutil
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from pydantic import TypeAdapter
+
+from echelon.errors import StoreError, UserError
+from echelon.runfolder import sync_folder
+
+MANIFEST = "echelon-manifest.json"
+_ADDRESS = re.compile(r"[a-z][a-z0-9+.-]*://.+")
+_EXTRAS = {"s3": "aws", "gs": "gcp", "gcs": "gcp"}
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]*(/[A-Za-z0-9][A-Za-z0-9_.-]*)?")
+_BLOCK_BYTES = 1 << 22
+Beat = Callable[[], None]
+
+
+@dataclass(frozen=True)
+class StoredFile:
+    """A file as the manifest has it."""
+
+    bytes: int
+    sha256: str
+
+
+_MANIFEST = TypeAdapter(dict[str, StoredFile])
+
+
+def is_address(text: str) -> bool:
+    """Whether a text names a place that fsspec finds, rather than a path."""
+    return _ADDRESS.fullmatch(text) is not None
+
+
+def put_folder(folder: Path, address: str, beat: Beat = lambda: None) -> None:
+    """Copy a folder's files, and then the manifest that makes them count. A folder that is there whole stays."""
+    with _explaining(address):
+        system, path = _open(address)
+        if _read_manifest(system, path) is not None:
+            return
+        files: dict[str, StoredFile] = {}
+        for file in sorted(entry for entry in folder.rglob("*") if entry.is_file()):
+            name = file.relative_to(folder).as_posix()
+            files[name] = StoredFile(file.stat().st_size, _sha256(file))
+            system.put_file(str(file), f"{path}/{name}")
+            beat()
+        system.pipe_file(f"{path}/{MANIFEST}", _MANIFEST.dump_json(files, indent=1))
+
+
+def get_folder(address: str, folder: Path, beat: Beat = lambda: None) -> None:
+    """Fetch a whole folder, checked; StoreError where it is not whole or not right. One that is here already stays."""
+    if folder.exists():
+        return
+    with _explaining(address):
+        system, path = _open(address)
+        files = _read_manifest(system, path)
+        if files is None:
+            raise StoreError(f"{address}: there is no whole folder here")
+        unfinished = folder.with_name(f".{folder.name}.{os.getpid()}.fetching")
+        shutil.rmtree(unfinished, ignore_errors=True)
+        unfinished.mkdir(parents=True)
+        try:
+            for name, file in files.items():
+                target = unfinished / name
+                target.parent.mkdir(exist_ok=True)
+                system.get_file(f"{path}/{name}", str(target))
+                if StoredFile(target.stat().st_size, _sha256(target)) != file:
+                    raise StoreError(
+                        f"{address}/{name}: is not what its manifest says; remove the folder there"
+                    )
+                beat()
+            with (
+                contextlib.suppress(FileExistsError, OSError) if folder.exists() else contextlib.nullcontext()
+            ):
+                unfinished.rename(folder)
+            sync_folder(folder.parent)
+        finally:
+            shutil.rmtree(unfinished, ignore_errors=True)
+
+
+def _publish(unfinished: Path, folder: Path) -> None:
+    try:
+        unfinished.rename(folder)
+    except OSError:
+        if not folder.exists():  # otherwise another process was faster
+            raise
+    sync_folder(folder.parent)
+
+
+def list_folders(address: str) -> list[str]:
+    """The names of the whole folders below an address, in order."""
+    with _explaining(address):
+        system, path = _open(address)
+        try:
+            entries = system.ls(path, detail=False)
+        except FileNotFoundError:
+            return []
+        names = sorted({str(entry).rstrip("/").rpartition("/")[2] for entry in entries})
+        return [name for name in names if system.exists(f"{path}/{name}/{MANIFEST}")]
+
+
+def remove_folder_at(address: str) -> None:
+    """Remove a folder: its manifest first, so that no half of it ever counts."""
+    with _explaining(address):
+        system, path = _open(address)
+        with contextlib.suppress(FileNotFoundError):
+            system.rm_file(f"{path}/{MANIFEST}")
+        with contextlib.suppress(FileNotFoundError):
+            system.rm(path, recursive=True)
+
+
+def put_file(file: Path, address: str) -> None:
+    with _explaining(address):
+        system, path = _open(address)
+        system.put_file(str(file), path)
+
+
+def has_file(address: str) -> bool:
+    with _explaining(address):
+        system, path = _open(address)
+        return bool(system.exists(path))
+
+
+def get_file(address: str, target: Path) -> None:
+    """Fetch one file; it appears at once."""
+    with _explaining(address):
+        system, path = _open(address)
+        target.parent.mkdir(parents=True, exist_ok=True)
+        unfinished = target.with_name(f".{target.name}.{os.getpid()}.fetching")
+        try:
+            system.get_file(path, str(unfinished))
+            unfinished.replace(target)
+        except FileNotFoundError:
+            raise UserError(f"{address}: there is no such file") from None
+        finally:
+            unfinished.unlink(missing_ok=True)
+
+
+def _open(address: str) -> tuple[Any, str]:
+    """The file system of an address, without what it remembers of earlier looks, and the path there."""
+    scheme = address.partition("://")[0]
+    try:
+        from fsspec.core import url_to_fs
+
+        system, path = url_to_fs(address.rstrip("/"))
+    except ImportError:
+        extra = _EXTRAS.get(scheme)
+        how = f"pip install 'echelon[{extra}]'" if extra else f"install fsspec's package for {scheme}"
+        raise UserError(f"{address}: {scheme}:// needs a package that is not here: {how}") from None
+    except ValueError as error:
+        raise UserError(f"{address}: {error}") from None
+    system.invalidate_cache()
+    return system, str(path)
+
+
+def _read_manifest(system: Any, path: str) -> dict[str, StoredFile] | None:
+    try:
+        files = _MANIFEST.validate_json(system.cat_file(f"{path}/{MANIFEST}"))
+    except FileNotFoundError:
+        return None
+    except ValueError:
+        raise StoreError(f"{path}/{MANIFEST}: is damaged; remove the folder there") from None
+    if not all(_NAME.fullmatch(name) for name in files):
+        raise StoreError(f"{path}/{MANIFEST}: names files that no folder of ours has")
+    return files
+
+
+def _sha256(file: Path) -> str:
+    digest = hashlib.sha256()
+    with open(file, "rb") as content:
+        while block := content.read(_BLOCK_BYTES):
+            digest.update(block)
+    return digest.hexdigest()
+
+
+@contextlib.contextmanager
+def _explaining(address: str) -> Iterator[None]:
+    """Whatever a file system's package raises, as one of our errors."""
+    try:
+        yield
+    except (StoreError, UserError):
+        raise
+    except FileNotFoundError as error:
+        raise StoreError(
+            f"{address}: {error.strerror or 'is not there'} {error.filename or ''}".rstrip()
+        ) from None
+    except PermissionError as error:
+        raise StoreError(f"{address}: your credentials do not allow this ({error})") from None
+    except Exception as error:  # the packages have no common error of their own
+        raise StoreError(f"{address}: {type(error).__name__}: {error}") from error

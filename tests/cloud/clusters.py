@@ -1,0 +1,32 @@
+"""Clusters as tests want them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from echelon.cloud.aws.calls import Clients
+from echelon.cloud.cost import estimate
+from echelon.cloud.journal import Cluster
+from echelon.cloud.lifecycle import Removed, bring_up, take_down
+from echelon.cloud.spec import ClusterSpec, parse_spec
+
+
+def sample_spec(**changes: Any) -> ClusterSpec:
+    document = {
+        "name": "wmt",
+        "type": "g4dn.2xlarge",
+        "count": 2,
+        "ssh_from": "203.0.113.7",
+        "bucket": "s3://mine/runs",
+        **changes,
+    }
+    return parse_spec(document, ClusterSpec, "cluster.toml")
+
+
+def up(clients: Clients, spec: ClusterSpec | None = None) -> Cluster:
+    spec = spec or sample_spec()
+    return bring_up(spec, estimate(spec), spec.ssh_from, clients, lambda line: None)
+
+
+def down(clients: Clients, name: str = "wmt") -> Removed:
+    return take_down(name, clients, lambda line: None, now=0.0)

@@ -1,0 +1,326 @@
+"""Clusters against moto's real server, through boto3 as it comes: made, found again, removed, and never forgotten."""
+
+from __future__ import annotations
+
+import base64
+import ipaddress
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import Any, Literal
+
+import pytest
+from botocore.exceptions import ClientError, EndpointConnectionError
+
+from echelon.cloud.aws.calls import Clients
+from echelon.cloud.aws.cluster import AwsCluster
+from echelon.cloud.aws.listing import find_everything
+from echelon.cloud.cost import estimate
+from echelon.cloud.journal import Journal, known_clusters
+from echelon.cloud.lifecycle import cost_so_far, left_words
+from echelon.errors import CloudError, UserError
+from tests.cloud.clusters import down, sample_spec, up
+from tests.cloud.server import client, everything_left
+
+
+class CrashError(BaseException):
+    """As if our process had been killed: nothing that we wrote catches it."""
+
+
+When = Literal["refused", "unanswered", "crash before", "crash after"]
+
+
+@contextmanager
+def fault(clients: Clients, at: int, when: When) -> Iterator[list[str]]:
+    """Something goes wrong with API call number `at`: before AWS has heard of it, or after AWS has done it."""
+    calls: list[str] = []
+    is_before = when in ("refused", "crash before")
+
+    def count(model: Any, **_: Any) -> None:
+        calls.append(model.name)
+        if is_before and len(calls) == at:
+            raise_fault(model.name)
+
+    def answered(model: Any, **_: Any) -> None:
+        if not is_before and len(calls) == at:
+            raise_fault(model.name)
+
+    def raise_fault(name: str) -> None:
+        if when.startswith("crash"):
+            raise CrashError(name)
+        if when == "unanswered":
+            raise EndpointConnectionError(endpoint_url="https://aws")
+        raise ClientError({"Error": {"Code": "ExpiredToken", "Message": "expired"}}, name)
+
+    watched = [clients._client(service) for service in ("ec2", "efs", "iam", "ssm", "service-quotas")]
+    for each in watched:
+        each.meta.events.register("before-call", count, unique_id="count")
+        each.meta.events.register("after-call", answered, unique_id="answered")
+    try:
+        yield calls
+    finally:
+        for each in watched:
+            each.meta.events.unregister("before-call", unique_id="count")
+            each.meta.events.unregister("after-call", unique_id="answered")
+
+
+def test_a_cluster_has_what_its_spec_says(aws: Clients) -> None:
+    cluster = up(aws)
+    assert [host.number for host in cluster.hosts] == [0, 1]
+    ec2 = client("ec2")
+    instances = [i for r in ec2.describe_instances()["Reservations"] for i in r["Instances"]]
+    assert len(instances) == 2
+    for instance in instances:
+        tags = {tag["Key"]: tag["Value"] for tag in instance["Tags"]}
+        assert tags["echelon:cluster"] == "wmt"
+        assert tags["Name"] == f"wmt-{tags['echelon:host']}"
+        assert instance["MetadataOptions"]["HttpTokens"] == "required"
+        assert instance["InstanceType"] == "g4dn.2xlarge"
+        behaviour = ec2.describe_instance_attribute(
+            InstanceId=instance["InstanceId"], Attribute="instanceInitiatedShutdownBehavior"
+        )
+        assert behaviour["InstanceInitiatedShutdownBehavior"]["Value"] == "terminate"
+    (system,) = client("efs").describe_file_systems()["FileSystems"]
+    assert system["Encrypted"] is True
+    assert system["NumberOfMountTargets"] == 1
+    volumes = ec2.describe_volumes()["Volumes"]
+    assert {(volume["Size"], volume["Encrypted"]) for volume in volumes} == {(150, True)}
+
+
+def test_the_machines_are_told_when_to_end_and_what_to_mount(aws: Clients) -> None:
+    cluster = up(aws, sample_spec(spot=True, hours=3))
+    ec2 = client("ec2")
+    answer = ec2.describe_instance_attribute(InstanceId=cluster.hosts[0].id, Attribute="userData")
+    text = base64.b64decode(answer["UserData"]["Value"]).decode()
+    moment = time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime(cluster.deadline - 300))
+    assert f"OnCalendar={moment}" in text
+    assert cluster.deadline - cluster.created == pytest.approx(3 * 3600)
+    (system,) = client("efs").describe_file_systems()["FileSystems"]
+    assert f"{system['FileSystemId']}.efs.us-east-1.amazonaws.com:/" in text
+    assert "spot/instance-action" in text
+
+
+def test_a_budget_sets_the_end_of_the_machines(aws: Clients) -> None:
+    spec = sample_spec(hours=12, budget=3, bucket=None)
+    cluster = up(aws, spec)
+    hours = (cluster.deadline - cluster.created) / 3600
+    assert hours == pytest.approx(3 / estimate(spec).hourly)
+    assert cost_so_far(cluster, cluster.deadline) == pytest.approx(3)
+    answer = client("ec2").describe_instance_attribute(InstanceId=cluster.hosts[0].id, Attribute="userData")
+    moment = time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime(cluster.deadline - 300))
+    assert moment in base64.b64decode(answer["UserData"]["Value"]).decode()
+
+
+def open_rules() -> list[dict[str, Any]]:
+    """The rules of all our groups that admit the whole internet, or nearly."""
+    ec2 = client("ec2")
+    ours = ec2.describe_security_groups(Filters=[{"Name": "tag-key", "Values": ["echelon:cluster"]}])
+    rules = [rule for group in ours["SecurityGroups"] for rule in group["IpPermissions"]]
+    assert rules
+    ranges = [
+        *((rule, entry["CidrIp"]) for rule in rules for entry in rule.get("IpRanges", [])),
+        *((rule, entry["CidrIpv6"]) for rule in rules for entry in rule.get("Ipv6Ranges", [])),
+    ]
+    return [rule for rule, cidr in ranges if ipaddress.ip_network(cidr).prefixlen < 16]
+
+
+@pytest.mark.parametrize("address", ["203.0.113.7", "2001:db8::/32"])
+def test_no_rule_of_ours_admits_the_internet(aws: Clients, address: str) -> None:
+    up(aws, sample_spec(ssh_from=address))
+    assert open_rules() == []
+    ec2 = client("ec2")
+    ours = ec2.describe_security_groups(Filters=[{"Name": "tag-key", "Values": ["echelon:cluster"]}])
+    hosts, files = sorted(ours["SecurityGroups"], key=lambda group: str(group["GroupName"]), reverse=True)
+    by_ports = {rule.get("FromPort"): rule for rule in hosts["IpPermissions"]}
+    assert set(by_ports) == {None, 22}, "everything from itself, and SSH"
+    assert [pair["GroupId"] for pair in by_ports[None]["UserIdGroupPairs"]] == [hosts["GroupId"]]
+    (nfs,) = files["IpPermissions"]
+    assert (nfs["FromPort"], nfs["ToPort"]) == (2049, 2049)
+    assert [pair["GroupId"] for pair in nfs["UserIdGroupPairs"]] == [hosts["GroupId"]]
+    assert files["IpPermissionsEgress"] == [], "the file server reaches nobody"
+
+
+@pytest.mark.parametrize(
+    "address", ["0.0.0.0/0", "::/0", "0.0.0.0/1", "128.0.0.0/1", "10.0.0.0/8", "2000::/3"]
+)
+def test_the_internet_is_refused_before_anything_is_made(address: str) -> None:
+    with pytest.raises(UserError, match="too much of the internet"):
+        sample_spec(ssh_from=address)
+
+
+def test_the_internet_is_refused_again_where_the_rule_is_made(aws: Clients) -> None:
+    up(aws)
+    journal = Journal("wmt")
+    journal.write(replace(journal.require(), ssh_from="0.0.0.0/0"))
+    group = next(part for part in AwsCluster(aws, journal).parts() if "hosts" in part.name)
+    with pytest.raises(ValueError, match="too much of the internet"):
+        group.make()
+    assert open_rules() == []
+
+
+def test_down_leaves_an_empty_account_and_may_be_repeated(aws: Clients) -> None:
+    up(aws)
+    assert down(aws).left == []
+    assert everything_left() == []
+    assert known_clusters() == []
+    assert down(aws).left == []
+
+
+def test_the_same_command_again_changes_nothing(aws: Clients) -> None:
+    first = up(aws)
+    before = everything_left()
+    assert up(aws) == first
+    assert everything_left() == before
+
+
+def test_a_machine_that_ended_is_made_again(aws: Clients) -> None:
+    first = up(aws)
+    client("ec2").terminate_instances(InstanceIds=[first.hosts[0].id])
+    second = up(aws)
+    assert [host.number for host in second.hosts] == [0, 1]
+    assert second.hosts[0].id != first.hosts[0].id
+    assert second.hosts[1] == first.hosts[1]
+
+
+def test_two_clusters_side_by_side_do_not_touch_each_other(aws: Clients) -> None:
+    up(aws)
+    other = up(aws, sample_spec(name="other", bucket=None))
+    assert down(aws).left == []
+    assert {found.cluster for found in find_everything(aws)} == {"other"}
+    assert AwsCluster(aws, Journal("other")).machines.hosts() == list(other.hosts)
+    assert down(aws, "other").left == []
+    assert everything_left() == []
+
+
+def test_a_lost_state_is_found_by_its_tags_and_removed(aws: Clients) -> None:
+    up(aws)
+    Journal("wmt").forget()
+    kinds = {found.kind for found in find_everything(aws) if found.cluster == "wmt"}
+    assert kinds == {"machine", "file system", "security group", "key pair", "placement group", "role"}
+    with pytest.raises(UserError, match="not written down here"):
+        up(aws)
+    assert down(aws).left == []
+    assert everything_left() == []
+
+
+def calls_of_up(clients: Clients) -> list[str]:
+    with fault(clients, 0, "refused") as calls:
+        up(clients)
+    down(clients)
+    assert len(calls) > 30
+    return calls
+
+
+def check_fault(clients: Clients, at: int, when: When) -> None:
+    with fault(clients, at, when):
+        try:
+            is_up = len(up(clients).hosts) == 2  # some questions may stay without an answer
+        except CloudError:
+            is_up = False
+        except CrashError:
+            is_up = len(up(clients).hosts) == 2
+            assert is_up, "the same command completes"
+    if is_up:
+        assert len(AwsCluster(clients, Journal("wmt")).machines.find()) == 2
+        assert down(clients).left == []
+    assert everything_left() == [], f"call {at}"
+    assert known_clusters() == [], f"call {at}: the same command begins anew"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("when", ["refused", "unanswered", "crash after"])
+def test_a_failure_at_any_call_leaves_nothing_or_is_taken_up_again(aws: Clients, when: When) -> None:
+    for at in range(1, len(calls_of_up(aws)) + 1):
+        check_fault(aws, at, when)
+
+
+@pytest.mark.parametrize("when", ["refused", "unanswered", "crash before", "crash after"])
+def test_a_failure_where_machines_are_made_leaves_nothing_or_is_taken_up_again(
+    aws: Clients, when: When
+) -> None:
+    check_fault(aws, calls_of_up(aws).index("RunInstances") + 1, when)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("when", ["refused", "crash after"])
+def test_a_failure_at_any_call_of_removing_is_made_good_by_repeating(aws: Clients, when: When) -> None:
+    up(aws)
+    with fault(aws, 0, when) as calls:
+        down(aws)
+    for at in range(1, len(calls) + 1):
+        up(aws)
+        with fault(aws, at, when):
+            try:
+                left = down(aws).left
+            except CrashError:
+                pass
+            else:
+                assert left, f"call {at}: what could not be removed is listed"
+                assert "echelon cloud down wmt" in left_words("wmt", left)
+        assert down(aws).left == []
+        assert everything_left() == []
+
+
+def test_ctrl_c_removes_what_was_made(aws: Clients, monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupt(self: Any) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("echelon.cloud.aws.machines.Machines.wait_for_machines", interrupt)
+    with pytest.raises(CloudError, match="interrupted"):
+        up(aws)
+    assert everything_left() == []
+    assert known_clusters() == []
+
+
+def test_a_failure_of_a_whole_cluster_removes_nothing(aws: Clients) -> None:
+    first = up(aws)
+    client("ec2").terminate_instances(InstanceIds=[first.hosts[0].id])
+    with fault(aws, 20, "refused"), pytest.raises(CloudError, match="stays"):
+        up(aws)
+    assert len(AwsCluster(aws, Journal("wmt")).machines.hosts()) >= 1
+    assert [found.kind for found in find_everything(aws)].count("file system") == 1
+
+
+def refuse(code: str, operation: str) -> Callable[..., None]:
+    def answer(**_: Any) -> None:
+        raise ClientError({"Error": {"Code": code, "Message": "no"}}, operation)
+
+    return answer
+
+
+@pytest.mark.parametrize(
+    "code", ["InsufficientInstanceCapacity", "VcpuLimitExceeded", "UnauthorizedOperation"]
+)
+def test_a_refusal_says_what_to_do(aws: Clients, code: str) -> None:
+    events = aws._client("ec2").meta.events
+    events.register("before-call.ec2.RunInstances", refuse(code, "RunInstances"), unique_id="refuse")
+    with pytest.raises(CloudError, match=f"{code}.*;"):
+        up(aws)
+    events.unregister("before-call.ec2.RunInstances", unique_id="refuse")
+    assert everything_left() == []
+
+
+def test_a_replaced_machine_keeps_its_number_and_its_address(aws: Clients) -> None:
+    first = up(aws, sample_spec(spot=True))
+    client("ec2").terminate_instances(InstanceIds=[first.hosts[1].id])
+    machines = AwsCluster(aws, Journal("wmt")).machines
+    machines.replace(first.hosts[1])
+    hosts = machines.hosts()
+    assert [host.number for host in hosts] == [0, 1]
+    assert hosts[1].id != first.hosts[1].id
+    assert hosts[1].private_address == first.hosts[1].private_address
+
+
+def test_a_cluster_begun_with_another_spec_is_not_changed(aws: Clients) -> None:
+    up(aws)
+    with pytest.raises(UserError, match="another cluster"):
+        up(aws, sample_spec(count=3))
+
+
+def test_costs_stop_when_the_machines_end_but_not_those_of_the_files(aws: Clients) -> None:
+    cluster = up(aws, sample_spec(hours=2, bucket=None))
+    machines_hour = cluster.hourly - cluster.shared_hourly
+    assert cost_so_far(cluster, cluster.created + 3600) == pytest.approx(cluster.hourly)
+    late = cost_so_far(cluster, cluster.created + 10 * 3600)
+    assert late == pytest.approx(2 * machines_hour + 10 * cluster.shared_hourly)

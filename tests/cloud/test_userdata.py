@@ -1,0 +1,149 @@
+"""What machines are told at birth: complete, and the scripts in it do what they are for."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import threading
+import time
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+import pytest
+import yaml
+
+from echelon.agent.agent import LEAVE_FILE
+from echelon.cloud.userdata import END_SCRIPT, LEAVING, WATCH_SCRIPT, Birth, render_user_data
+
+BIRTH = Birth(
+    user="ubuntu",
+    host_key="-----BEGIN OPENSSH PRIVATE KEY-----\nabc\n-----END OPENSSH PRIVATE KEY-----\n",
+    host_key_public="ssh-ed25519 AAAA host",
+    deadline=1_800_000_000,
+    mount="/shared",
+    file_server="fs-1.efs.us-east-1.amazonaws.com",
+    is_spot=True,
+)
+
+
+def parsed(birth: Birth = BIRTH) -> dict[str, Any]:
+    text = render_user_data(birth)
+    assert text.startswith("#cloud-config\n")
+    document = yaml.safe_load(text)
+    assert isinstance(document, dict)
+    return document
+
+
+def test_the_machine_gets_its_host_key_and_no_password() -> None:
+    document = parsed()
+    assert document["ssh_keys"] == {
+        "ed25519_private": BIRTH.host_key,
+        "ed25519_public": BIRTH.host_key_public,
+    }
+    assert document["ssh_pwauth"] is False
+
+
+def test_the_machine_ends_five_minutes_before_its_time_is_over_to_save() -> None:
+    files = {file["path"]: file["content"] for file in parsed()["write_files"]}
+    timer = files["/etc/systemd/system/echelon-end.timer"]
+    assert "OnCalendar=2027-01-15 07:55:00 UTC" in timer
+    assert "Persistent=true" in timer
+    assert "systemctl poweroff" in files["/usr/local/sbin/echelon-end"]
+    assert "systemctl enable --now echelon-end.timer" in parsed()["runcmd"]
+
+
+def test_even_a_machine_that_hangs_while_it_is_set_up_ends_in_time() -> None:
+    (first,) = parsed()["bootcmd"]
+    assert first == "systemd-run --on-calendar='2027-01-15 08:00:00 UTC' systemctl poweroff"
+
+
+def test_cloud_inits_own_schema_takes_it() -> None:
+    schema = Path("/usr/lib/python3/dist-packages/cloudinit/config/schemas/schema-cloud-config-v1.json")
+    if not schema.exists():
+        pytest.skip("cloud-init is not here: apt install cloud-init")
+    jsonschema.Draft4Validator(json.loads(schema.read_text())).validate(parsed())
+
+
+def test_shared_files_go_into_fstab() -> None:
+    assert parsed()["mounts"][0][:3] == ["fs-1.efs.us-east-1.amazonaws.com:/", "/shared", "nfs4"]
+    assert "mounts" not in parsed(Birth("ubuntu", "k\nk\n", "p", 0.0))
+
+
+def test_only_spare_machines_watch_for_their_notice() -> None:
+    assert any("echelon-watch" in command for command in parsed()["runcmd"])
+    assert not any("echelon-watch" in command for command in parsed(Birth("u", "k\nk\n", "p", 0.0))["runcmd"])
+    assert LEAVING == LEAVE_FILE, "the file that the agent looks for"
+
+
+class Metadata(BaseHTTPRequestHandler):
+    """The metadata service of a machine: version 2 only, with a notice from the third question on."""
+
+    questions = 0
+
+    def do_PUT(self) -> None:
+        self._answer(200, b"secret" if self.headers["X-aws-ec2-metadata-token-ttl-seconds"] else b"")
+
+    def do_GET(self) -> None:
+        type(self).questions += 1
+        if self.headers.get("X-aws-ec2-metadata-token") != "secret":
+            self._answer(401, b"")
+        elif self.path != "/latest/meta-data/spot/instance-action" or self.questions < 3:
+            self._answer(404, b"")
+        else:
+            self._answer(200, b'{"action": "terminate", "time": "2027-01-01T00:02:00Z"}')
+
+    def _answer(self, status: int, body: bytes) -> None:
+        self.send_response(status)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, *arguments: Any) -> None:
+        pass
+
+
+def test_the_watcher_asks_with_a_token_and_leaves_a_file(tmp_path: Path) -> None:
+    server = HTTPServer(("127.0.0.1", 0), Metadata)
+    thread = threading.Thread(target=server.serve_forever)
+    thread.start()
+    try:
+        environment = {
+            "METADATA": f"http://127.0.0.1:{server.server_port}",
+            "FOLDER": str(tmp_path),
+            "PERIOD": "0.1",
+            "PATH": "/usr/bin:/bin",
+        }
+        started = time.monotonic()
+        subprocess.run(["sh", "-c", WATCH_SCRIPT], env=environment, check=True, timeout=30)
+        assert time.monotonic() - started < 30
+    finally:
+        server.shutdown()
+        thread.join()
+        server.server_close()
+    assert '"terminate"' in (tmp_path / "leaving").read_text()
+    assert Metadata.questions == 3
+
+
+AGENT = "trap 'touch saved; exit' TERM; touch running; while :; do sleep 0.1; done"
+STAGE = """\
+PATH=$PWD:$PATH
+sh -c "$AGENT" 'python -m echelon.agent start' &
+while ! [ -e running ]; do sleep 0.05; done
+sh ./echelon-end
+"""
+
+
+def test_at_its_end_a_machine_has_the_run_save_and_switches_itself_off(tmp_path: Path) -> None:
+    """In a process namespace: the script ends agents, and there may be others on this machine."""
+    (tmp_path / "echelon-end").write_text(END_SCRIPT)
+    (tmp_path / "stage").write_text(STAGE)  # whose command line must not look like an agent's
+    (tmp_path / "systemctl").write_text('#!/bin/sh\n[ -e saved ] && echo "$@" > off\n')
+    (tmp_path / "systemctl").chmod(0o755)
+    apart = ["unshare", "--pid", "--fork", "--kill-child", "--mount-proc"]
+    if subprocess.run([*apart, "true"], capture_output=True, check=False).returncode:
+        pytest.skip("process namespaces need root here")
+    environment = {"AGENT": AGENT, "PATH": "/usr/bin:/bin"}
+    subprocess.run([*apart, "sh", "./stage"], cwd=tmp_path, env=environment, check=True, timeout=60)
+    assert (tmp_path / "off").read_text() == "poweroff\n"

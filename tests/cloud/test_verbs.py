@@ -1,0 +1,114 @@
+"""The verbs of `cloud` against moto's server: the question first, the list, and what is lost."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from rich.console import Console
+
+from echelon.cloud.aws.calls import Clients
+from echelon.cloud.journal import Journal, known_clusters
+from echelon.commands import clouds
+from echelon.commands.clusters import ClusterOptions, on_rented
+from echelon.commands.renting import render_own_folder, render_shared_folder
+from echelon.errors import CloudError, UserError
+from echelon.launch.hosts import Host
+from tests.cloud.server import QUOTAS, client, everything_left
+
+CLUSTER = 'name = "wmt"\ntype = "g4dn.2xlarge"\ncount = 2\nhours = 4\nssh_from = "203.0.113.7"\n'
+
+
+@pytest.fixture
+def file(aws: Clients, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setattr(clouds, "Clients", lambda region: aws)
+    monkeypatch.setattr(clouds, "make_ready", lambda cluster, console: None)
+    path = tmp_path / "cluster.toml"
+    path.write_text(CLUSTER)
+    return path
+
+
+def up(file: Path, answer: bool = True) -> dict[str, Any]:
+    return clouds.up(file, lambda question: answer, Console(quiet=True))
+
+
+def test_nothing_is_made_before_the_question_is_answered(aws: Clients, file: Path) -> None:
+    def ask(question: str) -> bool:
+        assert everything_left() == []
+        return False
+
+    with pytest.raises(UserError, match="nothing was made"):
+        clouds.up(file, ask, Console(quiet=True))
+    assert everything_left() == []
+    assert known_clusters() == []
+
+
+def test_a_quota_that_is_too_low_is_told_before_the_question(aws: Clients, file: Path) -> None:
+    QUOTAS["L-DB2E81BA"] = 8
+    with pytest.raises(UserError, match="request-service-quota-increase"):
+        clouds.up(file, lambda question: pytest.fail("asked"), Console(quiet=True))
+
+
+def test_up_list_ssh_down(aws: Clients, file: Path) -> None:
+    result = up(file)
+    assert result["hosts"] == ["wmt-0", "wmt-1"]
+    config = Path(result["ssh_config"]).read_text()
+    host = Journal("wmt").require().hosts[1]
+    assert f"Host wmt-1\n  HostName {host.public_address}\n" in config
+    assert "StrictHostKeyChecking yes" in config
+    (listed,) = clouds.list_clusters(None)
+    assert (listed.name, listed.state, listed.machines, listed.is_written_down) == ("wmt", "running", 2, True)
+    assert listed.cost is not None
+    assert listed.ends_in_hours == pytest.approx(4, abs=0.1)
+    json.dumps(clouds.listed_json([listed]))
+    command = clouds.ssh_command("wmt", 1, 6006, [])
+    assert command[-3:] == ["-L", "127.0.0.1:6006:127.0.0.1:6006", "wmt-1"]
+    with pytest.raises(UserError, match="hosts 0 to 1"):
+        clouds.ssh_command("wmt", 2, None, [])
+    removed = clouds.down("wmt", None, lambda question: True, Console(quiet=True))
+    assert clouds.down_words(removed).startswith("nothing is left of wmt; it has cost about $0.")
+    assert everything_left() == []
+    assert clouds.list_words(clouds.list_clusters(None)) == "there are no rented machines"
+
+
+def test_a_forgotten_cluster_is_listed_with_what_removes_it(aws: Clients, file: Path) -> None:
+    up(file)
+    Journal("wmt").forget()
+    words = clouds.list_words(clouds.list_clusters(None))
+    assert "not written down here" in words
+    assert "`echelon cloud down wmt --region us-east-1`" in words
+    clouds.down("wmt", "us-east-1", lambda question: True, Console(quiet=True))
+    assert everything_left() == []
+
+
+def test_machines_that_ended_by_themselves_are_shown_and_not_trained_on(aws: Clients, file: Path) -> None:
+    result = up(file)
+    ids = [host.id for host in Journal("wmt").require().hosts]
+    client("ec2").terminate_instances(InstanceIds=ids)
+    (listed,) = clouds.list_clusters(None)
+    assert (listed.state, listed.machines) == ("ended, its files are kept", 0)
+    assert result["most"] > 0
+
+
+def test_a_cluster_becomes_hosts_to_train_on(
+    aws: Clients, file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    up(file)
+    options = on_rented("wmt", ClusterOptions([]))
+    assert [host.name for host in options.hosts] == ["wmt-0", "wmt-1"]
+    assert (options.install, options.sync, options.rented) == (True, True, "wmt")
+    with pytest.raises(UserError, match="both name hosts"):
+        on_rented("wmt", ClusterOptions([Host("a")]))
+    deadline = Journal("wmt").require().deadline
+    monkeypatch.setattr("echelon.commands.renting.time.time", lambda: deadline + 1)
+    with pytest.raises(CloudError, match="have ended by themselves"):
+        on_rented("wmt", ClusterOptions([]))
+
+
+def test_the_folders_of_a_run_are_made_under_their_own_names() -> None:
+    own = render_own_folder(Path("/home/me/my runs"))
+    assert own.splitlines()[-1] == "make '/home/me/my runs'"
+    shared = render_shared_folder(Path("/home/me/runs"), "/shared")
+    assert "as_root mount --bind /shared/home/me/runs /home/me/runs" in shared

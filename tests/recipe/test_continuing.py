@@ -1,0 +1,28 @@
+"""What of a recipe may change while a run goes on."""
+
+from __future__ import annotations
+
+import pytest
+
+from echelon.recipe.continuing import changed_keys, find_changes
+from tests.sample_recipe import sample_recipe
+
+
+def test_changed_keys_are_dotted_paths_of_what_differs() -> None:
+    before = {"a": 1, "b": {"c": [1, 2], "d": None, "e": {"f": 1}}, "gone": 1, "kind": {"x": 1}}
+    now = {"a": 1, "b": {"c": [1, 3], "d": 5, "e": {"f": 1}}, "new": 2, "kind": 7}
+    assert changed_keys(before, now) == ["b.c", "b.d", "gone", "kind", "new"]
+    assert changed_keys(before, before) == []
+
+
+@pytest.mark.parametrize(
+    ("override", "changes"),
+    [
+        ("train.steps=7", []),
+        ("checkpoint.keep=9", []),
+        ("seed=99", ["seed"]),
+        ("train.slots=1", ["train.slots"]),
+    ],
+)
+def test_only_what_changes_the_model_counts(override: str, changes: list[str]) -> None:
+    assert find_changes(sample_recipe(), sample_recipe(override)) == changes
