@@ -1,6 +1,7 @@
 """What measuring costs: the same steps with the meter and the sampler and without them, in turns, in one process.
 
-Prints how much longer a step takes with them. Usage:
+Prints what its parts take, timed by themselves, and how much longer whole steps take; the latter needs a quiet machine.
+Usage:
     python bench/bench_monitor.py [--rounds 12] [--steps 15]
 """
 
@@ -11,6 +12,7 @@ import contextlib
 import statistics
 import tempfile
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -23,14 +25,13 @@ from echelon.commands.training import write_run
 from echelon.monitor.cards import open_card
 from echelon.monitor.meter import Phase, StepMeter
 from echelon.monitor.records import RecordWriter
-from echelon.monitor.sampler import HostSampler, SamplerThread
+from echelon.monitor.sampler import SAMPLE_S, HostSampler, SamplerThread
 from echelon.recipe.loading import load_recipe
 from echelon.runfolder import RunFolder
 from echelon.train.loop import Training, log_step, take_step
 from echelon.train.worker import set_up
 
 RECIPE = Path(__file__).parents[1] / "recipes" / "lab.toml"
-_LAPS = 100_000
 
 
 class NoMeter(StepMeter):
@@ -68,12 +69,25 @@ def compare(training: Training, rounds: int, steps: int) -> list[float]:
     return ratios
 
 
-def lap_seconds() -> float:
-    meter = StepMeter()
-    started = time.perf_counter()
-    for _ in range(_LAPS):
-        meter.lap("forward")
-    return (time.perf_counter() - started) / _LAPS
+def direct_cost(training: Training) -> tuple[float, float]:
+    """Processor seconds that measuring takes in a step, each of its parts timed by itself; and of the whole step."""
+    slots, meter = training.recipe.train.slots, StepMeter(open_card("lo"))
+    step_s = time_steps(training, 8)
+
+    def measure_a_step() -> None:
+        for _ in range(3 * slots + 6):  # as many laps as a step has
+            meter.lap("forward")
+        training.records.write("step", **meter.take())
+
+    sampler = HostSampler("here", "lo")
+    return cpu_seconds(measure_a_step) + step_s / SAMPLE_S * cpu_seconds(sampler.sample), step_s
+
+
+def cpu_seconds(act: Callable[[], object], times: int = 200) -> float:
+    started = time.process_time()
+    for _ in range(times):
+        act()
+    return (time.process_time() - started) / times
 
 
 def main() -> None:
@@ -92,15 +106,9 @@ def main() -> None:
             training.trackers = []
             training.model.train()
             time_steps(training, 5)
+            cost, step_s = direct_cost(training)
             ratios = compare(training, options.rounds, options.steps)
-    sampler = HostSampler("here", "lo")
-    started = time.perf_counter()
-    for _ in range(50):
-        sampler.sample()
-    sample = (time.perf_counter() - started) / 50
-    print(
-        f"a lap: {lap_seconds() * 1e6:.2f} microseconds; a sample of the host: {sample * 1e3:.2f} ms every 2 s"
-    )
+    print(f"measuring takes {1e3 * cost:.3f} ms of a step's {1e3 * step_s:.0f} ms: {cost / step_s:.3%}")
     middle = statistics.median(ratios)
     span = f"{min(ratios):+.2%} to {max(ratios):+.2%}"
     print(f"steps with measuring take {middle:+.2%} (median of {len(ratios)} rounds; {span})")
