@@ -1,0 +1,49 @@
+"""One of Echelon's workers, held on a lead: reads numbers of steps, answers with what they took.
+
+Everything between is the product's own: set-up from a run folder, the loop's steps, the exchange between workers.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from pathlib import Path
+
+from echelon.comm.group import join_group
+from echelon.monitor.heartbeat import open_heart
+from echelon.monitor.records import RecordWriter
+from echelon.runfolder import RunFolder
+from echelon.train.benchmark import measure_peak
+from echelon.train.loop import take_step
+from echelon.train.worker import set_up
+
+
+def main() -> None:
+    run = RunFolder(Path(sys.argv[1]))
+    group = join_group(300.0, open_heart())
+    records = RecordWriter(run.worker_records(group.rank))
+    training = set_up(run, group, records)
+    training.model.train()
+    step = 0
+    for line in sys.stdin:
+        peak, results, flops = measure_peak(training), [], 0
+        for _ in range(int(line)):
+            step += 1
+            results.append(take_step(training, step))
+            flops += training.task.step_flops(step)
+        answer = {
+            "tokens": sum(result.targets for result in results),
+            "seconds": sum(result.seconds for result in results),
+            "flops": flops,
+            "peak_flops": peak,
+            "kernels": training.task.kernels,
+        }
+        if group.is_first:
+            print(json.dumps(answer), flush=True)
+    records.close()
+    os._exit(0)
+
+
+if __name__ == "__main__":
+    main()
