@@ -2,12 +2,14 @@
 
 `make bench-peers`; or one size: `python -m bench.peers.compare small --rounds 7`. The machine should be idle. Every
 contender stays loaded and trains a few steps a round, so that the machine's drift strikes all alike; medians of rounds.
+Where others use the machine, `--busy` compares one core of each, by the processor time it took.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import os
 import statistics
 import subprocess
 import tempfile
@@ -19,21 +21,16 @@ from bench.peers.contenders import HUGGING_FACE, Contender, Material, echelon, h
 from rich.console import Console
 
 HERE = Path(__file__).parent
+AS_IT_COMES, TUNED = "Hugging Face Marian, float32", "the same, bf16 autocast and tcmalloc"
 STEPS_A_ROUND = {"small": 3, "base": 1}
 RESULTS = HERE / "results"
 
 
-def compare(size: str, rounds: int, console: Console) -> dict[str, Any]:
-    """Medians by contender, and what Echelon's are of the peak."""
+def compare(size: str, rounds: int, is_busy: bool, console: Console) -> dict[str, Any]:
+    """Medians by contender, and what Echelon's are of the peak; on a busy machine of one core, by processor time."""
     with tempfile.TemporaryDirectory(prefix="echelon-peers-") as folder:
         material = Material.of(HERE / f"{size}.toml", Path(folder))
-        contenders = [
-            hugging_face(material, "Hugging Face Marian, float32", is_tuned=False),
-            hugging_face(material, "the same, bf16 autocast and tcmalloc", is_tuned=True),
-            echelon(material, "Echelon, 1 worker of 2 threads", 1, {}),
-            echelon(material, "Echelon, 2 workers of 1 thread", 2, {}),
-            echelon(material, "Echelon, 2 workers, plain PyTorch", 2, {"kernels": "off"}),
-        ]
+        contenders = one_core(material) if is_busy else all_cores(material)
         try:
             for number in range(rounds + 1):
                 take_turns(contenders, STEPS_A_ROUND[size], is_warm_up=number == 0)
@@ -41,7 +38,28 @@ def compare(size: str, rounds: int, console: Console) -> dict[str, Any]:
         finally:
             for contender in contenders:
                 contender.close()
-    return {"size": size, "rounds": rounds, "contenders": [summary(each) for each in contenders]}
+    found = [summary(each, is_busy) for each in contenders]
+    return {"size": size, "rounds": rounds, "is_busy": is_busy, "contenders": found}
+
+
+def all_cores(material: Material) -> list[Contender]:
+    cores = os.cpu_count() or 1
+    return [
+        hugging_face(material, AS_IT_COMES, is_tuned=False, threads=cores),
+        hugging_face(material, TUNED, is_tuned=True, threads=cores),
+        echelon(material, f"Echelon, 1 worker of {cores} threads", 1, cores),
+        echelon(material, f"Echelon, {cores} workers of 1 thread", cores, 1),
+        echelon(material, f"Echelon, {cores} workers, plain PyTorch", cores, 1, "off"),
+    ]
+
+
+def one_core(material: Material) -> list[Contender]:
+    return [
+        hugging_face(material, AS_IT_COMES, is_tuned=False, threads=1),
+        hugging_face(material, TUNED, is_tuned=True, threads=1),
+        echelon(material, "Echelon", 1, 1),
+        echelon(material, "Echelon, plain PyTorch", 1, 1, "off"),
+    ]
 
 
 def take_turns(contenders: Iterable[Contender], steps: int, is_warm_up: bool) -> None:
@@ -51,15 +69,16 @@ def take_turns(contenders: Iterable[Contender], steps: int, is_warm_up: bool) ->
             contender.answers.append(answer)
 
 
-def summary(contender: Contender) -> dict[str, Any]:
+def summary(contender: Contender, is_busy: bool) -> dict[str, Any]:
     answers = contender.answers
+    time, peak = ("cpu_seconds", "core_peak_flops") if is_busy else ("seconds", "peak_flops")
     result: dict[str, Any] = {
         "name": contender.name,
-        "tokens_per_second": statistics.median(a["tokens"] / a["seconds"] for a in answers),
+        "tokens_per_second": statistics.median(a["tokens"] / a[time] for a in answers),
     }
-    if "peak_flops" in answers[0]:
-        result["peak_share"] = statistics.median(a["flops"] / a["seconds"] / a["peak_flops"] for a in answers)
-        result["peak_flops"] = statistics.median(a["peak_flops"] for a in answers)
+    if peak in answers[0]:
+        result["peak_share"] = statistics.median(a["flops"] / a[time] / a[peak] for a in answers)
+        result["peak_flops"] = statistics.median(a[peak] for a in answers)
         result["kernels"] = answers[0]["kernels"]
     return result
 
@@ -68,7 +87,7 @@ def table(results: dict[str, Any]) -> str:
     """Markdown: rates, ratios to both forms of the peer, share of the peak."""
     plain, tuned = (each["tokens_per_second"] for each in results["contenders"][:2])
     lines = [
-        f"| {results['size']} | target tokens/s | to the peer as it comes | to the peer tuned | share of bf16 peak |",
+        f"| {results['size']}{', one core' if results['is_busy'] else ''} | target tokens/s | to the peer as it comes | to the peer tuned | share of bf16 peak |",
         "|---|---|---|---|---|",
     ]
     for each in results["contenders"]:
@@ -88,6 +107,7 @@ def chart(all_results: list[dict[str, Any]]) -> str:
     bar, gap, left, width = 22, 34, 290, 420
     parts, y = [], 30
     for results in all_results:
+        unit = f"target tokens a second{' of one core' if results['is_busy'] else ''}"
         parts.append(
             f'<text x="10" y="{y}" font-weight="bold">{results["size"]}: target tokens a second</text>'
         )
@@ -114,6 +134,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("sizes", nargs="*", choices=list(STEPS_A_ROUND), default=list(STEPS_A_ROUND))
     parser.add_argument("--rounds", type=int, default=7)
+    parser.add_argument("--busy", action="store_true", help="one core, processor time")
     options = parser.parse_args()
     console = Console(stderr=True)
     try:
@@ -122,8 +143,10 @@ def main() -> None:
         raise SystemExit(f"{HUGGING_FACE} cannot be installed: {error}") from None
     RESULTS.mkdir(exist_ok=True)
     for size in options.sizes:
-        results = compare(size, options.rounds, console)
-        (RESULTS / f"{size}.json").write_text(json.dumps(results, indent=2) + "\n")
+        results = compare(size, options.rounds, options.busy, console)
+        (RESULTS / f"{size}{'-one-core' if options.busy else ''}.json").write_text(
+            json.dumps(results, indent=2) + "\n"
+        )
         print(table(results), "\n")
     known = [json.loads(path.read_text()) for path in sorted(RESULTS.glob("*.json"), reverse=True)]
     (RESULTS / "peers.svg").write_text(chart(known))

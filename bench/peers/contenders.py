@@ -11,7 +11,7 @@ import tempfile
 from dataclasses import dataclass, field
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from rich.console import Console
 
@@ -111,7 +111,7 @@ def _as_lists(prepared: Prepared, corpus: int, pairs: Any) -> dict[str, list[lis
     }
 
 
-def hugging_face(material: Material, name: str, *, is_tuned: bool) -> Contender:
+def hugging_face(material: Material, name: str, *, is_tuned: bool, threads: int) -> Contender:
     """Marian as it comes, in float32; or tuned by hand: bf16 autocast, and tcmalloc in place of malloc."""
     command = [
         str(PEERS / HUGGING_FACE / "bin" / "python"),
@@ -119,22 +119,23 @@ def hugging_face(material: Material, name: str, *, is_tuned: bool) -> Contender:
         str(material.write_sizes()),
         str(material.write_batches()),
     ]
-    environment = {**_clean_environment(), "OMP_NUM_THREADS": str(os.cpu_count())}
+    environment = {**_clean_environment(), "OMP_NUM_THREADS": str(threads)}
     if is_tuned:
         command.append("--bf16")
         environment["LD_PRELOAD"] = TCMALLOC
     return Contender(name, [_start(command, environment)])
 
 
-def echelon(material: Material, name: str, workers: int, overrides: dict[str, object]) -> Contender:
+def echelon(
+    material: Material, name: str, workers: int, threads: int, kernels: Literal["auto", "off"] = "auto"
+) -> Contender:
     """Echelon's own workers, started with what its launcher gives them."""
-    recipe = material.recipe
-    if overrides:
-        recipe = recipe.model_copy(update={"train": recipe.train.model_copy(update=overrides)})
+    train = material.recipe.train.model_copy(update={"kernels": kernels})
+    recipe = material.recipe.model_copy(update={"train": train})
     run = RunFolder(Path(tempfile.mkdtemp(dir=material.folder)))
     run.create()
     write_run(run, recipe, material.prepared)
-    place = Placement(size=workers, port=_free_port())
+    place = Placement(size=workers, port=_free_port(), threads=threads)
     program = (sys.executable, str(HERE / "echelon_worker.py"))
     specs = [render_worker(run, place, rank, workers, program=program) for rank in range(workers)]
     environment = _clean_environment()

@@ -87,11 +87,16 @@ def main() -> None:
     batches = [json.loads(line) for line in options.batches.read_text().splitlines()]
     done = 0
     for line in sys.stdin:
-        started, tokens = time.perf_counter(), 0
+        started, cpu_started, tokens = time.perf_counter(), time.process_time(), 0
         for _ in range(int(line)):
             tokens += train_step(model, optimiser, batches[done % len(batches)], options.bf16)
             done += 1
-        print(json.dumps({"tokens": tokens, "seconds": time.perf_counter() - started}), flush=True)
+        answer = {
+            "tokens": tokens,
+            "seconds": time.perf_counter() - started,
+            "cpu_seconds": time.process_time() - cpu_started,
+        }
+        print(json.dumps(answer), flush=True)
 
 
 if __name__ == "__main__":

@@ -7,7 +7,9 @@ from contextlib import AbstractContextManager
 from typing import Protocol
 
 from echelon.comm.group import Group
+from echelon.comm.shared import are_on_one_host
 from echelon.train.exchange.all_reduce import AllReduce
+from echelon.train.exchange.host_sum import HostSum
 from echelon.train.flat import FlatParameters
 
 
@@ -30,4 +32,5 @@ class Exchange(Protocol):
 
 
 def build_exchange(group: Group) -> Exchange:
-    return AllReduce(group)
+    """Through memory where all workers are on one host, through the network otherwise."""
+    return HostSum(group) if are_on_one_host(group) else AllReduce(group)
