@@ -87,7 +87,7 @@ def table(results: dict[str, Any]) -> str:
     """Markdown: rates, ratios to both forms of the peer, share of the peak."""
     plain, tuned = (each["tokens_per_second"] for each in results["contenders"][:2])
     lines = [
-        f"| {results['size']}{', one core' if results['is_busy'] else ''} | target tokens/s | to the peer as it comes | to the peer tuned | share of bf16 peak |",
+        f"| {title(results)} | target tokens/s | to the peer as it comes | to the peer tuned | share of bf16 peak |",
         "|---|---|---|---|---|",
     ]
     for each in results["contenders"]:
@@ -102,14 +102,17 @@ def table(results: dict[str, Any]) -> str:
     return "\n".join(lines)
 
 
+def title(results: dict[str, Any]) -> str:
+    return f"{results['size']}, one core" if results["is_busy"] else str(results["size"])
+
+
 def chart(all_results: list[dict[str, Any]]) -> str:
     """The rates as bars, one group a size, as SVG; each group has a scale of its own."""
     bar, gap, left, width = 22, 34, 290, 420
     parts, y = [], 30
     for results in all_results:
-        unit = f"target tokens a second{' of one core' if results['is_busy'] else ''}"
         parts.append(
-            f'<text x="10" y="{y}" font-weight="bold">{results["size"]}: target tokens a second</text>'
+            f'<text x="10" y="{y}" font-weight="bold">{title(results)}: target tokens a second</text>'
         )
         most = max(each["tokens_per_second"] for each in results["contenders"])
         for each in results["contenders"]:
