@@ -46,8 +46,8 @@ def test_a_slot_that_would_not_fit_is_not_tried() -> None:
         tried.append(slot)
         return 1000.0 + slot, 100 + slot
 
-    assert find_slot(slot_candidates(512), measure, memory_bytes=4000) == 1024
-    assert tried == [512, 1024]
+    assert find_slot(slot_candidates(512), measure, memory_bytes=4000) == 2048
+    assert tried == [512, 1024, 2048]
 
 
 def test_a_slot_that_fails_is_the_end() -> None:
