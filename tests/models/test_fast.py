@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from echelon.models.fast import hidden_states
+from echelon.models.kernels.build import KernelsUnavailableError
 from echelon.models.kernels.calls import Kernels
 from echelon.models.loss import summed_loss
 from echelon.models.sequences import Sequences, shift_right
@@ -26,7 +27,10 @@ DROPOUTS = Dropouts(0.2, 0.1, 0.3)
 
 @pytest.fixture(scope="module")
 def kernels() -> Kernels:
-    return Kernels()
+    try:
+        return Kernels()
+    except KernelsUnavailableError as reason:
+        pytest.skip(str(reason))
 
 
 def random_sentences(longest: int, count: int, seed: int) -> Sequences:

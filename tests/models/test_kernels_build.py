@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -15,6 +16,9 @@ from echelon.models.kernels.choice import choose_kernels
 CPU = torch.device("cpu")
 
 
+needs_compiler = pytest.mark.skipif(shutil.which("g++") is None, reason="no g++ here")
+
+
 @pytest.fixture(autouse=True)
 def forget_library() -> Iterator[None]:
     load_library.cache_clear()
@@ -22,6 +26,7 @@ def forget_library() -> Iterator[None]:
     load_library.cache_clear()
 
 
+@needs_compiler
 def test_kernels_are_used_where_they_can_be_built() -> None:
     choice = choose_kernels("auto", CPU)
 
@@ -29,6 +34,7 @@ def test_kernels_are_used_where_they_can_be_built() -> None:
     assert choice.words == "own kernels, compiled for this CPU"
 
 
+@needs_compiler
 def test_they_are_compiled_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     monkeypatch.setattr(build, "_all_flags", lambda: ("-std=c++17", "-O0", "-fopenmp", "-shared", "-fPIC"))
@@ -53,6 +59,7 @@ def test_without_a_compiler_plain_pytorch_trains_and_says_so(monkeypatch: pytest
     assert choice.words.startswith("plain PyTorch, which is slower: no C++ compiler was found")
 
 
+@needs_compiler
 def test_a_compiler_that_fails_is_quoted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     monkeypatch.setattr(build, "_all_flags", lambda: ("--no-such-flag",))
