@@ -13,7 +13,7 @@ import os
 import statistics
 import subprocess
 import tempfile
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -26,20 +26,25 @@ STEPS_A_ROUND = {"small": 3, "base": 1}
 RESULTS = HERE / "results"
 
 
-def compare(size: str, rounds: int, is_busy: bool, console: Console) -> dict[str, Any]:
-    """Medians by contender, and what Echelon's are of the peak; on a busy machine of one core, by processor time."""
+def compare(size: str, rounds: int, is_busy: bool, console: Console) -> Iterator[dict[str, Any]]:
+    """After every round the medians by contender, and what Echelon's are of the peak.
+
+    On a busy machine those of one core, by processor time.
+    """
+    steps = 1 if is_busy else STEPS_A_ROUND[size]
     with tempfile.TemporaryDirectory(prefix="echelon-peers-") as folder:
         material = Material.of(HERE / f"{size}.toml", Path(folder))
         contenders = one_core(material) if is_busy else all_cores(material)
         try:
-            for number in range(rounds + 1):
-                take_turns(contenders, STEPS_A_ROUND[size], is_warm_up=number == 0)
+            take_turns(contenders, steps, is_warm_up=True)
+            for number in range(1, rounds + 1):
+                take_turns(contenders, steps, is_warm_up=False)
                 console.print(f"{size}: round {number} of {rounds}", highlight=False)
+                found = [summary(each, is_busy) for each in contenders]
+                yield {"size": size, "rounds": number, "is_busy": is_busy, "contenders": found}
         finally:
             for contender in contenders:
                 contender.close()
-    found = [summary(each, is_busy) for each in contenders]
-    return {"size": size, "rounds": rounds, "is_busy": is_busy, "contenders": found}
 
 
 def all_cores(material: Material) -> list[Contender]:
@@ -136,7 +141,7 @@ def chart(all_results: list[dict[str, Any]]) -> str:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("sizes", nargs="*", choices=list(STEPS_A_ROUND), default=list(STEPS_A_ROUND))
-    parser.add_argument("--rounds", type=int, default=7)
+    parser.add_argument("--rounds", type=int, default=7, choices=range(1, 1000), metavar="N")
     parser.add_argument("--busy", action="store_true", help="one core, processor time")
     options = parser.parse_args()
     console = Console(stderr=True)
@@ -146,10 +151,9 @@ def main() -> None:
         raise SystemExit(f"{HUGGING_FACE} cannot be installed: {error}") from None
     RESULTS.mkdir(exist_ok=True)
     for size in options.sizes:
-        results = compare(size, options.rounds, options.busy, console)
-        (RESULTS / f"{size}{'-one-core' if options.busy else ''}.json").write_text(
-            json.dumps(results, indent=2) + "\n"
-        )
+        file = RESULTS / f"{size}{'-one-core' if options.busy else ''}.json"
+        for results in compare(size, options.rounds, options.busy, console):
+            file.write_text(json.dumps(results, indent=2) + "\n")  # kept where somebody stops this early
         print(table(results), "\n")
     known = [json.loads(path.read_text()) for path in sorted(RESULTS.glob("*.json"), reverse=True)]
     (RESULTS / "peers.svg").write_text(chart(known))
