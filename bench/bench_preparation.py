@@ -44,7 +44,7 @@ def main() -> None:
     assert Tokeniser.load(model).encode(lines[:20_000]) == encoded[:20_000], "not the same ids"
     print(f"{len(lines):,} lines on {cores} cores, the ids being equal (end of sentence {EOS} added):")
     print(f"  Echelon        {ours:>10,.0f} lines/s")
-    print(f"  sentencepiece  {theirs:>10,.0f} lines/s ({ours / theirs:.1f} times as long)")
+    print(f"  sentencepiece  {theirs:>10,.0f} lines/s ({ours / theirs:.1f} times as fast)")
 
 
 def encode(model: Path, lines: list[str]) -> int:
