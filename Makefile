@@ -6,7 +6,7 @@ READY := $(VENV)/.ready
 EVENTS ?= 24
 SEED ?= 1
 
-.PHONY: setup demo test test-slow test-slow-again chaos check docs bench clean
+.PHONY: setup demo test test-slow test-slow-again chaos check docs bench bench-peers clean
 
 setup: $(READY)
 
@@ -46,6 +46,10 @@ docs: $(READY)
 
 bench: $(READY)
 	for file in bench/bench_*.py; do $(BIN)/python $$file || exit 1; done
+
+# Echelon against Hugging Face, in an environment of its own: a table, and a chart in bench/peers/results.
+bench-peers: $(READY)
+	$(BIN)/python -m bench.peers.compare
 
 clean:
 	rm -rf $(VENV) build dist .pytest_cache .mypy_cache .ruff_cache

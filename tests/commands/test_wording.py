@@ -107,12 +107,22 @@ def test_a_benchmark_in_words() -> None:
         "steps": 30,
         "workers": 1,
         "precision": "bf16",
+        "kernels": "own kernels",
         "flops_per_step": 1.5e11,
         "peak_share": 0.456,
         "peak_flops": 2e11,
+        "breakdown": {
+            "data": 0.001,
+            "forward": 0.04,
+            "backward": 0.07,
+            "communication": 0.002,
+            "optimiser": 0.01,
+        },
     }
     assert benchmark_words(result) == (
-        "12,346 target tokens/s, 123.4 ms a step (30 steps, 1 worker, bf16)\n"
-        "1.5e+11 FLOPs a step: 46% of the 200 GFLOP/s that matrix products reach here in bf16"
+        "12,346 target tokens/s, 123.4 ms a step (30 steps, 1 worker, bf16, own kernels)\n"
+        "1.5e+11 FLOPs a step: 46% of the 200 GFLOP/s that matrix products reach here in bf16\n"
+        "the rest: 43.5% what forward and backward do beside that, 8.1% the update, 1.6% the exchange, "
+        "0.8% planning and loading batches"
     )
-    assert "(30 steps, 2 workers, bf16)" in benchmark_words(result | {"workers": 2})
+    assert "(30 steps, 2 workers, bf16, own kernels)" in benchmark_words(result | {"workers": 2})

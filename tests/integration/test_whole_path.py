@@ -158,4 +158,6 @@ def test_benchmark_measures_without_leaving_a_run(
     assert result.keys() >= {"tokens_per_second", "seconds_per_step", "peak_share"}
     assert 0 < result["peak_share"] < 1
     assert result["workers"] == 2
+    assert result["kernels"]
+    assert result["memory_bytes"] > 0
     assert not (tmp_path / "runs").exists()

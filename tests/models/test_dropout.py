@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from echelon.models.dropout import Dropout, draw_kept
+from echelon.models.dropout import Drop, Dropout, draw_kept, random_words
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
@@ -22,11 +22,30 @@ def test_share_and_mean_are_right(dtype: torch.dtype, share: float) -> None:
 
 def test_numbers_that_share_a_random_word_fall_independently() -> None:
     torch.manual_seed(0)
-    kept = draw_kept(torch.empty(500_000, 4), dropped_levels=1 << 15)
+    kept = draw_kept(torch.empty(500_000, 4), Drop(1 << 15, seed=5))
 
     correlations = torch.corrcoef(kept.T)
 
     torch.testing.assert_close(correlations, torch.eye(4), rtol=0, atol=0.01)
+
+
+def test_words_are_those_of_splitmix64() -> None:
+    """The first outputs of the published generator for the seed 1234567."""
+    published = [6457827717110365317, 3203168211198807973, 9817491932198370423, 4593380528125082431]
+
+    words = random_words(1234567, 4).tolist()
+
+    assert [word % 2**64 for word in words] == published
+
+
+def test_a_row_falls_alike_whatever_its_neighbours() -> None:
+    """Rows begin new words, so a kernel can draw one row alone."""
+    drop = Drop(1 << 15, seed=3)
+
+    wide = draw_kept(torch.empty(6, 4), drop)
+    narrow = draw_kept(torch.empty(2, 3, 3), drop)
+
+    assert torch.equal(narrow.view(6, 3), wide[:, :3])
 
 
 def test_gradient_falls_where_the_number_fell() -> None:

@@ -19,7 +19,7 @@ def test_a_number_or_a_range(value: object, expected: tuple[int, int]) -> None:
     "value", [0, -1, 1.5, True, "", "0:2", "4:1", "1:", ":4", "1-4", "many", "1:2:3", None]
 )
 def test_anything_else_is_refused(value: object) -> None:
-    with pytest.raises(ValueError, match="a whole number above 0, or a range"):
+    with pytest.raises(ValueError, match="a whole number above 0, a range"):
         parse_workers(value)
 
 
@@ -34,3 +34,9 @@ def test_a_failure_costs_one_worker_down_to_the_fewest() -> None:
     assert WorkerRange(1, 4).after_a_failure(4) == 3
     assert WorkerRange(2, 4).after_a_failure(2) == 2
     assert WorkerRange(3, 3).after_a_failure(3) == 3
+
+
+def test_auto_is_any_number_and_one_for_each_core_where_nobody_measures() -> None:
+    workers = parse_workers("auto")
+
+    assert (str(workers), workers.is_auto, workers.at_start(6)) == ("auto", True, 6)

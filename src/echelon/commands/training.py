@@ -16,6 +16,7 @@ from rich.console import Console
 from echelon.commands.clusters import ClusterOptions, train_on_hosts
 from echelon.commands.listing import read_scores
 from echelon.commands.preparing import prepare_data
+from echelon.commands.tuning import find_workers, resolve_batch
 from echelon.data.planning import plan_batches
 from echelon.data.prepare import default_cache
 from echelon.data.prepared import Prepared
@@ -61,6 +62,8 @@ def train(options: TrainOptions, console: Console) -> dict[str, Any]:
     """Prepare if needed, train or go on training, score; returns what `train --json` prints."""
     with begin(options, console) as begun:
         workers = options.workers or parse_workers(begun.recipe.train.workers)
+        if workers.is_auto:
+            workers = parse_workers(begun.recipe.train.workers)
         say_what_begins(begun, workers, console)
         if options.cluster is None:
             console.print("starting the workers ...", highlight=False)
@@ -76,6 +79,7 @@ def open_run(options: TrainOptions) -> tuple[Recipe, RunFolder]:
     run = RunFolder(options.run or Path("runs") / recipe.name)
     if options.cluster is not None:
         run = RunFolder(run.path.absolute())
+    recipe = _with_resolved(recipe, run)
     _refuse_other_recipe(run, recipe)
     return recipe, run
 
@@ -102,6 +106,7 @@ def begin(options: TrainOptions, console: Console) -> Iterator[Begun]:
         _refuse_other_recipe(run, recipe)  # again: somebody may have begun a run here meanwhile
         _refuse_other_data(run, prepared)
         recipe = _with_resolved(recipe, run)
+        recipe = _with_measured(recipe, prepared, options, console)
         write_run(run, recipe, prepared)
         yield Begun(run, recipe, prepared, lock)
 
@@ -185,10 +190,28 @@ def _with_absolute_init(recipe: Recipe) -> Recipe:
 
 def _with_resolved(recipe: Recipe, run: RunFolder) -> Recipe:
     """The recipe with what the run has already found out for "auto"."""
-    if recipe.checkpoint.every != "auto" or not run.recipe.exists():
+    if not run.recipe.exists():
         return recipe
-    every = load_recipe(run.recipe).checkpoint.every
-    return recipe.model_copy(update={"checkpoint": recipe.checkpoint.model_copy(update={"every": every})})
+    before = load_recipe(run.recipe)
+    checkpoint, train = recipe.checkpoint, recipe.train
+    if checkpoint.every == "auto":
+        checkpoint = checkpoint.model_copy(update={"every": before.checkpoint.every})
+    if train.workers == "auto":
+        train = train.model_copy(update={"workers": before.train.workers})
+    if train.batch == "auto":
+        found = {"batch": before.train.batch, "batch_tokens": before.train.batch_tokens}
+        train = train.model_copy(update=found)
+    return recipe.model_copy(update={"checkpoint": checkpoint, "train": train})
+
+
+def _with_measured(recipe: Recipe, prepared: Prepared, options: TrainOptions, console: Console) -> Recipe:
+    """The recipe with what a few steps on this machine tell about "auto"."""
+    recipe = resolve_batch(recipe, prepared, console)
+    wanted = options.workers or parse_workers(recipe.train.workers)
+    if not wanted.is_auto or options.cluster is not None:
+        return recipe
+    workers = find_workers(recipe, prepared, console).most
+    return recipe.model_copy(update={"train": recipe.train.model_copy(update={"workers": workers})})
 
 
 def _refuse_other_recipe(run: RunFolder, recipe: Recipe) -> None:

@@ -116,12 +116,18 @@ def stopped_words(result: dict[str, Any]) -> str:
 
 
 def benchmark_words(result: dict[str, Any]) -> str:
-    """What was measured, and how near it is to what the machine can do."""
+    """What was measured, how near it is to what the machine can do, and where the rest went."""
+    seconds = result["seconds_per_step"]
+    phases = {phase: time_s / seconds for phase, time_s in result["breakdown"].items()}
+    model = phases["forward"] + phases["backward"]
     return (
-        f"{result['tokens_per_second']:,.0f} target tokens/s, {result['seconds_per_step'] * 1000:,.1f} ms a step "
-        f"({result['steps']} steps, {_count_workers(result['workers'])}, {result['precision']})\n"
+        f"{result['tokens_per_second']:,.0f} target tokens/s, {seconds * 1000:,.1f} ms a step "
+        f"({result['steps']} steps, {_count_workers(result['workers'])}, {result['precision']}, {result['kernels']})\n"
         f"{result['flops_per_step']:.3g} FLOPs a step: {result['peak_share']:.0%} of the "
-        f"{result['peak_flops'] / 1e9:,.0f} GFLOP/s that matrix products reach here in {result['precision']}"
+        f"{result['peak_flops'] / 1e9:,.0f} GFLOP/s that matrix products reach here in {result['precision']}\n"
+        f"the rest: {model - result['peak_share']:.1%} what forward and backward do beside that, "
+        f"{phases['optimiser']:.1%} the update, {phases['communication']:.1%} the exchange, "
+        f"{phases['data']:.1%} planning and loading batches"
     )
 
 

@@ -7,10 +7,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
+
+from echelon.models.kernels.calls import Kernels, supports
 
 CHUNK_BYTES = 16 * 1024 * 1024
 """Logits that exist at a time: enough rows for fast products."""
@@ -32,17 +35,24 @@ class SummedLoss(NamedTuple):
 
 
 def summed_loss(
-    hidden_MD: Tensor, output_VD: Tensor, targets_M: Tensor, smoothing: float = 0.0
+    hidden_MD: Tensor,
+    output_VD: Tensor,
+    targets_M: Tensor,
+    smoothing: float = 0.0,
+    kernels: Kernels | None = None,
 ) -> SummedLoss:
     """Cross-entropy of the logits `hidden @ output.T`, smoothed over the whole vocabulary as torch does it.
 
     Sums are in float32 at least; under autocast the products are in its dtype. Gradients are computed with
     the loss, while a chunk's logits exist, and only where grad mode wants them.
     """
+    to_losses = partial(_losses, smoothing=smoothing, kernels=kernels)
     if torch.is_grad_enabled() and (hidden_MD.requires_grad or output_VD.requires_grad):
-        return SummedLoss(*_output_loss(hidden_MD, output_VD, targets_M, smoothing))
-    sums = _loss_by_chunks(hidden_MD, output_VD, targets_M, smoothing, _Gradients(None, None))
-    return SummedLoss(*sums)
+        return SummedLoss(*_output_loss(hidden_MD, output_VD, targets_M, to_losses))
+    return _loss_by_chunks(hidden_MD, output_VD, targets_M, to_losses, _Gradients(None, None))
+
+
+_ToLosses = Callable[[SummedLoss, Tensor, Tensor, bool], None]
 
 
 class _OutputLoss(torch.autograd.Function):
@@ -51,7 +61,7 @@ class _OutputLoss(torch.autograd.Function):
 
     @staticmethod
     def forward(
-        ctx: Any, hidden_MD: Tensor, output_VD: Tensor, targets_M: Tensor, smoothing: float
+        ctx: Any, hidden_MD: Tensor, output_VD: Tensor, targets_M: Tensor, to_losses: _ToLosses
     ) -> SummedLoss:
         dtype = _sum_dtype(hidden_MD)
         wants_hidden, wants_output = ctx.needs_input_grad[:2]
@@ -59,7 +69,7 @@ class _OutputLoss(torch.autograd.Function):
             hidden_MD=torch.empty_like(hidden_MD, dtype=dtype) if wants_hidden else None,
             output_VD=torch.zeros_like(output_VD, dtype=dtype) if wants_output else None,
         )
-        sums = _loss_by_chunks(hidden_MD, output_VD, targets_M, smoothing, gradients)
+        sums = _loss_by_chunks(hidden_MD, output_VD, targets_M, to_losses, gradients)
         ctx.save_for_backward(gradients.hidden_MD, gradients.output_VD)
         ctx.dtypes = hidden_MD.dtype, output_VD.dtype
         ctx.mark_non_differentiable(sums.nll)
@@ -74,7 +84,7 @@ class _OutputLoss(torch.autograd.Function):
         return *scaled, None, None
 
 
-_output_loss: Callable[[Tensor, Tensor, Tensor, float], SummedLoss] = _OutputLoss.apply
+_output_loss: Callable[[Tensor, Tensor, Tensor, _ToLosses], SummedLoss] = _OutputLoss.apply
 
 
 @dataclass(frozen=True)
@@ -90,7 +100,7 @@ class _Gradients:
 
 
 def _loss_by_chunks(
-    hidden_MD: Tensor, output_VD: Tensor, targets_M: Tensor, smoothing: float, gradients: _Gradients
+    hidden_MD: Tensor, output_VD: Tensor, targets_M: Tensor, to_losses: _ToLosses, gradients: _Gradients
 ) -> SummedLoss:
     """The two sums; fills in the `gradients`."""
     sums = SummedLoss(*hidden_MD.new_zeros(2, dtype=_sum_dtype(hidden_MD)).unbind())
@@ -100,16 +110,33 @@ def _loss_by_chunks(
         for chunk in _slices(len(hidden_MD), CHUNK_BYTES // (len(output_VD) * dtype.itemsize)):
             hidden_CD = hidden_MD[chunk].to(dtype)
             logits_CV = hidden_CD @ weight_VD.T
-            for block in _slices(len(logits_CV), _block_rows(logits_CV)):
-                targets_R1 = targets_M[chunk][block, None]
-                log_probabilities_RV = logits_CV[block].to(sums.nll.dtype).log_softmax(dim=1)
-                _add_losses(sums, log_probabilities_RV, targets_R1, smoothing)
-                if gradients.are_wanted:
-                    logits_CV[block] = _into_gradient(
-                        log_probabilities_RV, targets_R1, smoothing, _gain(dtype)
-                    )
+            to_losses(sums, logits_CV, targets_M[chunk], gradients.are_wanted)
             _add_gradients(gradients, chunk, logits_CV, hidden_CD, weight_VD)
     return sums
+
+
+def _losses(
+    sums: SummedLoss,
+    logits_CV: Tensor,
+    targets_C: Tensor,
+    wants_gradient: bool,
+    *,
+    smoothing: float,
+    kernels: Kernels | None,
+) -> None:
+    """Add the losses of a chunk to the sums; where wanted, the gradient of the logits takes their place."""
+    if kernels is not None and supports(logits_CV.dtype):
+        nll_C, smoothed_C = kernels.losses_(logits_CV, targets_C, smoothing, wants_gradient)
+        sums.nll.add_(nll_C.sum())
+        sums.smoothed.add_(smoothed_C.sum())
+        return
+    for block in _slices(len(logits_CV), _block_rows(logits_CV)):
+        targets_R1 = targets_C[block, None]
+        log_probabilities_RV = logits_CV[block].to(sums.nll.dtype).log_softmax(dim=1)
+        _add_losses(sums, log_probabilities_RV, targets_R1, smoothing)
+        if wants_gradient:
+            gain = _gain(logits_CV.dtype)
+            logits_CV[block] = _into_gradient(log_probabilities_RV, targets_R1, smoothing, gain)
 
 
 def _add_losses(sums: SummedLoss, log_probabilities_RV: Tensor, targets_R1: Tensor, smoothing: float) -> None:

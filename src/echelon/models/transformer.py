@@ -12,10 +12,12 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
+from torch.utils.checkpoint import checkpoint
 
 from echelon.models.attention import attend, join_heads, split_heads
 from echelon.models.dropout import Dropout
@@ -46,16 +48,22 @@ class Memory:
 
 
 class Transformer(nn.Module):
-    """Encoder and decoder of "Attention is all you need", with LayerNorm before or after each block."""
+    """Encoder and decoder of "Attention is all you need", with LayerNorm before or after each block.
 
-    def __init__(self, shape: TransformerShape, dropouts: Dropouts | None = None) -> None:
+    Where it `recomputes`, only the inputs of its layers are kept for the gradient.
+    """
+
+    def __init__(
+        self, shape: TransformerShape, dropouts: Dropouts | None = None, *, recomputes: bool = False
+    ) -> None:
         super().__init__()
         self.shape = shape
+        self.recomputes = recomputes
         dropouts = dropouts or Dropouts()
         self.embeddings = Embeddings(shape)
         self.dropout = Dropout(dropouts.residual)
-        self.encoder = Encoder(shape, dropouts)
-        self.decoder = Decoder(shape, dropouts)
+        self.encoder = Encoder(shape, dropouts, recomputes)
+        self.decoder = Decoder(shape, dropouts, recomputes)
 
     def forward(self, source: Sequences, target_input: Sequences) -> Tensor:
         """Hidden states [M, D], one per token of `target_input`, each predicting the token after it."""
@@ -110,29 +118,38 @@ class Embeddings(nn.Module):
 
 
 class Encoder(nn.Module):
-    def __init__(self, shape: TransformerShape, dropouts: Dropouts) -> None:
+    def __init__(self, shape: TransformerShape, dropouts: Dropouts, recomputes: bool) -> None:
         super().__init__()
+        self.recomputes = recomputes
         self.layers = nn.ModuleList(EncoderLayer(shape, dropouts) for _ in range(shape.encoder_layers))
         self.norm = final_norm(shape)
 
     def forward(self, x_ND: Tensor, source: Sequences) -> Tensor:
         for layer in self.layers:
-            x_ND = layer(x_ND, source)
+            x_ND = run_layer(layer, self.recomputes, x_ND, source)
         normed_ND: Tensor = self.norm(x_ND)
         return normed_ND
 
 
 class Decoder(nn.Module):
-    def __init__(self, shape: TransformerShape, dropouts: Dropouts) -> None:
+    def __init__(self, shape: TransformerShape, dropouts: Dropouts, recomputes: bool) -> None:
         super().__init__()
+        self.recomputes = recomputes
         self.layers = nn.ModuleList(DecoderLayer(shape, dropouts) for _ in range(shape.decoder_layers))
         self.norm = final_norm(shape)
 
     def forward(self, x_MD: Tensor, target: Sequences, memory: Memory) -> Tensor:
         for layer in self.layers:
-            x_MD = layer(x_MD, target, memory)
+            x_MD = run_layer(layer, self.recomputes, x_MD, target, memory)
         normed_MD: Tensor = self.norm(x_MD)
         return normed_MD
+
+
+def run_layer(layer: Callable[..., Any], recomputes: bool, *inputs: Any) -> Any:
+    """What the layer makes of its inputs; where it recomputes, the gradient starts from them once more."""
+    if recomputes and torch.is_grad_enabled():
+        return checkpoint(layer, *inputs, use_reentrant=False)
+    return layer(*inputs)
 
 
 def final_norm(shape: TransformerShape) -> nn.Module:

@@ -145,7 +145,8 @@ def describe_record(record: dict[str, Any]) -> list[str]:
             if record["step"] >= record["steps"]:
                 return [f"training is complete already: {record['steps']} steps"]
             begin = f"goes on from step {record['step']}" if record["step"] else "starts"
-            return [f"training {begin}: {record['steps']} steps, {workers}"]
+            kernels = f", {record['kernels']}" if record.get("kernels") else ""
+            return [f"training {begin}: {record['steps']} steps, {workers}{kernels}"]
         case "valid":
             return [
                 f"step {record['step']}  valid  {describe_scores(record)}  ({show_seconds(record['seconds'])})"

@@ -153,16 +153,27 @@ class Train(Section):
     """Number of passes over the training data. Give `steps` or `epochs`, exactly one."""
     batch_tokens: PositiveInt = 8192
     """Most tokens in a step, counting each pair by its longer side. Must divide evenly into `slots`."""
+    batch: Literal["given", "auto"] = "given"
+    """"auto" tries slots of growing size on this machine, takes the largest that fits into its memory and is fast, and
+    keeps to it: `batch_tokens` is then `slots` times that."""
     slots: PositiveInt = 4
-    """Micro-batches in a step. Workers share them out; the result does not depend on how many workers there are."""
+    """Micro-batches in a step. Workers share them out; the result does not depend on how many workers there are. A
+    worker adds up the gradients of its slots: more slots make a larger batch without more memory."""
+    recompute: bool = False
+    """Keep only the inputs of the model's layers for the gradient, and compute the rest once more (activation
+    checkpointing): far less memory, a third more time."""
     workers: Annotated[int | str, PlainValidator(_check_workers)] = 1
     """Worker processes, where `--workers` does not say otherwise; or a range such as "1:4": begin with 4, or with as
-    many as there are cores, and go on with one fewer after a failure, down to 1."""
+    many as there are cores, and go on with one fewer after a failure, down to 1. "auto" tries out on this machine
+    whether few workers with many threads are faster, or many with few, and keeps to it."""
     exchange: Literal["all_reduce", "compressed", "low_rank", "local"] = "all_reduce"
     """How workers agree on the weights: the exact sum of gradients, the sum in fewer bytes, a low-rank one, or
     replicas that train by themselves and agree now and then (DiLoCo)."""
     precision: Literal["float32", "bf16", "fp16"] = "float32"
     """Number format of the matrix products. Weights and optimiser state are always kept in float32."""
+    kernels: Literal["auto", "off"] = "auto"
+    """On a CPU, "auto" trains with Echelon's own C++ kernels, compiled at first use, and in plain PyTorch where no
+    compiler is; "off" always trains in plain PyTorch. Both compute the same, up to rounding."""
     label_smoothing: Fraction = 0.1
     """Share of the probability spread evenly over the whole vocabulary in the training targets."""
     clip_norm: PositiveFloat | None = None

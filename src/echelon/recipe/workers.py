@@ -5,7 +5,8 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-EXPECTED = 'it must be a whole number above 0, or a range such as "1:4"'
+EXPECTED = 'it must be a whole number above 0, a range such as "1:4", or "auto"'
+ANY_NUMBER = 1 << 20
 
 
 @dataclass(frozen=True)
@@ -14,8 +15,12 @@ class WorkerRange:
 
     fewest: int
     most: int
+    is_auto: bool = False
+    """Whether the fastest number is to be found by measurement; where nobody measures, there is one for each core."""
 
     def __str__(self) -> str:
+        if self.is_auto:
+            return "auto"
         return str(self.most) if self.fewest == self.most else f"{self.fewest}:{self.most}"
 
     def at_start(self, cores: int) -> int:
@@ -28,7 +33,9 @@ class WorkerRange:
 
 
 def parse_workers(value: object) -> WorkerRange:
-    """The range that `4`, `"4"` or `"1:4"` means; raises ValueError where it means none."""
+    """The range that `4`, `"4"`, `"1:4"` or `"auto"` means; raises ValueError where it means none."""
+    if value == "auto":
+        return WorkerRange(1, ANY_NUMBER, is_auto=True)
     match = None if isinstance(value, bool) else re.fullmatch(r"([0-9]+)(?::([0-9]+))?", str(value).strip())
     if match is None:
         raise ValueError(EXPECTED)

@@ -36,6 +36,11 @@ class Task(Protocol):
     """Joins data, model, loss and metric."""
 
     @property
+    def kernels(self) -> str:
+        """What computes the model, in words."""
+        ...
+
+    @property
     def steps_per_epoch(self) -> float: ...
 
     def has_split(self, split: Split) -> bool: ...

@@ -17,6 +17,8 @@ from echelon.data.planning import plan_batches, step_tokens
 from echelon.data.prepared import PairStore, Prepared, open_prepared
 from echelon.data.tokeniser import BOS, Tokeniser
 from echelon.errors import DataError, RunError
+from echelon.models import fast
+from echelon.models.kernels.choice import choose_kernels
 from echelon.models.loss import SummedLoss, summed_loss
 from echelon.models.sequences import Sequences, shift_right
 from echelon.models.transformer import Dropouts, Transformer
@@ -53,6 +55,7 @@ class TranslationTask:
                 f"{prepared.manifest.vocabulary}; delete {prepared.folder} and prepare again"
             )
         self._plan = plan_batches(recipe, prepared)
+        self._choice = choose_kernels(recipe.train.kernels, device)
 
     @classmethod
     def of_run(cls, recipe: Recipe, run: RunFolder, device: torch.device) -> TranslationTask:
@@ -70,6 +73,10 @@ class TranslationTask:
         if prepared.key != key:
             raise RunError(f"{run.data}: {folder} holds other data than this run was begun with")
         return cls(recipe, prepared, device)
+
+    @property
+    def kernels(self) -> str:
+        return self._choice.words
 
     @property
     def steps_per_epoch(self) -> float:
@@ -93,9 +100,14 @@ class TranslationTask:
 
     def loss(self, model: nn.Module, batch: TranslationBatch) -> SummedLoss:
         assert isinstance(model, Transformer)
-        hidden_MD = model(batch.source, shift_right(batch.target, BOS))
+        shifted, targets_M = shift_right(batch.target, BOS), batch.target.tokens
         smoothing = self._recipe.train.label_smoothing if model.training else 0.0
-        return summed_loss(hidden_MD, model.embeddings.output_VD, batch.target.tokens, smoothing)
+        kernels = self._choice.kernels if fast.can_run(model, self._device) else None
+        if kernels is None:
+            hidden_MD = model(batch.source, shifted)
+        else:
+            hidden_MD = fast.hidden_states(kernels, model, batch.source, shifted)
+        return summed_loss(hidden_MD, model.embeddings.output_VD, targets_M, smoothing, kernels)
 
     def score_share(
         self,
@@ -169,7 +181,7 @@ def build_transformer(recipe: Recipe, vocabulary: int) -> Transformer:
     """The recipe's model, newly initialised."""
     model = recipe.model
     dropouts = Dropouts(model.dropout, model.attention_dropout, model.activation_dropout)
-    return Transformer(transformer_shape(model, vocabulary), dropouts)
+    return Transformer(transformer_shape(model, vocabulary), dropouts, recomputes=recipe.train.recompute)
 
 
 def _every_nth_by_length(lengths: np.ndarray[Any, Any], rank: int, size: int) -> list[int]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import resource
 import statistics
 import time
 from collections import Counter
@@ -19,16 +20,16 @@ _PEAK_SECONDS = 0.5
 _PEAK_SIZE = 1024
 
 
-def measure_steps(training: Training, steps: int) -> dict[str, Any]:
+def measure_steps(training: Training, steps: int, warm_up_steps: int = WARM_UP_STEPS) -> dict[str, Any]:
     """Take steps and time them; the keys of `benchmark --json`. Collective."""
     training.model.train()
     peak = measure_peak(training)
     results, flops = [], 0
     phases: Counter[str] = Counter()
-    for step in range(1, WARM_UP_STEPS + steps + 1):
+    for step in range(1, warm_up_steps + steps + 1):
         result = take_step(training, step)
         measured = training.meter.take()
-        if step > WARM_UP_STEPS:
+        if step > warm_up_steps:
             results.append(result)
             phases.update(measured["phases"])
             flops += training.task.step_flops(step)
@@ -39,6 +40,7 @@ def measure_steps(training: Training, steps: int) -> dict[str, Any]:
         "workers": training.group.size,
         "threads": torch.get_num_threads(),
         "precision": training.recipe.train.precision,
+        "kernels": training.task.kernels,
         "seconds_per_step": seconds / steps,
         "median_seconds_per_step": statistics.median(result.seconds for result in results),
         "spread": statistics.pstdev(result.seconds for result in results) / (seconds / steps),
@@ -46,6 +48,7 @@ def measure_steps(training: Training, steps: int) -> dict[str, Any]:
         "flops_per_step": flops / steps,
         "peak_flops": peak,
         "peak_share": flops / seconds / peak,
+        "memory_bytes": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024,
         "breakdown": {phase: phases[phase] / steps for phase in PHASES},
     }
 

@@ -41,13 +41,18 @@ class FlatParameters:
         self.num_decayed = sum(s.end - s.start for s in self.slices if s.parameter.ndim >= 2)
         device = ordered[0][1].device
         self.weights = torch.empty(self.size, dtype=torch.float32, device=device)
-        # The step's sums that are not gradients ride along at the end: no collective of their own.
-        self.reduced = torch.zeros(self.size + self.NUM_EXTRAS, dtype=torch.float32, device=device)
-        self.gradients = self.reduced[: self.size]
-        self.extras = self.reduced[self.size :]
         for s in self.slices:
             s.view(self.weights).copy_(s.parameter.detach())
             s.parameter.data = s.view(self.weights)
+        # The step's sums that are not gradients ride along at the end: no collective of their own.
+        self.move_gradients(torch.zeros(self.size + self.NUM_EXTRAS, dtype=torch.float32, device=device))
+
+    def move_gradients(self, reduced: Tensor) -> None:
+        """Keep gradients and sums in this buffer from now on; before any optimiser has looked for them."""
+        self.reduced = reduced
+        self.gradients = reduced[: self.size]
+        self.extras = reduced[self.size :]
+        for s in self.slices:
             s.parameter.grad = s.view(self.gradients)
 
     def zero(self) -> None:

@@ -39,7 +39,7 @@ from echelon.recipe.loading import load_recipe
 from echelon.recipe.schedule import rate_by_step
 from echelon.runfolder import RunFolder
 from echelon.tasks import build_task
-from echelon.train.benchmark import measure_steps
+from echelon.train.benchmark import WARM_UP_STEPS, measure_steps
 from echelon.train.checkpoint import TrainingState
 from echelon.train.evaluate import is_patience_over, save_scores, score_split, score_summary
 from echelon.train.exchange import build_exchange
@@ -63,6 +63,9 @@ def main(arguments: Sequence[str]) -> NoReturn:
     parser = argparse.ArgumentParser(prog="python -m echelon.train.worker")
     parser.add_argument("run", type=Path)
     parser.add_argument("--benchmark", type=int, metavar="STEPS", help="measure steps and save nothing")
+    parser.add_argument(
+        "--warm-up", type=int, metavar="STEPS", default=WARM_UP_STEPS, help="steps before that"
+    )
     options = parser.parse_args(arguments)
     run = RunFolder(options.run)
     _stop_with_launcher()
@@ -78,7 +81,8 @@ def main(arguments: Sequence[str]) -> NoReturn:
         group = join_group(hang_s + _GROUP_TIMEOUT_S, heart)
         if options.benchmark:
             outcome = Outcome.FINISHED
-            records.write("benchmark", **measure_steps(set_up(run, group, records), options.benchmark))
+            training = set_up(run, group, records)
+            records.write("benchmark", **measure_steps(training, options.benchmark, options.warm_up))
         else:
             outcome = work(run, group, records, stop)
         group.barrier()
@@ -117,6 +121,7 @@ def work(run: RunFolder, group: Group, records: RecordWriter, stop: StopRequest)
         step=training.state.step,
         steps=training.steps,
         workers=group.size,
+        kernels=training.task.kernels,
         **describe_worker(training),
     )
     sampler = start_sampler(records)

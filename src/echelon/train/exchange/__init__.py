@@ -9,10 +9,12 @@ from typing import Protocol
 from torch import Tensor
 
 from echelon.comm.group import Group
+from echelon.comm.shared import are_on_one_host
 from echelon.recipe.schema import Recipe
 from echelon.train.exchange.all_reduce import AllReduce
 from echelon.train.exchange.codecs import build_codec
 from echelon.train.exchange.compressed import Compressed
+from echelon.train.exchange.host_sum import HostSum
 from echelon.train.exchange.local_steps import LocalSteps
 from echelon.train.exchange.low_rank import LowRank
 from echelon.train.flat import FlatParameters
@@ -66,10 +68,15 @@ class Exchange(Protocol):
 def build_exchange(recipe: Recipe, group: Group) -> Exchange:
     match recipe.train.exchange:
         case "all_reduce":
-            return AllReduce(group)
+            return build_exact(group)
         case "compressed":
             return Compressed(group, build_codec(recipe.exchange.wire))
         case "low_rank":
             return LowRank(group, recipe.exchange.rank, recipe.seed)
         case "local":
             return LocalSteps(group, recipe.exchange)
+
+
+def build_exact(group: Group) -> AllReduce:
+    """Through memory where all workers are on one host, through the network otherwise."""
+    return HostSum(group) if are_on_one_host(group) else AllReduce(group)

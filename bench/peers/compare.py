@@ -1,0 +1,163 @@
+"""Echelon and the best of its peers train the same model on the same data, in alternation: a table and a chart.
+
+`make bench-peers`; or one size: `python -m bench.peers.compare small --rounds 7`. The machine should be idle. Every
+contender stays loaded and trains a few steps a round, so that the machine's drift strikes all alike; medians of rounds.
+Where others use the machine, `--busy` compares one core of each, by the processor time it took.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import statistics
+import subprocess
+import tempfile
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+from bench.peers.contenders import HUGGING_FACE, Contender, Material, echelon, hugging_face, install
+from rich.console import Console
+
+HERE = Path(__file__).parent
+AS_IT_COMES, TUNED = "Hugging Face Marian, float32", "the same, bf16 autocast and tcmalloc"
+STEPS_A_ROUND = {"small": 3, "base": 1}
+RESULTS = HERE / "results"
+
+
+def compare(size: str, rounds: int, is_busy: bool, console: Console) -> Iterator[dict[str, Any]]:
+    """After every round the medians by contender, and what Echelon's are of the peak.
+
+    On a busy machine those of one core, by processor time.
+    """
+    steps = 1 if is_busy else STEPS_A_ROUND[size]
+    with tempfile.TemporaryDirectory(prefix="echelon-peers-") as folder:
+        material = Material.of(HERE / f"{size}.toml", Path(folder))
+        contenders = one_core(material) if is_busy else all_cores(material)
+        try:
+            take_turns(contenders, steps, is_warm_up=True)
+            for number in range(1, rounds + 1):
+                take_turns(contenders, steps, is_warm_up=False)
+                console.print(f"{size}: round {number} of {rounds}", highlight=False)
+                found = [summary(each, is_busy) for each in contenders]
+                yield {"size": size, "rounds": number, "is_busy": is_busy, "contenders": found}
+        finally:
+            for contender in contenders:
+                contender.close()
+
+
+def all_cores(material: Material) -> list[Contender]:
+    cores = os.cpu_count() or 1
+    return [
+        hugging_face(material, AS_IT_COMES, is_tuned=False, threads=cores),
+        hugging_face(material, TUNED, is_tuned=True, threads=cores),
+        echelon(material, f"Echelon, 1 worker of {cores} threads", 1, cores),
+        echelon(material, f"Echelon, {cores} workers of 1 thread", cores, 1),
+        echelon(material, f"Echelon, {cores} workers, plain PyTorch", cores, 1, "off"),
+    ]
+
+
+def one_core(material: Material) -> list[Contender]:
+    return [
+        hugging_face(material, AS_IT_COMES, is_tuned=False, threads=1),
+        hugging_face(material, TUNED, is_tuned=True, threads=1),
+        echelon(material, "Echelon", 1, 1),
+        echelon(material, "Echelon, plain PyTorch", 1, 1, "off"),
+    ]
+
+
+def take_turns(contenders: Iterable[Contender], steps: int, is_warm_up: bool) -> None:
+    for contender in contenders:
+        answer = contender.train(steps)
+        if not is_warm_up:
+            contender.answers.append(answer)
+
+
+def summary(contender: Contender, is_busy: bool) -> dict[str, Any]:
+    answers = contender.answers
+    time, peak = ("cpu_seconds", "core_peak_flops") if is_busy else ("seconds", "peak_flops")
+    result: dict[str, Any] = {
+        "name": contender.name,
+        "tokens_per_second": statistics.median(a["tokens"] / a[time] for a in answers),
+    }
+    if peak in answers[0]:
+        result["peak_share"] = statistics.median(a["flops"] / a[time] / a[peak] for a in answers)
+        result["peak_flops"] = statistics.median(a[peak] for a in answers)
+        result["kernels"] = answers[0]["kernels"]
+    return result
+
+
+def table(results: dict[str, Any]) -> str:
+    """Markdown: rates, ratios to both forms of the peer, share of the peak."""
+    plain, tuned = (each["tokens_per_second"] for each in results["contenders"][:2])
+    lines = [
+        f"| {title(results)} | target tokens/s | to the peer as it comes | to the peer tuned | share of bf16 peak |",
+        "|---|---|---|---|---|",
+    ]
+    for each in results["contenders"]:
+        rate, share = each["tokens_per_second"], each.get("peak_share")
+        cells = (
+            f"{rate:,.0f}",
+            f"{rate / plain:.2f}",
+            f"{rate / tuned:.2f}",
+            f"{share:.0%}" if share else "",
+        )
+        lines.append(f"| {each['name']} | {' | '.join(cells)} |")
+    return "\n".join(lines)
+
+
+def title(results: dict[str, Any]) -> str:
+    return f"{results['size']}, one core" if results["is_busy"] else str(results["size"])
+
+
+def chart(all_results: list[dict[str, Any]]) -> str:
+    """The rates as bars, one group a size, as SVG; each group has a scale of its own."""
+    bar, gap, left, width = 22, 34, 290, 420
+    parts, y = [], 30
+    for results in all_results:
+        parts.append(
+            f'<text x="10" y="{y}" font-weight="bold">{title(results)}: target tokens a second</text>'
+        )
+        most = max(each["tokens_per_second"] for each in results["contenders"])
+        for each in results["contenders"]:
+            y += bar + 6
+            length, is_ours = width * each["tokens_per_second"] / most, each["name"].startswith("Echelon")
+            colour = "#2a6f97" if is_ours else "#a9b4bc"
+            parts += [
+                f'<text x="{left - 8}" y="{y}" text-anchor="end">{each["name"]}</text>',
+                f'<rect x="{left}" y="{y - bar + 6}" width="{length:.0f}" height="{bar}" fill="{colour}"/>',
+                f'<text x="{left + length + 6:.0f}" y="{y}">{each["tokens_per_second"]:,.0f}</text>',
+            ]
+        y += bar + gap
+    head = f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {left + width + 80} {y}" font-family="sans-serif"'
+    return (
+        f'{head} font-size="13">\n<rect width="100%" height="100%" fill="white"/>\n'
+        + "\n".join(parts)
+        + "\n</svg>\n"
+    )
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("sizes", nargs="*", choices=list(STEPS_A_ROUND), default=list(STEPS_A_ROUND))
+    parser.add_argument("--rounds", type=int, default=7, choices=range(1, 1000), metavar="N")
+    parser.add_argument("--busy", action="store_true", help="one core, processor time")
+    options = parser.parse_args()
+    console = Console(stderr=True)
+    try:
+        install(HUGGING_FACE, console)
+    except subprocess.CalledProcessError as error:
+        raise SystemExit(f"{HUGGING_FACE} cannot be installed: {error}") from None
+    RESULTS.mkdir(exist_ok=True)
+    for size in options.sizes:
+        file = RESULTS / f"{size}{'-one-core' if options.busy else ''}.json"
+        for results in compare(size, options.rounds, options.busy, console):
+            file.write_text(json.dumps(results, indent=2) + "\n")  # kept where somebody stops this early
+        print(table(results), "\n")
+    known = [json.loads(path.read_text()) for path in sorted(RESULTS.glob("*.json"), reverse=True)]
+    (RESULTS / "peers.svg").write_text(chart(known))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,133 @@
+"""What "auto" means here: a few steps of each candidate are measured, by the recipe's own workers on its own data."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import psutil
+from rich.console import Console
+
+from echelon.data.prepared import Prepared
+from echelon.errors import TrainingError, WorkerError
+from echelon.launch.cores import available_cores
+from echelon.launch.local import LocalJob
+from echelon.monitor.records import read_records
+from echelon.recipe.schema import Recipe
+from echelon.recipe.workers import WorkerRange, parse_workers
+from echelon.runfolder import RunFolder
+
+TRIAL_STEPS = 3
+SMALLEST_SLOT = 512
+LARGEST_SLOT = 32_768
+FAST_ENOUGH = 0.97
+"""A larger slot is taken where it is at least this fast, compared with the fastest."""
+MEMORY_SHARE = 0.7
+"""How much of the machine's free memory all workers together may take."""
+
+
+def measure(
+    recipe: Recipe, prepared: Prepared, workers: int, steps: int, warm_up: int | None = None
+) -> dict[str, Any]:
+    """Train `steps` steps in a folder that is thrown away; the keys of `benchmark --json`."""
+    from echelon.commands.training import write_run
+
+    arguments = ["--benchmark", str(steps)]
+    if warm_up is not None:
+        arguments += ["--warm-up", str(warm_up)]
+    with tempfile.TemporaryDirectory(prefix="echelon-benchmark-") as folder:
+        run = RunFolder(Path(folder))
+        run.create()
+        write_run(run, recipe, prepared)
+        with run.lock() as lock:
+            LocalJob(run, workers, lock, arguments).wait(lambda: None)
+        measured = [record for record in read_records(run.worker_records(0)) if record["kind"] == "benchmark"]
+    if not measured:
+        raise TrainingError("interrupted before anything was measured")
+    return {name: value for name, value in measured[-1].items() if name not in ("kind", "time")}
+
+
+def find_workers(recipe: Recipe, prepared: Prepared, console: Console) -> WorkerRange:
+    """The number of workers on this machine that trains most tokens a second."""
+    rates: dict[int, float] = {}
+    for workers in worker_candidates(available_cores(), recipe.train.slots):
+        result = measure(recipe, prepared, workers, TRIAL_STEPS, warm_up=1)
+        rates[workers] = result["tokens_per_second"]
+    best = max(rates, key=lambda workers: rates[workers])
+    tried = ", ".join(f"{workers}: {rate:,.0f} tokens/s" for workers, rate in rates.items())
+    console.print(f'workers = "auto" is {best} here ({tried})', highlight=False)
+    return WorkerRange(best, best)
+
+
+def worker_candidates(cores: int, slots: int) -> list[int]:
+    """Numbers of workers that share the cores evenly, none without a slot: 1, 2, 4, ... and one for each core."""
+    doubling = [2**power for power in range(cores.bit_length())]
+    return [workers for workers in sorted({*doubling, cores}) if workers <= min(cores, slots)]
+
+
+def resolve_batch(recipe: Recipe, prepared: Prepared, console: Console) -> Recipe:
+    """The recipe with the batch that `batch = "auto"` finds; the recipe itself where the batch is given."""
+    if recipe.train.batch == "given":
+        return recipe
+    workers = parse_workers(recipe.train.workers).at_start(available_cores())
+    workers = min(workers, recipe.train.slots)
+
+    def rate_and_memory(slot_tokens: int) -> tuple[float, int] | None:
+        candidate = with_slot_tokens(recipe, slot_tokens)
+        try:
+            result = measure(candidate, prepared, workers, 1, warm_up=1)
+        except WorkerError:
+            return None
+        return result["tokens_per_second"], result["memory_bytes"] * workers
+
+    smallest = max(SMALLEST_SLOT, recipe.data.max_tokens)
+    chosen = find_slot(
+        slot_candidates(smallest), rate_and_memory, int(psutil.virtual_memory().available * MEMORY_SHARE)
+    )
+    found = with_slot_tokens(recipe, chosen)
+    console.print(
+        f'batch = "auto" is {recipe.train.slots} slots of {chosen:,} tokens here: {found.train.batch_tokens:,} a step',
+        highlight=False,
+    )
+    return found
+
+
+def with_slot_tokens(recipe: Recipe, slot_tokens: int) -> Recipe:
+    """The recipe with slots of so many tokens each."""
+    update = {"batch": "given", "batch_tokens": slot_tokens * recipe.train.slots}
+    return recipe.model_copy(update={"train": recipe.train.model_copy(update=update)})
+
+
+def slot_candidates(smallest: int) -> Iterator[int]:
+    """Slots to try: each twice the one before."""
+    slot = smallest
+    while slot <= max(smallest, LARGEST_SLOT):
+        yield slot
+        slot *= 2
+
+
+def find_slot(
+    candidates: Iterator[int], measure_slot: Callable[[int], tuple[float, int] | None], memory_bytes: int
+) -> int:
+    """The largest candidate that fits and is nearly as fast as the fastest.
+
+    `measure_slot` says tokens a second and the bytes of memory, or None where a candidate failed. Stops before a
+    candidate that will not fit, judging by how memory grew, and where larger ones have become slower.
+    """
+    rates: dict[int, float] = {}
+    before = 0
+    for slot in candidates:
+        found = measure_slot(slot)
+        if found is None:
+            break
+        rates[slot], memory = found
+        growth = memory - before if before else 0
+        if memory + 2 * growth > memory_bytes or rates[slot] < 0.9 * max(rates.values()):
+            break
+        before = memory
+    if not rates:
+        raise TrainingError("not even the smallest slot could be trained; is there too little memory?")
+    fast = [slot for slot, rate in rates.items() if rate >= FAST_ENOUGH * max(rates.values())]
+    return max(fast)

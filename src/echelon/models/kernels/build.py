@@ -1,0 +1,107 @@
+"""Compiling the kernels at first use, and finding them again."""
+
+from __future__ import annotations
+
+import ctypes
+import fcntl
+import hashlib
+import os
+import platform
+import shutil
+import subprocess
+import tempfile
+from functools import cache
+from pathlib import Path
+
+SOURCES = Path(__file__).parent
+FLAGS = (
+    *("-std=c++17", "-O3", "-march=native", "-fopenmp", "-shared", "-fPIC"),
+    *("-ffp-contract=fast", "-fno-math-errno", "-fno-trapping-math"),
+)
+_X86_FLAGS = ("-mprefer-vector-width=512",)
+_TIMEOUT_S = 120
+
+
+class KernelsUnavailableError(Exception):
+    """Why this machine has no kernels; training then goes on in plain PyTorch."""
+
+
+@cache
+def load_library() -> ctypes.CDLL:
+    """The compiled kernels of this machine, from the cache where they are in it."""
+    if platform.system() != "Linux":
+        raise KernelsUnavailableError("own kernels are built on Linux only")
+    compiler = find_compiler()
+    path = cache_folder() / f"{fingerprint(compiler)}.so"
+    try:
+        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        _check_only_ours(path.parent)
+        with path.with_suffix(".lock").open("w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)  # of several workers one compiles, the others wait for it
+            if not path.exists():
+                compile_library(compiler, path)
+        return ctypes.CDLL(str(path))
+    except OSError as error:
+        raise KernelsUnavailableError(f"the kernels cannot be kept in {path.parent}: {error}") from None
+
+
+def find_compiler() -> str:
+    """$CXX, or the machine's C++ compiler."""
+    for name in filter(None, (os.environ.get("CXX"), "g++", "c++", "clang++")):
+        if found := shutil.which(name):
+            return found
+    raise KernelsUnavailableError("no C++ compiler was found (Debian: apt install g++)")
+
+
+def cache_folder() -> Path:
+    """A folder of the user's own, whatever $ECHELON_CACHE is: code is not loaded from where others may write."""
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "echelon" / "kernels"
+
+
+def fingerprint(compiler: str) -> str:
+    """What the compiled kernels depend on: source, flags, compiler and CPU."""
+    digest = hashlib.sha256()
+    for part in (*_source_texts(), *_all_flags(), _run([compiler, "--version"]), cpu_features()):
+        digest.update(part.encode() + b"\0")
+    return digest.hexdigest()[:24]
+
+
+def compile_library(compiler: str, path: Path) -> None:
+    """Compile all sources into `path`, which appears complete or not at all."""
+    with tempfile.TemporaryDirectory(dir=path.parent) as folder:
+        built = Path(folder) / "kernels.so"
+        sources = [str(source) for source in sorted(SOURCES.glob("*.cpp"))]
+        _run([compiler, *_all_flags(), *sources, "-o", str(built)])
+        built.replace(path)
+
+
+def cpu_features() -> str:
+    """What tells CPUs apart that may not run each other's code."""
+    lines = Path("/proc/cpuinfo").read_text().split("\n\n")[0].splitlines()
+    kept = ("model name", "flags", "Features", "CPU part", "isa")
+    return "\n".join(line for line in lines if line.startswith(kept)) or platform.machine()
+
+
+def _check_only_ours(folder: Path) -> None:
+    found = folder.stat()
+    if found.st_uid != os.getuid() or found.st_mode & 0o022:
+        raise KernelsUnavailableError(f"others may write to {folder}; make it yours alone (chmod 700)")
+
+
+def _all_flags() -> tuple[str, ...]:
+    return FLAGS + (_X86_FLAGS if platform.machine() == "x86_64" else ())
+
+
+def _source_texts() -> list[str]:
+    return [path.read_text() for path in sorted([*SOURCES.glob("*.h"), *SOURCES.glob("*.cpp")])]
+
+
+def _run(command: list[str]) -> str:
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=_TIMEOUT_S, check=False)
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise KernelsUnavailableError(f"{command[0]} failed: {error}") from None
+    if done.returncode:
+        last = (done.stderr.strip().splitlines() or ["no message"])[-1]
+        raise KernelsUnavailableError(f"{command[0]} could not compile the kernels: {last}")
+    return done.stdout

@@ -1,0 +1,252 @@
+"""The kernels as functions of tensors: what each needs is checked here, and nowhere else.
+
+N  rows, one a token    M  query tokens    D  width of the model    H  heads    V  vocabulary
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from ctypes import Structure, byref, c_float, c_long, c_uint64, c_void_p
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor
+
+from echelon.models.dropout import Drop
+from echelon.models.kernels.build import load_library
+from echelon.models.sequences import Sequences
+
+_SUFFIXES = {torch.float32: "float", torch.bfloat16: "bfloat16"}
+
+
+def supports(dtype: torch.dtype) -> bool:
+    """Whether there are kernels for activations of this format."""
+    return dtype in _SUFFIXES
+
+
+class _RowsCall(Structure):
+    """Matches AddNorm and Relu of the C++ side, and the beginning of Embed."""
+
+    _fields_: ClassVar[Any] = [
+        ("rows", c_long),
+        ("width", c_long),
+        ("seed", c_uint64),
+        ("dropped_levels", c_long),
+    ]
+
+
+class _EmbedCall(_RowsCall):
+    _fields_: ClassVar[Any] = [("scale", c_float)]
+
+
+class _SumsCall(Structure):
+    _fields_: ClassVar[Any] = [("rows", c_long), ("width", c_long)]
+
+
+class _LossesCall(Structure):
+    _fields_: ClassVar[Any] = [
+        ("rows", c_long),
+        ("vocabulary", c_long),
+        ("smoothing", c_float),
+        ("wants_gradient", c_long),
+    ]
+
+
+class _AttentionCall(Structure):
+    _fields_: ClassVar[Any] = [
+        *((name, c_long) for name in ("sentences", "heads", "width", "longest_query", "longest_key")),
+        ("is_causal", c_long),
+        ("seed", c_uint64),
+        *((name, c_long) for name in ("dropped_levels", "query_stride", "key_stride")),
+        ("query_offsets", c_void_p),
+        ("key_offsets", c_void_p),
+    ]
+
+
+@dataclass(frozen=True)
+class Attended:
+    """Which tokens look at which: queries of one batch at keys of the same or another one."""
+
+    queries: Sequences
+    keys: Sequences
+    heads: int
+    is_causal: bool
+    drop: Drop
+
+
+@dataclass(frozen=True)
+class Projections:
+    """Queries, keys and values, as parts of one or two tensors."""
+
+    q_MD: Tensor
+    k_ND: Tensor
+    v_ND: Tensor
+
+    @classmethod
+    def of_self(cls, qkv_N3D: Tensor) -> Projections:
+        return cls(*qkv_N3D.chunk(3, dim=1))
+
+    @classmethod
+    def of_cross(cls, q_MD: Tensor, kv_N2D: Tensor) -> Projections:
+        return cls(q_MD, *kv_N2D.chunk(2, dim=1))
+
+
+class Kernels:
+    """The compiled kernels; KernelsUnavailableError where this machine can have none."""
+
+    def __init__(self) -> None:
+        self._library = load_library()
+
+    def embed(
+        self, table_VD: Tensor, tokens_N: Tensor, places_LD: Tensor, positions_N: Tensor, drop: Drop
+    ) -> Tensor:
+        """dropout(table[tokens] * sqrt(D) + places[positions]), in float32."""
+        _check(torch.float32, table_VD, places_LD)
+        _check(torch.int64, tokens_N, positions_N)
+        out_ND = table_VD.new_empty(len(tokens_N), table_VD.shape[1])
+        call = _EmbedCall(*out_ND.shape, drop.seed, drop.dropped_levels, table_VD.shape[1] ** 0.5)
+        self._call("embed_forward", call, table_VD, tokens_N, places_LD, positions_N, out_ND)
+        return out_ND
+
+    def embed_backward(self, d_out_ND: Tensor, tokens_N: Tensor, vocabulary: int, drop: Drop) -> Tensor:
+        """The gradient of the table."""
+        _check(torch.float32, d_out_ND)
+        d_table_VD = d_out_ND.new_zeros(vocabulary, d_out_ND.shape[1])
+        call = _EmbedCall(*d_out_ND.shape, drop.seed, drop.dropped_levels, d_out_ND.shape[1] ** 0.5)
+        self._call("embed_backward", call, tokens_N, d_out_ND, d_table_VD)
+        return d_table_VD
+
+    def add_norm(
+        self,
+        x_ND: Tensor,
+        block_ND: Tensor | None,
+        norm: tuple[Tensor, Tensor],
+        drop: Drop,
+        outputs: tuple[Tensor | None, Tensor, Tensor | None],
+    ) -> Tensor:
+        """Fill `outputs`: x + dropout(block), its norm, the norm in float32; returns the norm's statistics [2, N]."""
+        sums_ND, normed_ND, stream_ND = outputs
+        _check(torch.float32, x_ND, *norm, sums_ND, stream_ND)
+        _check(normed_ND.dtype, block_ND, normed_ND)
+        statistics_2N = x_ND.new_empty(2, len(x_ND))
+        call = _RowsCall(*x_ND.shape, drop.seed, drop.dropped_levels)
+        tensors = (x_ND, block_ND, *norm, sums_ND, normed_ND, stream_ND, *statistics_2N)
+        self._call(f"add_norm_forward_{_SUFFIXES[normed_ND.dtype]}", call, *tensors)
+        return statistics_2N
+
+    def add_norm_backward(
+        self,
+        saved: tuple[Tensor, Tensor, Tensor],
+        gradients: tuple[Tensor, Tensor | None, Tensor | None],
+        drop: Drop,
+        wants_block: bool,
+    ) -> tuple[Tensor, Tensor | None, Tensor, Tensor]:
+        """Gradients of x, block, weight and bias.
+
+        `saved` are the sums, the weight and the statistics; `gradients` those of the norm, of the norm in float32, and
+        of the sums.
+        """
+        (sums_ND, weight_D, statistics_2N), (d_normed_ND, d_stream_ND, d_past_ND) = saved, gradients
+        _check(torch.float32, sums_ND, weight_D, d_stream_ND, d_past_ND)
+        _check(d_normed_ND.dtype, d_normed_ND)
+        d_x_ND = torch.empty_like(sums_ND)
+        d_block_ND = torch.empty_like(d_normed_ND) if wants_block else None
+        d_weight_D, d_bias_D = weight_D.new_zeros(2, len(weight_D))
+        call = _RowsCall(*sums_ND.shape, drop.seed, drop.dropped_levels)
+        given = (sums_ND, weight_D, *statistics_2N, d_normed_ND, d_stream_ND, d_past_ND)
+        made = (d_x_ND, d_block_ND, d_weight_D, d_bias_D)
+        self._call(f"add_norm_backward_{_SUFFIXES[d_normed_ND.dtype]}", call, *given, *made)
+        return made
+
+    def relu_(self, x_NF: Tensor, drop: Drop) -> Tensor:
+        """dropout(relu(x)), in place of x."""
+        _check(x_NF.dtype, x_NF)
+        call = _RowsCall(*x_NF.shape, drop.seed, drop.dropped_levels)
+        self._call(f"relu_forward_{_SUFFIXES[x_NF.dtype]}", call, x_NF)
+        return x_NF
+
+    def relu_backward_(self, out_NF: Tensor, gradient_NF: Tensor, drop: Drop) -> Tensor:
+        """The gradient of x, in place of the gradient of what `relu_` made."""
+        _check(out_NF.dtype, out_NF, gradient_NF)
+        call = _RowsCall(*out_NF.shape, drop.seed, drop.dropped_levels)
+        self._call(f"relu_backward_{_SUFFIXES[out_NF.dtype]}", call, out_NF, gradient_NF)
+        return gradient_NF
+
+    def sum_rows(self, x_ND: Tensor) -> Tensor:
+        """The sum over all rows [D], in float32."""
+        _check(x_ND.dtype, x_ND)
+        sums_D = x_ND.new_empty(x_ND.shape[1], dtype=torch.float32)
+        self._call(f"sum_of_rows_{_SUFFIXES[x_ND.dtype]}", _SumsCall(*x_ND.shape), x_ND, sums_D)
+        return sums_D
+
+    def attend(self, given: Projections, how: Attended) -> tuple[Tensor, Tensor]:
+        """Attention within each sentence [M, D], and the logarithms [M, H] that its gradient needs."""
+        tokens, width = len(how.queries.tokens), given.q_MD.shape[1]
+        out_MD = given.q_MD.new_empty(tokens, width)
+        log_sums_MH = given.q_MD.new_empty(tokens, how.heads, dtype=torch.float32)
+        tensors = (given.q_MD, given.k_ND, given.v_ND, out_MD, log_sums_MH)
+        self._call(f"attention_forward_{_SUFFIXES[out_MD.dtype]}", _attention_call(given, how), *tensors)
+        return out_MD, log_sums_MH
+
+    def attend_backward(
+        self,
+        given: Projections,
+        saved: tuple[Tensor, Tensor],
+        d_out_MD: Tensor,
+        how: Attended,
+        gradients: Projections,
+    ) -> None:
+        """Fill in the `gradients`; `saved` is what `attend` returned."""
+        out_MD, log_sums_MH = saved
+        _check(out_MD.dtype, out_MD, d_out_MD)
+        tensors = (given.q_MD, given.k_ND, given.v_ND, out_MD, d_out_MD, log_sums_MH)
+        made = (gradients.q_MD, gradients.k_ND, gradients.v_ND)
+        name = f"attention_backward_{_SUFFIXES[out_MD.dtype]}"
+        self._call(name, _attention_call(given, how), *tensors, *made)
+
+    def losses_(
+        self, logits_CV: Tensor, targets_C: Tensor, smoothing: float, wants_gradient: bool
+    ) -> tuple[Tensor, Tensor]:
+        """Each row's negative log-likelihood and smoothed loss; the latter's gradient in place of the logits."""
+        _check(logits_CV.dtype, logits_CV)
+        _check(torch.int64, targets_C)
+        losses_2C = logits_CV.new_empty(2, len(logits_CV), dtype=torch.float32)
+        call = _LossesCall(*logits_CV.shape, smoothing, wants_gradient)
+        self._call(f"losses_of_rows_{_SUFFIXES[logits_CV.dtype]}", call, logits_CV, targets_C, *losses_2C)
+        nll_C, smoothed_C = losses_2C
+        return nll_C, smoothed_C
+
+    def _call(self, name: str, call: Structure, *tensors: Tensor | None) -> None:
+        function: Callable[..., None] = getattr(self._library, name)
+        pointers = [c_void_p(None if tensor is None else tensor.data_ptr()) for tensor in tensors]
+        function(byref(call), *pointers)
+
+
+def _attention_call(given: Projections, how: Attended) -> _AttentionCall:
+    width = given.q_MD.shape[1]
+    assert given.k_ND.stride() == given.v_ND.stride()
+    assert given.q_MD.stride(1) == given.k_ND.stride(1) == 1
+    assert (len(given.q_MD), len(given.k_ND)) == (len(how.queries.tokens), len(how.keys.tokens))
+    _check(torch.int64, how.queries.offsets, how.keys.offsets)
+    return _AttentionCall(
+        sentences=len(how.queries),
+        heads=how.heads,
+        width=width // how.heads,
+        longest_query=how.queries.longest,
+        longest_key=how.keys.longest,
+        is_causal=how.is_causal,
+        seed=how.drop.seed,
+        dropped_levels=how.drop.dropped_levels,
+        query_stride=given.q_MD.stride(0),
+        key_stride=given.k_ND.stride(0),
+        query_offsets=how.queries.offsets.data_ptr(),
+        key_offsets=how.keys.offsets.data_ptr(),
+    )
+
+
+def _check(dtype: torch.dtype, *tensors: Tensor | None) -> None:
+    for tensor in tensors:
+        if tensor is not None:
+            assert (tensor.dtype, tensor.device.type) == (dtype, "cpu")
+            assert tensor.is_contiguous()

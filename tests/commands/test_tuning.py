@@ -1,0 +1,104 @@
+"""What "auto" is resolved to."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from rich.console import Console
+
+from echelon.commands import training, tuning
+from echelon.commands.training import TrainOptions, begin
+from echelon.commands.tuning import find_slot, find_workers, resolve_batch, slot_candidates, worker_candidates
+from echelon.errors import TrainingError
+from echelon.recipe.loading import load_recipe
+from echelon.recipe.schema import Recipe
+from echelon.recipe.workers import WorkerRange
+
+
+@pytest.mark.parametrize(
+    ("cores", "slots", "expected"),
+    [(1, 4, [1]), (2, 4, [1, 2]), (6, 8, [1, 2, 4, 6]), (8, 3, [1, 2]), (64, 8, [1, 2, 4, 8])],
+)
+def test_worker_candidates_share_the_cores_and_have_a_slot_each(
+    cores: int, slots: int, expected: list[int]
+) -> None:
+    assert worker_candidates(cores, slots) == expected
+
+
+def table(rates: dict[int, tuple[float, int]]) -> Callable[[int], tuple[float, int] | None]:
+    return rates.get
+
+
+def test_the_largest_slot_that_is_nearly_the_fastest_is_taken() -> None:
+    rates = {512: (800.0, 10), 1024: (990.0, 11), 2048: (1000.0, 12), 4096: (985.0, 14), 8192: (850.0, 18)}
+
+    assert find_slot(slot_candidates(512), table(rates), memory_bytes=1000) == 4096
+
+
+def test_a_slot_that_would_not_fit_is_not_tried() -> None:
+    tried: list[int] = []
+
+    def measure(slot: int) -> tuple[float, int]:
+        tried.append(slot)
+        return 1000.0 + slot, 100 + slot
+
+    assert find_slot(slot_candidates(512), measure, memory_bytes=4000) == 2048
+    assert tried == [512, 1024, 2048]
+
+
+def test_a_slot_that_fails_is_the_end() -> None:
+    assert find_slot(slot_candidates(512), table({512: (1.0, 1), 1024: (2.0, 1)}), memory_bytes=100) == 1024
+    with pytest.raises(TrainingError, match="not even the smallest"):
+        find_slot(slot_candidates(512), table({}), memory_bytes=100)
+
+
+@pytest.fixture
+def pretended(monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, int]]:
+    """Measurements of (workers, batch tokens): two workers win, and so do batches of 4,096 tokens."""
+    asked: list[tuple[int, int]] = []
+
+    def measure(recipe: Recipe, _prepared: Any, workers: int, *_: Any, **__: Any) -> dict[str, Any]:
+        asked.append((workers, recipe.train.batch_tokens))
+        rate = workers * (1.0 if recipe.train.batch_tokens == 4096 else 0.5)
+        return {"tokens_per_second": rate, "memory_bytes": 1}
+
+    monkeypatch.setattr(tuning, "measure", measure)
+    monkeypatch.setattr(tuning, "available_cores", lambda: 2)
+    return asked
+
+
+def test_workers_are_found_and_said(toy_recipe: Path, pretended: list[tuple[int, int]]) -> None:
+    screen = io.StringIO()
+    prepared: Any = None
+
+    found = find_workers(load_recipe(toy_recipe), prepared, Console(file=screen, width=200))
+
+    assert found == WorkerRange(2, 2)
+    assert [workers for workers, _ in pretended] == [1, 2]
+    assert screen.getvalue() == 'workers = "auto" is 2 here (1: 0 tokens/s, 2: 1 tokens/s)\n'
+
+
+def test_a_given_batch_is_left_alone(toy_recipe: Path, pretended: list[tuple[int, int]]) -> None:
+    recipe, prepared = load_recipe(toy_recipe), None
+
+    assert resolve_batch(recipe, prepared, Console(quiet=True)) is recipe  # type: ignore[arg-type]
+    assert pretended == []
+
+
+def test_what_was_found_is_written_down_and_kept(
+    toy_recipe: Path, tmp_path: Path, pretended: list[tuple[int, int]]
+) -> None:
+    settings = ["train.workers=auto", "train.batch=auto", "train.slots=4"]
+    options = TrainOptions(toy_recipe, tmp_path / "run", None, settings)
+    measured = []
+    for _ in range(2):
+        with begin(options, Console(quiet=True)) as begun:
+            kept = load_recipe(begun.run.recipe).train
+            assert (kept.workers, kept.batch, kept.batch_tokens) == (2, "given", 4096)
+        measured.append(len(pretended))
+    assert measured[0] == measured[1] > 0, "the second start measured again"
+    assert training.open_run(options)[0].train.batch_tokens == 4096

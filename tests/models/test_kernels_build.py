@@ -1,0 +1,84 @@
+"""Building the kernels, and doing without them."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import torch
+
+from echelon.models.kernels import build
+from echelon.models.kernels.build import KernelsUnavailableError, load_library
+from echelon.models.kernels.choice import choose_kernels
+
+CPU = torch.device("cpu")
+
+
+needs_compiler = pytest.mark.skipif(shutil.which("g++") is None, reason="no g++ here")
+
+
+@pytest.fixture(autouse=True)
+def forget_library() -> Iterator[None]:
+    load_library.cache_clear()
+    yield
+    load_library.cache_clear()
+
+
+@needs_compiler
+def test_kernels_are_used_where_they_can_be_built() -> None:
+    choice = choose_kernels("auto", CPU)
+
+    assert choice.kernels is not None
+    assert choice.words == "own kernels, compiled for this CPU"
+
+
+@needs_compiler
+def test_they_are_compiled_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    monkeypatch.setattr(build, "_all_flags", lambda: ("-std=c++17", "-O0", "-fopenmp", "-shared", "-fPIC"))
+    load_library()
+    (library,) = (tmp_path / "echelon" / "kernels").glob("*.so")
+    built = library.stat().st_mtime_ns
+
+    load_library.cache_clear()
+    load_library()
+
+    assert library.stat().st_mtime_ns == built
+    assert build.fingerprint("g++") == library.stem
+
+
+def test_without_a_compiler_plain_pytorch_trains_and_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", "/nowhere")
+    monkeypatch.delenv("CXX", raising=False)
+
+    choice = choose_kernels("auto", CPU)
+
+    assert choice.kernels is None
+    assert choice.words.startswith("plain PyTorch, which is slower: no C++ compiler was found")
+
+
+@needs_compiler
+def test_a_compiler_that_fails_is_quoted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    monkeypatch.setattr(build, "_all_flags", lambda: ("--no-such-flag",))
+
+    with pytest.raises(KernelsUnavailableError, match=r"could not compile the kernels: .*no-such-flag"):
+        load_library()
+
+
+def test_code_is_not_loaded_from_a_folder_that_others_may_write_to(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    folder = build.cache_folder()
+    folder.mkdir(parents=True)
+    folder.chmod(0o777)
+
+    with pytest.raises(KernelsUnavailableError, match="others may write"):
+        load_library()
+
+
+def test_they_can_be_turned_off() -> None:
+    assert choose_kernels("off", CPU).words == "plain PyTorch (train.kernels is off)"
