@@ -2,6 +2,8 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
+PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
+INSTALLED := $(VENV)/.installed
 READY := $(VENV)/.ready
 EVENTS ?= 24
 SEED ?= 1
@@ -11,15 +13,18 @@ SEED ?= 1
 setup: $(READY)
 
 # torch first, and exactly this one: another package's looser wish for torch then finds it and pulls nothing.
-$(READY): pyproject.toml constraints.txt
+$(INSTALLED): pyproject.toml constraints.txt
 	$(PYTHON) -c 'import sys; sys.version_info >= (3, 11) or sys.exit("Echelon needs Python 3.11 or newer; set PYTHON=...")'
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt torch==2.13.0 setuptools
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt \
-		--no-build-isolation --editable '.[dev]'
+	$(PIP) torch==2.13.0 setuptools
+	$(PIP) --no-build-isolation --editable .
 	touch $@
 
-demo: $(READY)
+$(READY): $(INSTALLED)
+	$(PIP) --no-build-isolation --editable '.[dev]'
+	touch $@
+
+demo: $(INSTALLED)
 	$(BIN)/echelon demo
 
 test: $(READY)
