@@ -21,10 +21,11 @@ settings.load_profile("echelon")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Where tests run side by side: those that make hosts on this machine take turns."""
+    """Where tests run side by side: those of a file share its fixtures, and those that make hosts take turns."""
     for item in items:
-        if item.path.parent.name == "lab":
-            item.add_marker(pytest.mark.xdist_group("lab"))
+        folder = item.path.parent
+        group = folder if folder.name in ("lab", "export", "inference") else item.path
+        item.add_marker(pytest.mark.xdist_group(str(group)))
 
 
 WORDS = {

@@ -29,6 +29,7 @@ def test_users_mistakes_leave_with_2_and_failed_work_with_1() -> None:
         "WorkerError": 1,
         "RemoteError": 1,
         "TrainingError": 1,
+        "PackageError": 1,
         "LabError": 1,
         "StoreError": 1,
         "CloudError": 1,

@@ -26,7 +26,9 @@ LINES = [*sentences(12, seed=8), "", "One\x07 two. " * 9]
 VARIANTS = ("model.norm=post", "model.tied=false", "model.attention_biases=true")
 
 
-@pytest.mark.parametrize("variant", ["model.norm=pre", *VARIANTS])
+@pytest.mark.parametrize(
+    "variant", ["model.norm=pre", *(pytest.param(variant, marks=pytest.mark.slow) for variant in VARIANTS)]
+)
 @pytest.mark.parametrize("format_", ["safetensors", "ctranslate2", "onnx"])
 def test_an_export_computes_what_pytorch_computes(tmp_path: Path, format_: Any, variant: str) -> None:
     run = make_small_run(tmp_path / "run", variant)

@@ -92,6 +92,7 @@ def last_step_time(run: RunFolder) -> float:
     return float([r["time"] for r in read_records(run.worker_records(0)) if r["kind"] == "step"][-1])
 
 
+@pytest.mark.slow
 def test_workers_that_are_killed_cost_restarts_and_no_bit(
     train_toy: TrainToy, toy_recipe: Path, tmp_path: Path
 ) -> None:

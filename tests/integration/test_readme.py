@@ -28,6 +28,7 @@ def commands() -> list[str]:
     return [line for line in lines if line]
 
 
+@pytest.mark.slow
 def test_every_command_of_the_readme_runs(tmp_path: Path) -> None:
     shutil.copytree(ROOT / "recipes", tmp_path / "recipes")
     environment = {

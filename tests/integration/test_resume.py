@@ -29,8 +29,8 @@ from tests.integration.runs import (
     "more",
     [
         ["train.precision=float32"],
-        ["train.precision=bf16"],
-        ["train.exchange=compressed", "exchange.wire=int8"],
+        pytest.param(["train.precision=bf16"], marks=pytest.mark.slow),
+        pytest.param(["train.exchange=compressed", "exchange.wire=int8"], marks=pytest.mark.slow),
         ["train.exchange=low_rank", "exchange.rank=4"],
     ],
 )

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from echelon.monitor.meter import PHASES
 from echelon.monitor.records import read_records
 from echelon.runfolder import RunFolder
 from echelon.train.checkpoint import choose_checkpoint, list_checkpoints
@@ -131,6 +132,7 @@ def test_the_run_folder_says_where_the_run_comes_from(train_toy: TrainToy) -> No
     assert start["versions"]["torch"].startswith("2.")
     records = read_records(run.worker_records(0))
     counts = Counter(record["kind"] for record in records)
+    assert counts.pop("host") >= 1
     assert counts == {"start": 1, "step": 4, "valid": 2, "sample": 8, "checkpoint": 2, "score": 1, "end": 1}
     assert (records[0]["kind"], records[-1]["kind"]) == ("start", "end")
     assert list(run.tensorboard.glob("events.out.tfevents.*"))
@@ -145,6 +147,7 @@ def test_tensorboard_gets_every_curve_and_the_samples(train_toy: TrainToy) -> No
     assert set(events.Tags()["scalars"]) == {
         *("train/loss", "train/learning_rate", "train/gradient_norm", "train/tokens_per_second"),
         *("train/step_seconds", "valid/bleu", "valid/chrf", "valid/loss", "valid/perplexity"),
+        *(f"time/{phase}" for phase in PHASES),
     }
     assert [event.step for event in events.Scalars("train/loss")] == [1, 2, 3, 4]
     assert "samples/0/text_summary" in events.Tags()["tensors"]

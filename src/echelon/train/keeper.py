@@ -105,7 +105,7 @@ class Keeper:
         exists = self._make_room(folder) if self.group.keeps_folder else False
         digest = weights_digest(self.flat.weights) if self.group.size > 1 else 0
         answers = self.group.gather_json([digest, exists])
-        self.after_step()  # by now every worker has written its part of the checkpoint before
+        self._conclude()  # by now every worker has written its part of the checkpoint before
         if len({digest for digest, _ in answers}) > 1:
             raise TrainingError(f"step {state.step}: the workers' weights differ ({answers}); this is a bug")
         if not answers[self.group.folder_keeper][1]:
@@ -183,9 +183,7 @@ class Keeper:
             self.saver.wait_written()
             problems = [text for text in self.group.gather_json(self._problem()) if text]
             if not problems:
-                for _ in ("written", "pruned"):
-                    self.saver.wait_written()
-                    self.after_step()
+                self._conclude()
                 self.group.barrier()  # nobody looks at the checkpoints while worker 0 prunes them
                 return
             self.records.write("event", message=f"saving failed: {problems[0]}; trying again")
@@ -195,6 +193,12 @@ class Keeper:
             f"{checkpoint_folder(self.run.checkpoints, state.step)} could not be saved: {problems[0]}; "
             "put that right and run the same command: it goes on from the newest checkpoint"
         )
+
+    def _conclude(self) -> None:
+        """Wait for the save under way, and for the pruning that follows it, and say how they went."""
+        for _ in ("written", "pruned"):
+            self.saver.wait_written()
+            self.after_step()
 
     def _problem(self) -> str:
         """What went wrong with this worker's part of a save that has come to its end; nothing where all is well."""
