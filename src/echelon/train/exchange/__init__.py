@@ -78,5 +78,9 @@ def build_exchange(recipe: Recipe, group: Group) -> Exchange:
 
 
 def build_exact(group: Group) -> AllReduce:
-    """Through memory where all workers are on one host, through the network otherwise."""
-    return HostSum(group) if are_on_one_host(group) else AllReduce(group)
+    """Through memory where two workers are on one host, through the network otherwise.
+
+    Two numbers have one sum, whoever adds them. Three do not, and as many workers must end with the same bits wherever
+    they are.
+    """
+    return HostSum(group) if group.size == 2 and are_on_one_host(group) else AllReduce(group)
