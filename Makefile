@@ -8,7 +8,7 @@ READY := $(VENV)/.ready
 EVENTS ?= 24
 SEED ?= 1
 
-.PHONY: setup demo test test-slow test-slow-again chaos check docs bench bench-peers clean
+.PHONY: setup demo test test-slow chaos check docs bench bench-peers clean
 
 setup: $(READY)
 
@@ -32,10 +32,6 @@ test: $(READY)
 
 test-slow: $(READY)
 	$(BIN)/python -m pytest -m slow --timeout=1800
-
-# Those that failed last time.
-test-slow-again: $(READY)
-	$(BIN)/python -m pytest -m slow --timeout=1800 --last-failed --last-failed-no-failures none
 
 # A training run struck EVENTS times at random, and whether it ends with the bits of an undisturbed one.
 chaos: $(READY)

@@ -5,10 +5,10 @@ from __future__ import annotations
 import shlex
 from typing import Annotated, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, field_validator
+from pydantic import BaseModel, ConfigDict, Field
 
 from echelon.cloud.inventory import host_name
-from echelon.cloud.spec import NAME
+from echelon.cloud.spec import ClusterName
 
 
 class IbmSpec(BaseModel):
@@ -16,7 +16,7 @@ class IbmSpec(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
-    name: str
+    name: ClusterName
     provider: Literal["ibm"] = "ibm"
     count: Annotated[int, Field(ge=1, le=64)] = 2
     flavor: str
@@ -28,13 +28,6 @@ class IbmSpec(BaseModel):
     """The number of an SSH key that the account has."""
     network_mbit: Literal[10, 100, 1000] = 1000
     private_vlan: int | None = None
-
-    @field_validator("name")
-    @classmethod
-    def _check_name(cls, name: str) -> str:
-        if not NAME.fullmatch(name):
-            raise ValueError("use 2 to 32 small letters, digits and hyphens, beginning with a letter")
-        return name
 
 
 def render_commands(spec: IbmSpec) -> str:

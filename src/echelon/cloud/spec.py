@@ -8,13 +8,30 @@ import tomllib
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeVar
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    ConfigDict,
+    Field,
+    ValidationError,
+    field_validator,
+    model_validator,
+)
 
 from echelon.errors import Problem, RecipeError, UserError
 
-NAME = re.compile(r"[a-z][a-z0-9-]{0,30}[a-z0-9]")
+_NAME = re.compile(r"[a-z][a-z0-9-]{0,30}[a-z0-9]")
 _MOST_OPEN = {4: 16, 6: 32}
 """The shortest prefix of a network that may log in: a provider's or a university's, never everybody's."""
+
+
+def _check_name(name: str) -> str:
+    if not _NAME.fullmatch(name):
+        raise ValueError("use 2 to 32 small letters, digits and hyphens, beginning with a letter")
+    return name
+
+
+ClusterName = Annotated[str, AfterValidator(_check_name)]
 
 
 class ClusterSpec(BaseModel):
@@ -22,7 +39,7 @@ class ClusterSpec(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
-    name: str
+    name: ClusterName
     """Of the cluster; its hosts are NAME-0, NAME-1, ..."""
     provider: Literal["aws"] = "aws"
     count: Annotated[int, Field(ge=1, le=256)] = 1
@@ -64,13 +81,6 @@ class ClusterSpec(BaseModel):
     """The address or network that may log in; `auto` is the address that this machine is seen at."""
     placement: bool = True
     """Put the machines close together."""
-
-    @field_validator("name")
-    @classmethod
-    def _check_name(cls, name: str) -> str:
-        if not NAME.fullmatch(name):
-            raise ValueError("use 2 to 32 small letters, digits and hyphens, beginning with a letter")
-        return name
 
     @field_validator("ssh_from")
     @classmethod
