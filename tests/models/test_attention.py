@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from echelon.models.attention import attend_fused, attend_plainly, join_heads, split_heads
+from echelon.models.attention import attend_fused, attend_packed, attend_plainly, join_heads, split_heads
 from echelon.models.dropout import Dropout
 from echelon.models.sequences import Sequences
 
@@ -54,6 +54,53 @@ def test_dropout_acts_on_the_weights_while_training(way: object) -> None:
     torch.testing.assert_close(mean, exact, rtol=0, atol=0.08)
     assert not torch.equal(way(*heads, None, dropout), exact)
     torch.testing.assert_close(way(*heads, None, dropout.eval()), exact)
+
+
+QUERIES = Sequences.of([[4] * 2, [4] * 5, [4] * 3])
+
+
+def attend_to_rectangles(q: Tensor, k: Tensor, v: Tensor, queries: Sequences, is_causal: bool) -> Tensor:
+    """The same as attend_packed(), with padding."""
+    heads = [of.pad(x).transpose(1, 2) for of, x in ((queries, q), (KEYS, k), (KEYS, v))]
+    bias = KEYS.causal_bias_LL if is_causal else KEYS.padding_bias_B11L
+    return queries.unpad(attend_plainly(heads[0], heads[1], heads[2], bias, None).transpose(1, 2))
+
+
+def random_packed(tokens: int, device: str) -> Tensor:
+    torch.manual_seed(tokens)
+    return torch.randn(tokens, 2, 8, device=device, requires_grad=True)
+
+
+def compare_with_rectangles(device: str, queries: Sequences, is_causal: bool) -> None:
+    q, k, v = random_packed(len(queries.tokens), device), random_packed(9, device), random_packed(9, device)
+
+    packed = attend_packed(
+        q,
+        k,
+        v,
+        queries=queries.to(device),
+        keys=KEYS.to(device),
+        is_causal=is_causal,
+        dropout=Dropout(0.1).eval(),
+    )
+    gradients = torch.autograd.grad(packed.square().sum(), (q, k, v))
+
+    padded = attend_to_rectangles(q.cpu(), k.cpu(), v.cpu(), queries, is_causal)
+    torch.testing.assert_close(packed.cpu(), padded)
+    expected = torch.autograd.grad(padded.square().sum(), (q, k, v))
+    torch.testing.assert_close(gradients, expected)
+
+
+@pytest.mark.filterwarnings("ignore:The PyTorch API of nested tensors")
+def test_packed_tokens_attend_as_padded_ones_do() -> None:
+    compare_with_rectangles("cpu", QUERIES, is_causal=False)
+
+
+@pytest.mark.skipif(
+    not torch.cuda.is_available(), reason="torch has causal attention on nested tensors on GPUs only"
+)
+def test_packed_tokens_attend_to_earlier_ones_as_padded_ones_do() -> None:
+    compare_with_rectangles("cuda", KEYS, is_causal=True)
 
 
 def test_joining_undoes_splitting() -> None:

@@ -109,6 +109,20 @@ def run(
     return hidden, dict(zip(names, torch.autograd.grad(loss, parameters), strict=True))
 
 
+@pytest.mark.filterwarnings("ignore:The PyTorch API of nested tensors")
+def test_the_way_of_gpus_reads_a_source_as_the_other_does(monkeypatch: pytest.MonkeyPatch) -> None:
+    model, source = make_model(), Sequences.of(SOURCE)
+    memory = model.encode(source)
+    cross, target = CrossAttention(SHAPE, Dropouts()), Sequences.of(TARGET)
+    x_MD = torch.randn(len(target.tokens), SHAPE.d_model)
+    padded = cross(x_MD, target, memory)
+
+    monkeypatch.setattr("echelon.models.transformer.takes_packed", lambda _: True)
+
+    torch.testing.assert_close(model.encode(source).hidden_ND, memory.hidden_ND)
+    torch.testing.assert_close(cross(x_MD, target, memory), padded)
+
+
 def test_a_target_token_does_not_see_those_after_it() -> None:
     model = make_model().eval()
     memory = model.encode(Sequences.of([SOURCE[0]]))

@@ -1,6 +1,7 @@
-"""Scaled dot-product attention on rectangles.
+"""Scaled dot-product attention, on rectangles and on packed tokens.
 
 B  sentences    H  heads    Q  queries    K  keys    E  width of a head    D  d_model = H * E    L  tokens
+N  source tokens, M  target tokens of all sentences, packed
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from echelon.models.dropout import Dropout
+from echelon.models.sequences import Sequences
 
 
 def attend(
@@ -39,9 +41,49 @@ def attend_plainly(
 def attend_fused(
     q_BHQE: Tensor, k_BHKE: Tensor, v_BHKE: Tensor, bias: Tensor | None, dropout: Dropout | None
 ) -> Tensor:
-    share = dropout.share if dropout is not None and dropout.training else 0.0
     mask = None if bias is None else bias.to(q_BHQE.dtype)
-    return F.scaled_dot_product_attention(q_BHQE, k_BHKE, v_BHKE, attn_mask=mask, dropout_p=share)
+    return F.scaled_dot_product_attention(q_BHQE, k_BHKE, v_BHKE, attn_mask=mask, dropout_p=_share(dropout))
+
+
+def takes_packed(x: Tensor) -> bool:
+    """Whether attention on this device is at its best without padding."""
+    return x.is_cuda
+
+
+def attend_packed(
+    q_MHE: Tensor,
+    k_NHE: Tensor,
+    v_NHE: Tensor,
+    *,
+    queries: Sequences,
+    keys: Sequences,
+    is_causal: bool,
+    dropout: Dropout,
+) -> Tensor:
+    """Attention within sentences without a padded rectangle: torch's flash attention for variable lengths.
+
+    torch has it in two forms. Nested tensors take dropout and float32 too; varlen_attn() takes neither.
+    """
+    mixed_BHQE = F.scaled_dot_product_attention(
+        _nested(q_MHE, queries),
+        _nested(k_NHE, keys),
+        _nested(v_NHE, keys),
+        dropout_p=_share(dropout),
+        is_causal=is_causal,
+    )
+    return mixed_BHQE.transpose(1, 2).values()
+
+
+def _nested(x_NHE: Tensor, sequences: Sequences) -> Tensor:
+    """The view [B, H, length of each, E]; the bounds are given as asking the GPU for them would wait for it."""
+    nested_BLHE = torch.nested.nested_tensor_from_jagged(
+        x_NHE.contiguous(), sequences.offsets, min_seqlen=min(sequences.lengths), max_seqlen=sequences.longest
+    )
+    return nested_BLHE.transpose(1, 2)
+
+
+def _share(dropout: Dropout | None) -> float:
+    return dropout.share if dropout is not None and dropout.training else 0.0
 
 
 def split_heads(x_BLD: Tensor, parts: int, heads: int) -> tuple[Tensor, ...]:

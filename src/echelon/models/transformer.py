@@ -19,7 +19,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
-from echelon.models.attention import attend, join_heads, split_heads
+from echelon.models.attention import attend, attend_packed, join_heads, split_heads, takes_packed
 from echelon.models.dropout import Dropout
 from echelon.models.sequences import Sequences
 from echelon.shapes.transformer import TransformerShape
@@ -238,11 +238,27 @@ class SelfAttention(nn.Module):
         self.output = linear(shape.d_model, shape.d_model, bias=shape.attention_biases)
 
     def forward(self, x_ND: Tensor, sequences: Sequences) -> Tensor:
+        mix = self.mix_packed if takes_packed(x_ND) else self.mix
+        out_ND: Tensor = self.output(mix(x_ND, sequences))
+        return out_ND
+
+    def mix(self, x_ND: Tensor, sequences: Sequences) -> Tensor:
         q_BHLE, k_BHLE, v_BHLE = split_heads(sequences.pad(self.qkv(x_ND)), 3, self.heads)
         bias = sequences.causal_bias_LL if self.is_causal else sequences.padding_bias_B11L
-        mixed_BHLE = attend(q_BHLE, k_BHLE, v_BHLE, bias, self.dropout)
-        out_ND: Tensor = self.output(sequences.unpad(join_heads(mixed_BHLE)))
-        return out_ND
+        return sequences.unpad(join_heads(attend(q_BHLE, k_BHLE, v_BHLE, bias, self.dropout)))
+
+    def mix_packed(self, x_ND: Tensor, sequences: Sequences) -> Tensor:
+        q_NHE, k_NHE, v_NHE = self.qkv(x_ND).unflatten(1, (3, self.heads, -1)).unbind(1)
+        mixed_NHE = attend_packed(
+            q_NHE,
+            k_NHE,
+            v_NHE,
+            queries=sequences,
+            keys=sequences,
+            is_causal=self.is_causal,
+            dropout=self.dropout,
+        )
+        return mixed_NHE.flatten(1)
 
 
 class CrossAttention(nn.Module):
@@ -257,11 +273,29 @@ class CrossAttention(nn.Module):
         self.output = linear(shape.d_model, shape.d_model, bias=shape.attention_biases)
 
     def forward(self, x_MD: Tensor, target: Sequences, memory: Memory) -> Tensor:
+        mix = self.mix_packed if takes_packed(x_MD) else self.mix
+        out_MD: Tensor = self.output(mix(x_MD, target, memory))
+        return out_MD
+
+    def mix(self, x_MD: Tensor, target: Sequences, memory: Memory) -> Tensor:
         (q_BHTE,) = split_heads(target.pad(self.query(x_MD)), 1, self.heads)
         k_BHSE, v_BHSE = split_heads(memory.source.pad(self.kv(memory.hidden_ND)), 2, self.heads)
         mixed_BHTE = attend(q_BHTE, k_BHSE, v_BHSE, memory.source.padding_bias_B11L, self.dropout)
-        out_MD: Tensor = self.output(target.unpad(join_heads(mixed_BHTE)))
-        return out_MD
+        return target.unpad(join_heads(mixed_BHTE))
+
+    def mix_packed(self, x_MD: Tensor, target: Sequences, memory: Memory) -> Tensor:
+        q_MHE = self.query(x_MD).unflatten(1, (self.heads, -1))
+        k_NHE, v_NHE = self.kv(memory.hidden_ND).unflatten(1, (2, self.heads, -1)).unbind(1)
+        mixed_MHE = attend_packed(
+            q_MHE,
+            k_NHE,
+            v_NHE,
+            queries=target,
+            keys=memory.source,
+            is_causal=False,
+            dropout=self.dropout,
+        )
+        return mixed_MHE.flatten(1)
 
 
 def linear(d_in: int, d_out: int, parts: int = 1, bias: bool = True) -> nn.Linear:
