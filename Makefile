@@ -8,7 +8,7 @@ READY := $(VENV)/.ready
 EVENTS ?= 24
 SEED ?= 1
 
-.PHONY: setup demo test test-slow chaos check docs bench bench-peers clean
+.PHONY: setup demo test test-slow chaos mechanisms check docs bench bench-peers clean
 
 setup: $(READY)
 
@@ -36,6 +36,10 @@ test-slow: $(READY)
 # A training run struck EVENTS times at random, and whether it ends with the bits of an undisturbed one.
 chaos: $(READY)
 	$(BIN)/python -m tests.integration.chaos --events $(EVENTS) --seed $(SEED)
+
+# Each mechanism of docs/reliability.md switched off in a copy of the source: its test must notice.
+mechanisms: $(READY)
+	$(BIN)/python -m tests.mechanisms
 
 check: $(READY)
 	$(BIN)/ruff format --check .
