@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import math
 import os
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,7 +13,7 @@ from urllib.request import Request, urlopen
 
 import pytest
 
-from echelon.commands.web import open_page
+from echelon.commands.web import LivePage, open_page
 from echelon.errors import RunError
 from echelon.monitor.records import RecordWriter
 from echelon.runfolder import RunFolder
@@ -108,6 +109,18 @@ def test_a_port_that_is_taken_is_said_to_be(run: RunFolder) -> None:
         port = int(address.rsplit(":", 1)[1].strip("/"))
         with pytest.raises(RunError, match="choose another --port"), open_page(run, "127.0.0.1", port):
             pass
+
+
+def test_what_was_written_too_soon_after_a_look_is_shown_later(run: RunFolder) -> None:
+    page = LivePage(run)
+    before = page.version()
+    page._next_look = math.inf
+
+    go_on(run, 241, 242)
+
+    assert page.version() == before, "the page is not built yet, so there is nothing to fetch"
+    page._next_look = 0.0
+    assert page.version() != before
 
 
 @pytest.mark.slow

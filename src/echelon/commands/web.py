@@ -44,28 +44,26 @@ class LivePage:
     _turn: threading.Lock = field(default_factory=threading.Lock)
 
     def version(self) -> int:
-        """Changes whenever the page does."""
-        return hash((self._state(), self.run.is_locked()))
+        """Changes whenever the page does, which is not at once where the run writes faster than it can be read."""
+        with contextlib.suppress(EchelonError):
+            self.report()
+        return hash(self._seen)
 
     def _state(self) -> tuple[object, ...]:
-        return tuple(
-            sorted(
-                (file.name, file.stat().st_size)
-                for file in self.run.records.glob("*.jsonl")
-                if file.is_file()
-            )
-        )
+        files = (file for file in self.run.records.glob("*.jsonl") if file.is_file())
+        return (*sorted((file.name, file.stat().st_size) for file in files), self.run.is_locked())
 
     @property
     def is_over(self) -> bool:
-        """Whether nothing new will come: nobody trains here, and no host's records have come for a while."""
+        """Whether nothing new will come: nobody trains here, no host's records have come for a while, all is shown."""
         times = [file.stat().st_mtime for file in self.run.records.glob("*.jsonl")]
-        return not self.run.is_locked() and time.time() - max(times, default=0.0) > FRESH_S
+        is_quiet = not self.run.is_locked() and time.time() - max(times, default=0.0) > FRESH_S
+        return is_quiet and self._seen == self._state()
 
     def report(self) -> Report:
         """The newest report; a long run is not read again more often than that takes a tenth of the time."""
         with self._turn:
-            state = (*self._state(), self.run.is_locked())
+            state = self._state()
             if self._report is None or (state != self._seen and time.monotonic() >= self._next_look):
                 started = time.monotonic()
                 self._report = build_report(self.run, self.hourly, store=self._store)
