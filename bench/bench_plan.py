@@ -27,7 +27,7 @@ from echelon.commands.preparing import prepare_data
 from echelon.commands.training import write_run
 from echelon.explain.clusters import Cluster
 from echelon.explain.cost import predict
-from echelon.explain.describe import describe
+from echelon.explain.describing import describe_recipe
 from echelon.explain.hardware import processor
 from echelon.explain.profile import profile_of
 from echelon.explain.workload import Workload, recipe_workload
@@ -150,7 +150,7 @@ def measure_all(options: argparse.Namespace) -> list[Row]:
             os.environ["ECHELON_CACHE"] = str(lab.shared / "cache")
             recipe = load_recipe(options.recipe)
             prepared = prepare_data(recipe, options.recipe.parent, Console(stderr=True))
-            workload = recipe_workload(recipe, prepared, describe(recipe, prepared))
+            workload = recipe_workload(recipe, prepared, describe_recipe(recipe, prepared))
             rows = []
             for hosts in COMBINATIONS:
                 run = RunFolder(lab.shared / f"run{hosts}")

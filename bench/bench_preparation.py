@@ -15,7 +15,7 @@ import sentencepiece
 from echelon.data.cleaning import normalise
 from echelon.data.prepare import default_cache, prepare
 from echelon.data.tokeniser import EOS, Tokeniser
-from echelon.recipe.loading import load_recipe
+from echelon.recipe.loading import load_translation_recipe
 
 RECIPE = Path(__file__).parents[1] / "recipes" / "multi30k.toml"
 LINES_AT_A_TIME = 50_000
@@ -26,7 +26,7 @@ def main() -> None:
     parser.add_argument("--lines", type=int, default=1_000_000)
     parser.add_argument("--text", default="tatoeba/train.en.gz", help="under ECHELON_DATA")
     options = parser.parse_args()
-    recipe = load_recipe(RECIPE)
+    recipe = load_translation_recipe(RECIPE)
     model = prepare(recipe.data, recipe_folder=RECIPE.parent, cache=default_cache()).tokeniser_path
     lines = read_lines(Path(os.environ["ECHELON_DATA"]) / options.text, options.lines)
     parts = [lines[start : start + LINES_AT_A_TIME] for start in range(0, len(lines), LINES_AT_A_TIME)]

@@ -21,8 +21,8 @@ from torch.nn.utils.rnn import pad_sequence
 from echelon.data.prepare import default_cache, prepare
 from echelon.data.tokeniser import BOS, PAD
 from echelon.models.sequences import Sequences, shift_right
-from echelon.recipe.loading import load_recipe
-from echelon.recipe.schema import Recipe
+from echelon.recipe.loading import load_translation_recipe
+from echelon.recipe.schema import TranslationRecipe
 from echelon.recipe.sizes import model_sizes
 from echelon.tasks.translation import TranslationBatch, TranslationTask
 from echelon.train.flat import FlatParameters
@@ -36,7 +36,7 @@ Step = Callable[[list[TranslationBatch]], None]
 class PlainTransformer(nn.Module):
     """What the torch tutorial would have one write: padded rectangles, nn.Transformer, tied output."""
 
-    def __init__(self, recipe: Recipe, vocabulary: int) -> None:
+    def __init__(self, recipe: TranslationRecipe, vocabulary: int) -> None:
         super().__init__()
         sizes = model_sizes(recipe.model)
         self.embedding = nn.Embedding(vocabulary, sizes["d_model"], padding_idx=PAD)
@@ -78,7 +78,7 @@ def padded(sequences: Sequences) -> Tensor:
 
 
 def plain_step(
-    recipe: Recipe, vocabulary: int, precision: Callable[[], AbstractContextManager[object]]
+    recipe: TranslationRecipe, vocabulary: int, precision: Callable[[], AbstractContextManager[object]]
 ) -> Step:
     torch.manual_seed(1)
     model = PlainTransformer(recipe, vocabulary)
@@ -105,7 +105,7 @@ def plain_step(
     return step
 
 
-def echelon_step(recipe: Recipe, task: TranslationTask) -> Step:
+def echelon_step(recipe: TranslationRecipe, task: TranslationTask) -> Step:
     torch.manual_seed(1)
     model = task.build_model()
     flat = FlatParameters(model)
@@ -132,7 +132,7 @@ def main() -> None:
     parser.add_argument("--threads", type=int, default=2)
     options = parser.parse_args()
     torch.set_num_threads(options.threads)
-    recipe = load_recipe(RECIPE)
+    recipe = load_translation_recipe(RECIPE)
     prepared = prepare(recipe.data, recipe_folder=RECIPE.parent, cache=default_cache())
     task = TranslationTask(recipe, prepared, CPU)
     vocabulary = prepared.manifest.vocabulary

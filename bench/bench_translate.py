@@ -33,7 +33,7 @@ from echelon.inference.loading import load_run, recipe_decoding, text_rules
 from echelon.inference.torch_engine import TorchEngine
 from echelon.inference.torch_models import build_model
 from echelon.inference.translator import Translator
-from echelon.recipe.loading import load_recipe
+from echelon.recipe.loading import load_translation_recipe
 from echelon.runfolder import RunFolder
 from echelon.train.precision import Precision
 from echelon.train.weights import choose_weights
@@ -47,7 +47,7 @@ class HuggingFace:
     """The peer: a process with the same weights."""
 
     def __init__(self, run: RunFolder, place: Path, threads: int, clock: str) -> None:
-        recipe = load_recipe(run.recipe)
+        recipe = load_translation_recipe(run.recipe)
         self._tokeniser = Tokeniser.load(run.tokeniser)
         model = build_model(recipe, self._tokeniser.size, choose_weights(run, "last"))
         place.mkdir()
@@ -114,7 +114,7 @@ def timed(translator: Translator, kind: str) -> Translate:
 
 
 def contenders(run: RunFolder, place: Path, threads: int, clock: str) -> dict[str, Translate]:
-    recipe = load_recipe(run.recipe)
+    recipe = load_translation_recipe(run.recipe)
     tokeniser = Tokeniser.load(run.tokeniser)
     cpu = torch.device("cpu")
     plain = TorchEngine(

@@ -6,7 +6,7 @@ import copy
 from typing import Any
 
 from echelon.recipe.loading import apply_override, check_recipe
-from echelon.recipe.schema import Recipe
+from echelon.recipe.schema import TranslationRecipe
 
 _TABLE: dict[str, Any] = {
     "version": 1,
@@ -31,6 +31,8 @@ def sample_table(*overrides: str, **sections: Any) -> dict[str, Any]:
     return table
 
 
-def sample_recipe(*overrides: str, **sections: Any) -> Recipe:
+def sample_recipe(*overrides: str, **sections: Any) -> TranslationRecipe:
     """The sample as a checked recipe."""
-    return check_recipe(sample_table(*overrides, **sections), where="sample.toml")
+    recipe = check_recipe(sample_table(*overrides, **sections), where="sample.toml")
+    assert isinstance(recipe, TranslationRecipe)
+    return recipe

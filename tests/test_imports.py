@@ -45,7 +45,12 @@ MUST_NOT_KNOW = {
 }
 """Beyond the rows: the control half starts the worker half as processes; models and comm know no recipe."""
 
-TORCH_MODULES = ("inference.torch_engine", "inference.torch_models", "commands.using")
+TORCH_MODULES = (
+    "inference.torch_engine",
+    "inference.torch_models",
+    "commands.using",
+    "commands.classifying",
+)
 MAY_LOAD_TORCH = ("comm", "models", "tasks", "train", "export", *TORCH_MODULES)
 """Everything else must start at once: nothing it imports at module level, through however many files, is torch."""
 

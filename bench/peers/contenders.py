@@ -21,8 +21,8 @@ from echelon.data.planning import plan_batches
 from echelon.data.prepare import default_cache, prepare
 from echelon.data.prepared import Prepared
 from echelon.launch.local import Placement, render_worker
-from echelon.recipe.loading import load_recipe
-from echelon.recipe.schema import Recipe
+from echelon.recipe.loading import load_translation_recipe
+from echelon.recipe.schema import TranslationRecipe
 from echelon.recipe.sizes import transformer_shape
 from echelon.runfolder import RunFolder
 
@@ -72,13 +72,13 @@ class Contender:
 class Material:
     """The same model and data for everybody."""
 
-    recipe: Recipe
+    recipe: TranslationRecipe
     prepared: Prepared
     folder: Path
 
     @classmethod
     def of(cls, recipe_file: Path, folder: Path) -> Material:
-        recipe = load_recipe(recipe_file)
+        recipe = load_translation_recipe(recipe_file)
         prepared = prepare(recipe.data, recipe_folder=recipe_file.parent, cache=default_cache())
         return cls(recipe, prepared, folder)
 

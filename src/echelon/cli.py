@@ -161,13 +161,12 @@ def prepare(
 def describe(recipe: RecipeFile, set_: Set = None, json_: Json = False) -> None:
     """What a recipe means before anything runs."""
     from echelon.commands.preparing import find_data
-    from echelon.explain.describe import describe as describe_recipe
-    from echelon.explain.describe import render
+    from echelon.explain.describing import describe_in_words, describe_recipe
     from echelon.recipe.loading import load_recipe
 
     loaded = load_recipe(recipe, set_ or [])
     description = describe_recipe(loaded, find_data(loaded, recipe.parent))
-    show(json_, description, render(description))
+    show(json_, description, describe_in_words(description))
 
 
 def plan(
@@ -379,7 +378,7 @@ def evaluate(
     set_: Set = None,
     json_: Json = False,
 ) -> None:
-    """Score a checkpoint: BLEU, chrF, loss, perplexity."""
+    """Score a checkpoint: BLEU, chrF, loss, perplexity; or top-1, top-5, loss."""
     from echelon.commands.wording import evaluated_words
     from echelon.runfolder import RunFolder
 
@@ -489,6 +488,50 @@ def export(
     options = ExportOptions(format_, to, precision, checkpoint, edge, licence, force)
     result = export_run(folder, options)
     show(json_, result, exported_words(result))
+
+
+def classify(
+    run: Run,
+    pictures: Annotated[list[Path], typer.Argument(metavar="PICTURE...", help="Picture files.")],
+    *,
+    top: Annotated[int, typer.Option(min=1, help="How many classes to name for each picture.")] = 3,
+    checkpoint: Which = None,
+    set_: Set = None,
+    json_: Json = False,
+) -> None:
+    """Name the likeliest classes of pictures, with probabilities."""
+    from echelon.commands.wording import classified_words
+    from echelon.runfolder import RunFolder
+
+    folder = RunFolder(run).require()
+    from echelon.commands.classifying import RunClassifier
+
+    found = RunClassifier(folder, checkpoint, set_ or []).classify(pictures, top)
+    show(json_, {"pictures": found}, classified_words(found))
+
+
+def experiment(
+    kind: Annotated[
+        Literal["checkpoints", "resume", "workers"],
+        typer.Argument(help="What checkpoints cost; whether a resumed run is the same; 1, 2 and 4 workers."),
+    ],
+    recipe: RecipeFile,
+    *,
+    steps: Annotated[int, typer.Option(min=2, help="Steps of each training.")] = 2000,
+    to: Annotated[
+        Path | None, typer.Option(metavar="DIR", help="Where its runs go; experiments/KIND where not given.")
+    ] = None,
+    workers: Workers = None,
+    set_: Set = None,
+    json_: Json = False,
+) -> None:
+    """Do an experiment of a systems course: its trainings, a table and a chart."""
+    from echelon.commands.experimenting import ExperimentOptions, run_experiment
+
+    folder = to or Path("experiments") / kind
+    options = ExperimentOptions(kind, recipe, steps, folder, workers, set_ or [])
+    outcome = run_experiment(options, messages())
+    show(json_, outcome.to_json(), outcome.words())
 
 
 def report(
@@ -604,7 +647,7 @@ def benchmark(
     set_: Set = None,
     json_: Json = False,
 ) -> None:
-    """Measure step time and tokens per second."""
+    """Measure step time, and tokens or images per second."""
     from echelon.commands.benchmarking import benchmark as measure
     from echelon.commands.training import TrainOptions
     from echelon.commands.wording import benchmark_words
@@ -949,6 +992,8 @@ VERBS: dict[str, Callable[..., None]] = {
     "stop": stop,
     "evaluate": evaluate,
     "translate": translate,
+    "classify": classify,
+    "experiment": experiment,
     "report": report,
     "compare": compare,
     "export": export,

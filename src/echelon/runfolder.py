@@ -5,6 +5,7 @@ runs/NAME/
   provenance.json              command, versions, git commit and diff, hosts; one entry a start
   data.json                    where the prepared data lies, and its content key
   tokeniser.model              a copy, so that the folder translates on its own
+  images.json                  of image classification: names of classes, and how pictures are normalised
   lock                         held while the run is being trained
   hosts.json                   the hosts it runs on, where there are several
   generations/000001.json      which of them may write here; see lease.py
@@ -52,6 +53,7 @@ class RunFolder:
         self.provenance = path / "provenance.json"
         self.data = path / "data.json"
         self.tokeniser = path / "tokeniser.model"
+        self.images = path / "images.json"
         self.lock_file = path / "lock"
         self.records = path / "records"
         self.logs = path / "logs"

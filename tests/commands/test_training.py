@@ -12,6 +12,7 @@ from rich.console import Console
 from echelon.commands import training
 from echelon.commands.preparing import find_data, prepare_data
 from echelon.commands.training import TrainOptions, last_step, remove_run, write_run
+from echelon.data.prepared import Prepared
 from echelon.errors import RunError
 from echelon.monitor.records import RecordWriter
 from echelon.recipe.loading import load_recipe
@@ -119,7 +120,7 @@ def test_a_run_folder_holds_what_workers_need_and_every_start(
 ) -> None:
     recipe = load_recipe(recipe_file)
     prepared = find_data(recipe, recipe_file.parent)
-    assert prepared is not None
+    assert isinstance(prepared, Prepared)
     write_run(run, recipe, prepared)
     assert load_recipe(run.recipe) == recipe
     assert json.loads(run.data.read_text()) == {"folder": str(prepared.folder), "key": prepared.key}

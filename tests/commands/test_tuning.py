@@ -14,8 +14,8 @@ from echelon.commands import training, tuning
 from echelon.commands.training import TrainOptions, begin
 from echelon.commands.tuning import find_slot, find_workers, resolve_batch, slot_candidates, worker_candidates
 from echelon.errors import TrainingError
-from echelon.recipe.loading import load_recipe
-from echelon.recipe.schema import Recipe
+from echelon.recipe.loading import load_recipe, load_translation_recipe
+from echelon.recipe.schema import TranslationRecipe
 from echelon.recipe.workers import WorkerRange
 
 
@@ -61,7 +61,9 @@ def pretended(monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, int]]:
     """Measurements of (workers, batch tokens): two workers win, and so do batches of 4,096 tokens."""
     asked: list[tuple[int, int]] = []
 
-    def measure(recipe: Recipe, _prepared: Any, workers: int, *_: Any, **__: Any) -> dict[str, Any]:
+    def measure(
+        recipe: TranslationRecipe, _prepared: Any, workers: int, *_: Any, **__: Any
+    ) -> dict[str, Any]:
         asked.append((workers, recipe.train.batch_tokens))
         rate = workers * (1.0 if recipe.train.batch_tokens == 4096 else 0.5)
         return {"tokens_per_second": rate, "memory_bytes": 1}
@@ -97,8 +99,8 @@ def test_what_was_found_is_written_down_and_kept(
     measured = []
     for _ in range(2):
         with begin(options, Console(quiet=True)) as begun:
-            kept = load_recipe(begun.run.recipe).train
+            kept = load_translation_recipe(begun.run.recipe).train
             assert (kept.workers, kept.batch, kept.batch_tokens) == (2, "given", 4096)
         measured.append(len(pretended))
     assert measured[0] == measured[1] > 0, "the second start measured again"
-    assert training.open_run(options)[0].train.batch_tokens == 4096
+    assert training.open_run(options)[0].model_dump()["train"]["batch_tokens"] == 4096

@@ -9,6 +9,7 @@ from typing import Any
 from echelon.commands.listing import RunSummary
 from echelon.commands.wording import (
     benchmark_words,
+    classified_words,
     demo_words,
     evaluated_words,
     prepared_words,
@@ -77,14 +78,50 @@ def test_runs_are_a_table() -> None:
     changed = time.mktime((2024, 5, 6, 7, 8, 0, 0, 0, -1))
     runs = [
         RunSummary("a", "runs/a", "finished", 1000, 1000, 31.416, "test", 12_345_678, changed),
+        RunSummary("b", "runs/b", "training", 5, 10, None, None, 900, changed, 93.456, "valid"),
         RunSummary("long-name", "runs/long-name", "not started", 0, None, None, None, 900, changed),
     ]
     assert runs_words(runs, Path("runs")) == (
-        "RUN        STATE        STEP            BLEU          SIZE     CHANGED\n"
-        "a          finished     1,000 of 1,000  31.42 (test)  12.3 MB  2024-05-06 07:08\n"
-        "long-name  not started  0                             0.0 MB   2024-05-06 07:08"
+        "RUN        STATE        STEP            SCORE                 SIZE     CHANGED\n"
+        "a          finished     1,000 of 1,000  BLEU 31.42 (test)     12.3 MB  2024-05-06 07:08\n"
+        "b          training     5 of 10         top-1 93.46% (valid)  0.0 MB   2024-05-06 07:08\n"
+        "long-name  not started  0                                     0.0 MB   2024-05-06 07:08"
     )
     assert runs_words([], Path("runs")) == "no runs in runs"
+
+
+def test_classified_pictures_in_words() -> None:
+    guesses = [{"class": "cat", "probability": 0.9}, {"class": "dog", "probability": 0.0625}]
+    pictures = [{"file": "a.png", "classes": guesses}, {"file": "long.png", "classes": guesses[:1]}]
+    assert classified_words(pictures) == "a.png     cat 90.0%, dog 6.2%\nlong.png  cat 90.0%"
+
+
+def test_the_classes_known_worst_are_named_with_what_they_are_taken_for() -> None:
+    result = {
+        "split": "test",
+        "top1": 75.0,
+        "top5": 100.0,
+        "loss": 0.5,
+        "checkpoint": "step-00000010",
+        "step": 10,
+        "signature": "test:4",
+        "outputs": "test.txt",
+        "classes": [
+            {"name": "cat", "images": 2, "top1": 50.0},
+            {"name": "dog", "images": 2, "top1": 100.0},
+            {"name": "cow", "images": 0, "top1": None},
+        ],
+        "confused": [{"class": "cat", "taken_for": "dog", "images": 1}],
+    }
+    assert evaluated_words(result) == (
+        "test: top-1 75.00%  top-5 100.00%  loss 0.5000\n"
+        "checkpoint: step-00000010 (step 10)\n"
+        "signature: test:4\n"
+        "outputs: test.txt\n"
+        "classes known worst:\n"
+        "  cat                  50.00%  taken for dog 1\n"
+        "  dog                 100.00%"
+    )
 
 
 def test_prepared_data_in_words(tmp_path: Path) -> None:

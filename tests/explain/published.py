@@ -18,8 +18,8 @@ from echelon.explain.cost import (
 )
 from echelon.explain.workload import (
     Workload,
-    resnet_layers,
-    resnet_matrices,
+    image_layers,
+    image_matrices,
     transformer_activations,
     transformer_layers,
     transformer_matrices,
@@ -82,8 +82,8 @@ def resnet_workload(run: dict[str, Any], input_rate: float = IMAGES_PER_CORE_S) 
     shape, pictures = resnet.PRESETS["resnet18"], run["images_per_gpu"] * gpus
     return Workload(
         name="resnet18",
-        layers=resnet_layers(shape, pictures),
-        matrices=resnet_matrices(shape),
+        layers=image_layers(shape, pictures),
+        matrices=image_matrices(shape),
         slots=gpus,
         objects=pictures,
         unit="pictures",

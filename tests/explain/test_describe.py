@@ -10,13 +10,14 @@ from rich.console import Console
 
 from echelon.commands.preparing import prepare_data
 from echelon.data.planning import plan_batches
+from echelon.data.prepared import Prepared
 from echelon.explain.describe import ASSUMED_LENGTH, describe, render
-from echelon.recipe.loading import load_recipe
+from echelon.recipe.loading import load_translation_recipe
 from echelon.recipe.schedule import rate_by_step
 from tests.sample_corpus import write_corpus
 from tests.sample_recipe import sample_recipe
 
-WMT = load_recipe(Path(__file__).parents[2] / "recipes" / "wmt16-en-de-base.toml")
+WMT = load_translation_recipe(Path(__file__).parents[2] / "recipes" / "wmt16-en-de-base.toml")
 
 
 def test_transformer_base_has_its_known_sizes() -> None:
@@ -66,8 +67,9 @@ def test_a_recipe_in_epochs_has_no_steps_before_its_data_is_prepared() -> None:
 def test_prepared_data_gives_real_counts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("ECHELON_CACHE", str(tmp_path / "cache"))
     path = write_corpus(tmp_path / "corpus")
-    recipe = load_recipe(path, ["train.steps=", "train.epochs=4"])
+    recipe = load_translation_recipe(path, ["train.steps=", "train.epochs=4"])
     prepared = prepare_data(recipe, path.parent, Console(file=io.StringIO()))
+    assert isinstance(prepared, Prepared)
     description = describe(recipe, prepared)
     plan = plan_batches(recipe, prepared)
     assert description.is_prepared
@@ -79,7 +81,7 @@ def test_prepared_data_gives_real_counts(tmp_path: Path, monkeypatch: pytest.Mon
     assert 0 < description.target_tokens_per_step <= recipe.train.batch_tokens
     assert f"length           {description.steps} steps, 4 epochs of 180 pairs\n" in render(description)
     assert "prepared data)" in render(description)
-    in_steps = describe(load_recipe(path), prepared)
+    in_steps = describe(load_translation_recipe(path), prepared)
     assert in_steps.epochs == pytest.approx(100 / plan.steps_per_epoch)
 
 

@@ -28,7 +28,7 @@ from typing import Any
 import psutil
 
 from echelon.monitor.records import RecordReader, read_records
-from echelon.recipe.schema import Recipe
+from echelon.recipe.schema import TranslationRecipe
 from echelon.runfolder import RunFolder
 from tests.conftest import RECIPE, write_toy_corpus
 from tests.integration.damage import differences, good_checkpoints, spoil, step_of
@@ -43,7 +43,7 @@ KINDS = (
     "damage older",
     "full disk",
 )
-HAS_RESTARTS = "restart" in Recipe.model_fields
+HAS_RESTARTS = "restart" in TranslationRecipe.model_fields
 """Whether `echelon train` notices workers that hang; without that, nobody wakes a frozen one."""
 DISK_BYTES = 64 << 20
 HANG_S = 8

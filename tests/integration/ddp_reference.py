@@ -11,7 +11,7 @@ import torch
 import torch.distributed as dist
 from torch import nn
 
-from echelon.recipe.loading import load_recipe
+from echelon.recipe.loading import load_translation_recipe
 from echelon.recipe.schedule import rate_by_step
 from echelon.runfolder import RunFolder
 from echelon.tasks.translation import TranslationBatch, TranslationTask
@@ -33,7 +33,7 @@ class WithLoss(nn.Module):
 def main(run: RunFolder, output: Path) -> None:
     dist.init_process_group("gloo")
     rank, size = dist.get_rank(), dist.get_world_size()
-    recipe = load_recipe(run.recipe)
+    recipe = load_translation_recipe(run.recipe)
     task = TranslationTask.of_run(recipe, run, torch.device("cpu"))
     torch.manual_seed(recipe.seed)
     model = task.build_model()

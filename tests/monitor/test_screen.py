@@ -76,12 +76,12 @@ def test_the_speed_is_a_mean_that_forgets() -> None:
     speed = Speed()
     for _ in range(50):
         speed.add(step(1))
-    assert speed.tokens_per_second == pytest.approx(1000.0)
+    assert speed.per_second == pytest.approx(1000.0)
     speed.add(step(2, targets=1000))
-    assert 1000 < speed.tokens_per_second < 2000
+    assert 1000 < speed.per_second < 2000
     for _ in range(100):
         speed.add(step(3, seconds=1.0))
-    assert speed.tokens_per_second == pytest.approx(500.0, rel=1e-3)
+    assert speed.per_second == pytest.approx(500.0, rel=1e-3)
 
 
 def test_a_terminal_gets_a_bar_and_everything_else_lines() -> None:

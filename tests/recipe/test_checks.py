@@ -7,14 +7,14 @@ from typing import Any
 import pytest
 
 from echelon.recipe.checks import find_problems
-from echelon.recipe.schema import Recipe
+from echelon.recipe.schema import TranslationRecipe
 from tests.sample_recipe import sample_recipe, sample_table
 
 EMBEDDED = {"embedded": True}
 
 
 def problems(*overrides: str, **sections: Any) -> list[str]:
-    recipe = Recipe.model_validate(sample_table(*overrides, **sections))
+    recipe = TranslationRecipe.model_validate(sample_table(*overrides, **sections))
     return [str(problem) for problem in find_problems(recipe)]
 
 

@@ -67,7 +67,7 @@ broken.toml has 10 problems:
   train.slots: 'four' is not allowed: it must be a whole number
   train.precision: 'bfloat16' is not allowed; use 'float32', 'bf16' or 'fp16'; did you mean 'float32'?
   train.stpes: there is no such key; did you mean 'steps'?
-  optimiser.beta1: there is no such key; the keys here are kind, momentum, nesterov, weight_decay
+  optimiser.beta1: there is no such key; the keys here are kind, momentum, nesterov, weight_decay, vector_rate
   schedule.kind: 'cosin' is not known; use one of transformer, inverse_sqrt, cosine, one_cycle, polynomial, \
 piecewise, exponential, fixed; did you mean 'cosine'?
   early_stop.0.metric: 'blue' is not allowed; use 'bleu', 'chrf', 'loss' or 'perplexity'; did you mean 'bleu'?

@@ -8,18 +8,23 @@ from pathlib import Path
 
 import pytest
 
-from echelon.recipe import schema
+from echelon.recipe import image_sections, schema
 from echelon.recipe.reference import reference_page
-from echelon.recipe.schema import Section
+from echelon.recipe.section import Section
 
 PAGE = Path(__file__).parents[2] / "docs" / "recipe.md"
 
 
+NOT_TABLES = (Section, schema.AnyRecipe, schema.Train)
+"""What tables have in common."""
+
+
 def sections() -> list[type[Section]]:
+    found = {**vars(schema), **vars(image_sections)}
     return [
         value
-        for value in vars(schema).values()
-        if isinstance(value, type) and issubclass(value, Section) and value is not Section
+        for value in found.values()
+        if isinstance(value, type) and issubclass(value, Section) and value not in NOT_TABLES
     ]
 
 

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from echelon.recipe.loading import load_recipe
+from echelon.recipe.loading import load_recipe, load_translation_recipe
 from echelon.recipe.toml import dump_recipe
 from echelon.runfolder import write_atomically
 from tests.sample_recipe import sample_recipe
@@ -71,7 +71,7 @@ def test_awkward_characters_survive_a_round_trip(text: str, tmp_path: Path) -> N
     recipe = sample_recipe(data=data | {"max_tokens": 64})
     path = tmp_path / "recipe.toml"
     path.write_bytes(dump_recipe(recipe).encode())
-    assert load_recipe(path).data.train[0].source == text
+    assert load_translation_recipe(path).data.train[0].source == text
 
 
 def test_the_file_is_one_that_a_person_would_write() -> None:

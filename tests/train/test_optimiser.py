@@ -102,3 +102,18 @@ def test_state_is_named_after_the_models_tensors() -> None:
         f"{kind}/{name}" for kind in ("exp_avg", "exp_avg_sq") for name, _ in model.named_parameters()
     }
     assert all(state[f"exp_avg/{name}"].shape == p.shape for name, p in model.named_parameters())
+
+
+def test_biases_and_norms_may_have_a_rate_of_their_own() -> None:
+    ends = []
+    for vector_rate in (1.0, 4.0):
+        model = _model()
+        flat = FlatParameters(model)
+        optimiser = FlatOptimiser(Sgd(kind="sgd", momentum=0.0, vector_rate=vector_rate), flat)
+        before = flat.weights.clone()
+        _backward(model, 0)
+        optimiser.step(0.01)
+        ends.append(flat.weights.detach() - before)
+    matrices, vectors = slice(0, flat.num_decayed), slice(flat.num_decayed, flat.size)
+    torch.testing.assert_close(ends[1][matrices], ends[0][matrices])
+    torch.testing.assert_close(ends[1][vectors], 4 * ends[0][vectors], rtol=1e-4, atol=1e-6)

@@ -32,7 +32,7 @@ from echelon.runfolder import (
     write_atomically,
 )
 
-_SENT_FILES = ("recipe.toml", "data.json", "tokeniser.model", "provenance.json", "hosts.json")
+_SENT_FILES = ("recipe.toml", "data.json", "tokeniser.model", "images.json", "provenance.json", "hosts.json")
 """What a launcher may put into the run folder of a host that does not see its own."""
 _COME_S = 300.0
 _POLL_S = 0.5

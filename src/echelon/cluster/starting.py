@@ -141,7 +141,7 @@ def passed_on(environment: Mapping[str, str]) -> dict[str, str]:
 
 def run_files(run: RunFolder) -> dict[str, str]:
     """What a host needs that does not see our run folder, in base64."""
-    paths = (run.recipe, run.data, run.tokeniser, run.provenance, run.hosts)
+    paths = (run.recipe, run.data, run.tokeniser, run.images, run.provenance, run.hosts)
     return {path.name: base64.b64encode(path.read_bytes()).decode() for path in paths if path.exists()}
 
 

@@ -32,7 +32,7 @@ from echelon.cluster.watching import HostWatch, SharedFiles, stop_host, watch_ho
 from echelon.commands.following import RunScreen
 from echelon.commands.readiness import hosts_words
 from echelon.commands.renting import Rented, rented_hosts, require_running
-from echelon.data.prepared import Prepared
+from echelon.data.planning import AnyPrepared
 from echelon.errors import HostsError, RemoteError, UserError
 from echelon.launch.check import HostReport, check_hosts
 from echelon.launch.container import render_transfer, send_image
@@ -114,7 +114,7 @@ class Hosts:
         options: ClusterOptions,
         run: RunFolder,
         recipe: Recipe,
-        prepared: Prepared,
+        prepared: AnyPrepared,
         remotes: Mapping[str, Remote],
     ) -> None:
         self._options = options
@@ -203,7 +203,7 @@ class Hosts:
 
 @contextmanager
 def open_hosts(
-    options: ClusterOptions, run: RunFolder, recipe: Recipe, prepared: Prepared
+    options: ClusterOptions, run: RunFolder, recipe: Recipe, prepared: AnyPrepared
 ) -> Iterator[Hosts]:
     """A connection to each host, closed at the end."""
     with ExitStack() as stack:
@@ -214,7 +214,7 @@ def open_hosts(
 
 
 def train_on_hosts(
-    options: ClusterOptions, run: RunFolder, recipe: Recipe, prepared: Prepared, console: Console
+    options: ClusterOptions, run: RunFolder, recipe: Recipe, prepared: AnyPrepared, console: Console
 ) -> Supervised:
     """Train a run, whose folder is written here, on its hosts; returns when it is over."""
     with (
@@ -256,7 +256,7 @@ def _note_link(run: RunFolder, link: Link | None) -> None:
 
 @contextmanager
 def _kept(
-    options: ClusterOptions, run: RunFolder, prepared: Prepared, console: Console
+    options: ClusterOptions, run: RunFolder, prepared: AnyPrepared, console: Console
 ) -> Iterator[Callable[[str], bool]]:
     """Rented hosts get the run's folders, and are replaced where they are taken away; others are as they are.
 
@@ -278,7 +278,7 @@ def _kept(
 
 
 def describe_launch(
-    options: ClusterOptions, run: RunFolder, recipe: Recipe, prepared: Prepared, console: Console
+    options: ClusterOptions, run: RunFolder, recipe: Recipe, prepared: AnyPrepared, console: Console
 ) -> dict[str, list[str]]:
     """What would be run on every host, by its name. They are asked, and nothing is started or changed; only an empty
     run folder is made where they are looked at from within a container."""
@@ -288,7 +288,7 @@ def describe_launch(
         return {seat.name: _commands(seat, specs[seat.number], options, prepared) for seat in seats}
 
 
-def _commands(seat: Seat, spec: AgentSpec, options: ClusterOptions, prepared: Prepared) -> list[str]:
+def _commands(seat: Seat, spec: AgentSpec, options: ClusterOptions, prepared: AnyPrepared) -> list[str]:
     """The commands for one host: what is put there, the agent's, and those that it then runs for its workers."""
     plan = Plan(1, 0, tuple(range(len(spec.hosts))), port=1)
     place = replace(place_of(spec, plan), port=0)

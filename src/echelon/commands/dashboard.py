@@ -81,18 +81,21 @@ def _progress(step: int, planned: int) -> Table:
 def _curves(report: Report) -> Table:
     history = report.history
     _, losses = history.losses()
-    bleu = [record["bleu"] for record in history.valid if record.get("bleu") is not None]
+    metric, key = history.metric
+    scores = [record[key] for record in history.valid if record.get(key) is not None]
     speed = [
         step["targets"] / step["seconds"] for step in history.steps if step.get("targets") and step["seconds"]
     ]
     table = Table.grid(padding=(0, 2))
     if losses:
         table.add_row("loss", f"{smooth(losses)[-1]:.3f}", sparkline(list(map(float, smooth(losses)))))
-    if bleu:
-        table.add_row("BLEU", f"{bleu[-1]:.2f}", sparkline(bleu))
+    if scores:
+        table.add_row(metric, f"{scores[-1]:.2f}", sparkline(scores))
     if speed:
         table.add_row(
-            "tokens/s", show_count(float(smooth(speed)[-1])), sparkline(list(map(float, smooth(speed))))
+            f"{history.unit.split()[-1]}/s",
+            show_count(float(smooth(speed)[-1])),
+            sparkline(list(map(float, smooth(speed)))),
         )
     pace = sum(history.totals.values()) / max(1, len(history.steps))
     left = history.planned_steps - (int(history.steps[-1]["step"]) if history.steps else 0)

@@ -11,7 +11,7 @@ from echelon.monitor.records import is_number, read_records
 from echelon.recipe.loading import load_recipe
 from echelon.runfolder import RunFolder, list_runs, read_json
 
-_SHOWN = ("bleu", "chrf", "loss")
+_SHOWN = ("bleu", "chrf", "top1", "top5", "loss")
 
 
 @dataclass(frozen=True)
@@ -30,6 +30,9 @@ class RunSummary:
     bytes: int
     last_change: float
     """Seconds since the epoch."""
+    top1: float | None = None
+    """Of image classification, in percent: test or best validation top-1."""
+    top1_of: str | None = None
 
 
 def summarise_runs(folder: Path) -> list[RunSummary]:
@@ -41,13 +44,8 @@ def summarise(run: RunFolder) -> RunSummary:
     """How a run stands, from its records."""
     records = read_records(run.worker_records(0))
     steps = [record["steps"] for record in records if record["kind"] == "start" and "steps" in record]
-    valid = [
-        record["bleu"] for record in records if record["kind"] == "valid" and record.get("bleu") is not None
-    ]
-    test = read_scores(run, "test") or {}
-    bleu, bleu_of = (
-        (test["bleu"], "test") if "bleu" in test else (max(valid), "valid") if valid else (None, None)
-    )
+    bleu, bleu_of = _score(run, records, "bleu")
+    top1, top1_of = _score(run, records, "top1")
     return RunSummary(
         name=run.name,
         path=str(run.path),
@@ -56,12 +54,25 @@ def summarise(run: RunFolder) -> RunSummary:
         steps=steps[-1] if steps else None,
         bleu=bleu,
         bleu_of=bleu_of,
+        top1=top1,
+        top1_of=top1_of,
         bytes=folder_bytes(run.path),
         last_change=max((record.get("time") or 0 for record in records), default=run.recipe.stat().st_mtime),
     )
 
 
-def _state(run: RunFolder, records: list[dict[str, object]]) -> str:
+def _score(run: RunFolder, records: list[dict[str, Any]], metric: str) -> tuple[float | None, str | None]:
+    """The test score where there is one, otherwise the best validation score; and which of the two it is."""
+    test = read_scores(run, "test") or {}
+    if metric in test:
+        return test[metric], "test"
+    valid = [
+        record[metric] for record in records if record["kind"] == "valid" and record.get(metric) is not None
+    ]
+    return (max(valid), "valid") if valid else (None, None)
+
+
+def _state(run: RunFolder, records: list[dict[str, Any]]) -> str:
     if run.is_locked():
         return "training"
     last = next(

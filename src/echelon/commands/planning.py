@@ -13,7 +13,7 @@ from rich.console import Console
 from echelon.commands.preparing import find_data
 from echelon.errors import UserError
 from echelon.explain.clusters import Cluster, parse_cluster
-from echelon.explain.describe import describe
+from echelon.explain.describing import describe_recipe
 from echelon.explain.drawing import standalone_svg, to_png
 from echelon.explain.hardware import Device, find_gpu_like, processor
 from echelon.explain.plan import ClusterPlan, SweepPoint, parse_sweep, plan_cluster, sweep, sweep_chart
@@ -73,7 +73,7 @@ def make_plan(options: PlanOptions, console: Console) -> Plan:
     """Predict the recipe on every cluster."""
     recipe = load_recipe(options.recipe, options.overrides)
     prepared = find_data(recipe, options.recipe.parent)
-    workload = recipe_workload(recipe, prepared, describe(recipe, prepared))
+    workload = recipe_workload(recipe, prepared, describe_recipe(recipe, prepared))
     hosts = parse_sweep(options.sweep) if options.sweep else []
     clusters = [find_cluster(spec, options) for spec in options.clusters or ["here"]]
     profile = _profile(options, workload.slots, console)

@@ -9,17 +9,19 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeElapsedColumn
 
 from echelon.data import prepare as preparation
+from echelon.data.images.prepare import find_images, prepare_images
+from echelon.data.planning import AnyPrepared
 from echelon.data.prepared import Prepared
 from echelon.data.stages import Progress as StageProgress
 from echelon.errors import UserError
-from echelon.recipe.schema import Recipe
+from echelon.recipe.schema import ClassificationRecipe, Recipe, TranslationRecipe
 from echelon.runfolder import RunFolder
 from echelon.store import is_address, put_folder
 
 
-def prepare_data(recipe: Recipe, recipe_folder: Path, console: Console) -> Prepared:
+def prepare_data(recipe: Recipe, recipe_folder: Path, console: Console) -> AnyPrepared:
     """The recipe's prepared data: found by content, fetched from its address, or made now."""
-    if recipe.data.prepared is not None:
+    if isinstance(recipe, TranslationRecipe) and recipe.data.prepared is not None:
         return preparation.fetch_prepared(recipe.data, preparation.default_cache())
     with Progress(
         TextColumn("{task.description}"),
@@ -39,38 +41,47 @@ def prepare_data(recipe: Recipe, recipe_folder: Path, console: Console) -> Prepa
                     console.print(f"preparing: {progress.stage}", highlight=False)
             bars.update(stages[progress.stage], completed=progress.done, total=progress.total)
 
-        return preparation.prepare(
-            recipe.data,
-            recipe_folder=recipe_folder,
-            cache=preparation.default_cache(),
-            progress=show,
-            tokeniser=_given_tokeniser(recipe),
-        )
+        cache = preparation.default_cache()
+        match recipe:
+            case TranslationRecipe():
+                return preparation.prepare(
+                    recipe.data,
+                    recipe_folder=recipe_folder,
+                    cache=cache,
+                    progress=show,
+                    tokeniser=_given_tokeniser(recipe),
+                )
+            case ClassificationRecipe():
+                return prepare_images(recipe.data, recipe_folder=recipe_folder, cache=cache, progress=show)
 
 
-def find_data(recipe: Recipe, recipe_folder: Path) -> Prepared | None:
+def find_data(recipe: Recipe, recipe_folder: Path) -> AnyPrepared | None:
     """The recipe's data where it has been prepared already."""
-    if recipe.data.prepared is not None:
-        return preparation.find_fetched(recipe.data, preparation.default_cache())
-    return preparation.find_prepared(
-        recipe.data,
-        recipe_folder=recipe_folder,
-        cache=preparation.default_cache(),
-        tokeniser=_given_tokeniser(recipe),
-    )
+    cache = preparation.default_cache()
+    match recipe:
+        case TranslationRecipe() if recipe.data.prepared is not None:
+            return preparation.find_fetched(recipe.data, cache)
+        case TranslationRecipe():
+            return preparation.find_prepared(
+                recipe.data, recipe_folder=recipe_folder, cache=cache, tokeniser=_given_tokeniser(recipe)
+            )
+        case ClassificationRecipe():
+            return find_images(recipe.data, recipe_folder=recipe_folder, cache=cache)
 
 
-def _given_tokeniser(recipe: Recipe) -> Path | None:
+def _given_tokeniser(recipe: TranslationRecipe) -> Path | None:
     """Fine-tuning keeps the vocabulary of the run it starts from."""
     if recipe.train.init_from is None:
         return None
     return RunFolder(Path(recipe.train.init_from)).require().tokeniser
 
 
-def put_data(prepared: Prepared, address: str) -> str:
+def put_data(prepared: AnyPrepared, address: str) -> str:
     """Copy prepared data to an address; where a recipe's `data.prepared` finds them."""
     if not is_address(address):
         raise UserError(f"--to {address}: write it as s3://bucket/folder or gs://bucket/folder")
+    if not isinstance(prepared, Prepared):
+        raise UserError(f"--to {address}: is for parallel text; pictures are prepared where they are used")
     place = f"{address.rstrip('/')}/{prepared.key}"
     put_folder(prepared.folder, place)
     return place

@@ -22,7 +22,7 @@ from rich.console import Console
 
 from echelon.commands.preparing import prepare_data
 from echelon.commands.training import Begun, TrainOptions, begin, open_run, say_what_begins, summarise
-from echelon.data.prepared import Prepared, open_prepared
+from echelon.data.planning import AnyPrepared, open_data
 from echelon.errors import (
     FINAL_STATUS,
     DataError,
@@ -206,7 +206,7 @@ class _Part:
     def _see_data(self, folder: Path, key: str) -> None:
         """Prepared data lie where process 0 has them, or are made here, in the same place."""
         try:
-            _refuse_other_key(open_prepared(folder), key)
+            _refuse_other_key(open_data(self._recipe, folder), key)
         except DataError:
             prepared = prepare_data(self._recipe, self._options.recipe.parent, self._console)
             _refuse_other_key(prepared, key)
@@ -302,7 +302,7 @@ def agree_on_folder(place: Place, hellos: Sequence[Hello], answers: dict[int, Me
     return False
 
 
-def _refuse_other_key(prepared: Prepared, key: str) -> None:
+def _refuse_other_key(prepared: AnyPrepared, key: str) -> None:
     if prepared.key != key:
         raise UserError(
             f"the recipe's data in {prepared.folder} are not those of the first host; bring the same files here"

@@ -17,9 +17,9 @@ from echelon.commands.clusters import ClusterOptions, train_on_hosts
 from echelon.commands.listing import read_scores
 from echelon.commands.preparing import prepare_data
 from echelon.commands.tuning import find_workers, resolve_batch
-from echelon.data.planning import plan_batches
+from echelon.data.images.store import PreparedImages
+from echelon.data.planning import AnyPrepared, steps_per_epoch
 from echelon.data.prepare import default_cache
-from echelon.data.prepared import Prepared
 from echelon.errors import EchelonError, RunError
 from echelon.launch.cores import available_cores
 from echelon.launch.local import LocalJob, StopRequests, follow
@@ -30,7 +30,7 @@ from echelon.monitor.screen import open_screen
 from echelon.recipe.continuing import find_changes
 from echelon.recipe.length import length_in_steps
 from echelon.recipe.loading import load_recipe
-from echelon.recipe.schema import LOWER_IS_BETTER, Recipe
+from echelon.recipe.schema import LOWER_IS_BETTER, Recipe, TranslationTrain
 from echelon.recipe.toml import dump_recipe
 from echelon.recipe.workers import WorkerRange, parse_workers
 from echelon.runfolder import RunFolder, read_json, remove_folder, write_atomically, write_json
@@ -54,7 +54,7 @@ class Begun:
 
     run: RunFolder
     recipe: Recipe
-    prepared: Prepared
+    prepared: AnyPrepared
     lock: int
 
 
@@ -134,10 +134,10 @@ def run_folder(recipe: Path, run: Path | None, overrides: list[str]) -> RunFolde
     return RunFolder(run or Path("runs") / load_recipe(recipe, overrides).name)
 
 
-def notes(recipe: Recipe, prepared: Prepared, workers: WorkerRange) -> list[str]:
+def notes(recipe: Recipe, prepared: AnyPrepared, workers: WorkerRange) -> list[str]:
     """What is allowed but seldom meant."""
     found = []
-    steps = length_in_steps(recipe.train, plan_batches(recipe, prepared).steps_per_epoch)
+    steps = length_in_steps(recipe.train, steps_per_epoch(recipe, prepared))
     warm_up = getattr(recipe.schedule, "warmup_steps", 0)
     if warm_up >= steps:
         found.append(
@@ -198,13 +198,14 @@ def _with_resolved(recipe: Recipe, run: RunFolder) -> Recipe:
         checkpoint = checkpoint.model_copy(update={"every": before.checkpoint.every})
     if train.workers == "auto":
         train = train.model_copy(update={"workers": before.train.workers})
-    if train.batch == "auto":
-        found = {"batch": before.train.batch, "batch_tokens": before.train.batch_tokens}
+    old = before.train
+    if isinstance(train, TranslationTrain) and isinstance(old, TranslationTrain) and train.batch == "auto":
+        found = {"batch": old.batch, "batch_tokens": old.batch_tokens}
         train = train.model_copy(update=found)
     return recipe.model_copy(update={"checkpoint": checkpoint, "train": train})
 
 
-def _with_measured(recipe: Recipe, prepared: Prepared, options: TrainOptions, console: Console) -> Recipe:
+def _with_measured(recipe: Recipe, prepared: AnyPrepared, options: TrainOptions, console: Console) -> Recipe:
     """The recipe with what a few steps on this machine tell about "auto"."""
     recipe = resolve_batch(recipe, prepared, console)
     wanted = options.workers or parse_workers(recipe.train.workers)
@@ -227,7 +228,7 @@ def _refuse_other_recipe(run: RunFolder, recipe: Recipe) -> None:
         )
 
 
-def _refuse_other_data(run: RunFolder, prepared: Prepared) -> None:
+def _refuse_other_data(run: RunFolder, prepared: AnyPrepared) -> None:
     """The same recipe means other data when somebody has changed the files it names."""
     if not run.data.exists():
         return
@@ -245,11 +246,14 @@ def _refuse_other_data(run: RunFolder, prepared: Prepared) -> None:
         )
 
 
-def write_run(run: RunFolder, recipe: Recipe, prepared: Prepared) -> None:
+def write_run(run: RunFolder, recipe: Recipe, prepared: AnyPrepared) -> None:
     """Put what the workers need, and where the run comes from, into its folder."""
     write_atomically(run.recipe, dump_recipe(recipe))
     write_json(run.data, {"folder": str(prepared.folder.resolve()), "key": prepared.key})
-    write_atomically(run.tokeniser, prepared.tokeniser_path.read_bytes())
+    if isinstance(prepared, PreparedImages):
+        write_json(run.images, prepared.what_classifying_needs())
+    else:
+        write_atomically(run.tokeniser, prepared.tokeniser_path.read_bytes())
     write_json(run.provenance, [*_earlier_starts(run), collect_provenance()])
 
 

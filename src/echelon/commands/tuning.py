@@ -10,12 +10,12 @@ from typing import Any
 import psutil
 from rich.console import Console
 
-from echelon.data.prepared import Prepared
+from echelon.data.planning import AnyPrepared
 from echelon.errors import TrainingError, WorkerError
 from echelon.launch.cores import available_cores
 from echelon.launch.local import LocalJob
 from echelon.monitor.records import read_records
-from echelon.recipe.schema import Recipe
+from echelon.recipe.schema import Recipe, TranslationRecipe
 from echelon.recipe.workers import WorkerRange, parse_workers
 from echelon.runfolder import RunFolder
 
@@ -29,7 +29,7 @@ MEMORY_SHARE = 0.7
 
 
 def measure(
-    recipe: Recipe, prepared: Prepared, workers: int, steps: int, warm_up: int | None = None
+    recipe: Recipe, prepared: AnyPrepared, workers: int, steps: int, warm_up: int | None = None
 ) -> dict[str, Any]:
     """Train `steps` steps in a folder that is thrown away; the keys of `benchmark --json`."""
     from echelon.commands.training import write_run
@@ -49,14 +49,15 @@ def measure(
     return {name: value for name, value in measured[-1].items() if name not in ("kind", "time")}
 
 
-def find_workers(recipe: Recipe, prepared: Prepared, console: Console) -> WorkerRange:
-    """The number of workers on this machine that trains most tokens a second."""
+def find_workers(recipe: Recipe, prepared: AnyPrepared, console: Console) -> WorkerRange:
+    """The number of workers on this machine that trains most tokens, or images, a second."""
     rates: dict[int, float] = {}
+    unit = "tokens" if isinstance(recipe, TranslationRecipe) else "images"
     for workers in worker_candidates(available_cores(), recipe.train.slots):
         result = measure(recipe, prepared, workers, TRIAL_STEPS, warm_up=1)
-        rates[workers] = result["tokens_per_second"]
+        rates[workers] = result[f"{unit}_per_second"]
     best = max(rates, key=lambda workers: rates[workers])
-    tried = ", ".join(f"{workers}: {rate:,.0f} tokens/s" for workers, rate in rates.items())
+    tried = ", ".join(f"{workers}: {rate:,.0f} {unit}/s" for workers, rate in rates.items())
     console.print(f'workers = "auto" is {best} here ({tried})', highlight=False)
     return WorkerRange(best, best)
 
@@ -67,9 +68,9 @@ def worker_candidates(cores: int, slots: int) -> list[int]:
     return [workers for workers in sorted({*doubling, cores}) if workers <= min(cores, slots)]
 
 
-def resolve_batch(recipe: Recipe, prepared: Prepared, console: Console) -> Recipe:
+def resolve_batch(recipe: Recipe, prepared: AnyPrepared, console: Console) -> Recipe:
     """The recipe with the batch that `batch = "auto"` finds; the recipe itself where the batch is given."""
-    if recipe.train.batch == "given":
+    if not isinstance(recipe, TranslationRecipe) or recipe.train.batch == "given":
         return recipe
     workers = parse_workers(recipe.train.workers).at_start(available_cores())
     workers = min(workers, recipe.train.slots)
@@ -94,7 +95,7 @@ def resolve_batch(recipe: Recipe, prepared: Prepared, console: Console) -> Recip
     return found
 
 
-def with_slot_tokens(recipe: Recipe, slot_tokens: int) -> Recipe:
+def with_slot_tokens(recipe: TranslationRecipe, slot_tokens: int) -> TranslationRecipe:
     """The recipe with slots of so many tokens each."""
     update = {"batch": "given", "batch_tokens": slot_tokens * recipe.train.slots}
     return recipe.model_copy(update={"train": recipe.train.model_copy(update=update)})

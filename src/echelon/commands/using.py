@@ -29,4 +29,4 @@ def evaluate(
     scores = score_split(task, model, Group(0, 1), split, precision, final=True)
     summary = score_summary(scores, weights, split)
     save_scores(run, scores, summary)
-    return {**summary, "outputs": str(run.outputs_file(split))}
+    return {**summary, **scores.details, "outputs": str(run.outputs_file(split))}

@@ -9,17 +9,36 @@ from typing import Any
 
 from echelon.commands.listing import RunSummary
 from echelon.commands.running import RunStatus
-from echelon.data.prepared import CorpusEntry, Prepared
+from echelon.data.images.store import PreparedImages, SplitEntry
+from echelon.data.planning import AnyPrepared
+from echelon.data.prepared import CorpusEntry
 from echelon.monitor.screen import describe_scores, show_seconds
 
+_WORST_CLASSES = 5
 
-def prepared_words(prepared: Prepared) -> str:
+
+def prepared_words(prepared: AnyPrepared) -> str:
     """What preparation made, and what it dropped and why."""
+    if isinstance(prepared, PreparedImages):
+        return _images_words(prepared)
     manifest = prepared.manifest
     lines = [_corpus_words(corpus) for corpus in manifest.corpora]
     return "\n".join(
         [*lines, f"vocabulary: {manifest.vocabulary:,} pieces", f"prepared data: {prepared.folder}"]
     )
+
+
+def _images_words(prepared: PreparedImages) -> str:
+    manifest = prepared.manifest
+    lines = [_split_words(split) for split in manifest.splits]
+    seen = f"{len(manifest.classes):,} classes; the model sees {manifest.pixels}x{manifest.pixels} pixels"
+    return "\n".join([*lines, seen, f"prepared data: {prepared.folder}"])
+
+
+def _split_words(split: SplitEntry) -> str:
+    fewest, most = min(split.per_class), max(split.per_class)
+    each = f"{fewest:,}" if fewest == most else f"{fewest:,} to {most:,}"
+    return f"{split.name}: {split.images:,} pictures, {each} a class: {split.label}"
 
 
 def _corpus_words(corpus: CorpusEntry) -> str:
@@ -52,8 +71,34 @@ def evaluated_words(result: dict[str, Any]) -> str:
         f"{result['split']}: {describe_scores(result)}\n"
         f"checkpoint: {result['checkpoint']} (step {result['step']})\n"
         f"signature: {result['signature']}\n"
-        f"outputs: {result['outputs']}"
+        f"outputs: {result['outputs']}" + _class_words(result)
     )
+
+
+def _class_words(result: dict[str, Any]) -> str:
+    """Of image classification: the classes that are known worst, and what they are taken for."""
+    scored = [entry for entry in result.get("classes", []) if entry["top1"] is not None]
+    if not scored:
+        return ""
+    worst = sorted(scored, key=lambda entry: entry["top1"])[:_WORST_CLASSES]
+    lines = ["\nclasses known worst:"]
+    for entry in worst:
+        taken = [pair for pair in result.get("confused", []) if pair["class"] == entry["name"]]
+        mistakes = ", ".join(f"{pair['taken_for']} {pair['images']}" for pair in taken[:3])
+        lines.append(
+            f"  {entry['name']:<20}{entry['top1']:6.2f}%" + (f"  taken for {mistakes}" if taken else "")
+        )
+    return "\n".join(lines)
+
+
+def classified_words(pictures: Sequence[dict[str, Any]]) -> str:
+    """Each file with its likeliest classes."""
+    width = max(len(picture["file"]) for picture in pictures)
+    lines = []
+    for picture in pictures:
+        guesses = (f"{guess['class']} {guess['probability']:.1%}" for guess in picture["classes"])
+        lines.append(f"{picture['file']:<{width}}  {', '.join(guesses)}")
+    return "\n".join(lines)
 
 
 def demo_words(result: dict[str, Any]) -> str:
@@ -72,13 +117,13 @@ def runs_words(runs: Sequence[RunSummary], folder: Path) -> str:
     """A table of runs."""
     if not runs:
         return f"no runs in {folder}"
-    rows = [("RUN", "STATE", "STEP", "BLEU", "SIZE", "CHANGED")]
+    rows = [("RUN", "STATE", "STEP", "SCORE", "SIZE", "CHANGED")]
     rows += [
         (
             run.name,
             run.state,
             f"{run.step:,}" + (f" of {run.steps:,}" if run.steps else ""),
-            "" if run.bleu is None else f"{run.bleu:.2f} ({run.bleu_of})",
+            _score_words(run),
             f"{run.bytes / 1e6:,.1f} MB",
             time.strftime("%Y-%m-%d %H:%M", time.localtime(run.last_change)),
         )
@@ -99,13 +144,19 @@ def status_words(status: RunStatus) -> str:
         lines[0] += f", {status.seconds_per_step * 1000:,.0f} ms a step"
     if status.seconds_left is not None:
         lines[0] += f", {show_seconds(status.seconds_left)} to go"
-    if run.bleu is not None:
-        lines.append(f"  BLEU {run.bleu:.2f} ({run.bleu_of})")
+    if _score_words(run):
+        lines.append(f"  {_score_words(run)}")
     if status.generation is not None:
         lines.append(f"  generation {status.generation}")
     lines += [f"  {host.host}: {host.state}, {_count_workers(host.workers)}" for host in status.hosts]
     lines += [f"  {event.splitlines()[0]}" for event in status.events if event]
     return "\n".join(lines)
+
+
+def _score_words(run: RunSummary) -> str:
+    if run.bleu is not None:
+        return f"BLEU {run.bleu:.2f} ({run.bleu_of})"
+    return "" if run.top1 is None else f"top-1 {run.top1:.2f}% ({run.top1_of})"
 
 
 def stopped_words(result: dict[str, Any]) -> str:
@@ -120,8 +171,10 @@ def benchmark_words(result: dict[str, Any]) -> str:
     seconds = result["seconds_per_step"]
     phases = {phase: time_s / seconds for phase, time_s in result["breakdown"].items()}
     model = phases["forward"] + phases["backward"]
+    tokens, images = result.get("tokens_per_second"), result.get("images_per_second")
+    speed = f"{images:,.0f} images/s" if tokens is None else f"{tokens:,.0f} target tokens/s"
     return (
-        f"{result['tokens_per_second']:,.0f} target tokens/s, {seconds * 1000:,.1f} ms a step "
+        f"{speed}, {seconds * 1000:,.1f} ms a step "
         f"({result['steps']} steps, {_count_workers(result['workers'])}, {result['precision']}, {result['kernels']})\n"
         f"{result['flops_per_step']:.3g} FLOPs a step: {result['peak_share']:.0%} of the "
         f"{result['peak_flops'] / 1e9:,.0f} GFLOP/s that matrix products reach here in {result['precision']}\n"

@@ -3,8 +3,6 @@
 An epoch of a corpus is cut into slots of pairs of like length. The cuts depend on the sorted lengths alone,
 so an epoch has the same number of slots every time, and the slots of any step are found without replaying
 earlier steps: the stream of slots is endless, slot g belongs to epoch g // slots_per_epoch.
-
-Random orders are made by sorting raw bits of PCG64, which NumPy promises never to change; `permutation` may.
 """
 
 from __future__ import annotations
@@ -18,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from echelon.data.prepared import PairStore, Side
+from echelon.data.randomness import bit_generator, random_order
 from echelon.errors import DataError
 
 LONGEST = 0xFFFF
@@ -167,7 +166,7 @@ class BatchPlan:
     def _mix(self, epoch: int) -> tuple[NDArray[np.uint32], NDArray[np.uint32]]:
         """For each slot of an epoch its corpus, and how many slots of that corpus precede it in the epoch."""
         corpora = np.repeat(np.arange(len(self._share), dtype=np.uint32), self._share)
-        corpora = corpora[_random_order(self.slots_per_epoch, self._seed, CORPORA_OF_EPOCH, 0, epoch)]
+        corpora = corpora[random_order(self.slots_per_epoch, self._seed, CORPORA_OF_EPOCH, 0, epoch)]
         ranks = np.empty_like(corpora)
         for corpus, share in enumerate(self._share):
             ranks[corpora == corpus] = np.arange(share, dtype=np.uint32)
@@ -201,7 +200,7 @@ class _CorpusPlan:
 
         Works on whole groups of equal lengths, about BLOCK_PAIRS at a time.
         """
-        bits = _bit_generator(self._seed, PAIRS_OF_EPOCH, self._corpus, epoch)
+        bits = bit_generator(self._seed, PAIRS_OF_EPOCH, self._corpus, epoch)
         pairs = np.empty_like(self._sorted)
         starts = self._group_starts
         first = 0
@@ -213,7 +212,7 @@ class _CorpusPlan:
             keys = group << np.uint64(32) | bits.random_raw(high - low) >> np.uint64(32)
             pairs[low:high] = self._sorted[low:high][np.argsort(keys, kind="stable")]
             first = last
-        return pairs, _random_order(self.slots, self._seed, SLOTS_OF_EPOCH, self._corpus, epoch)
+        return pairs, random_order(self.slots, self._seed, SLOTS_OF_EPOCH, self._corpus, epoch)
 
 
 def _blocks(count: int) -> Iterator[slice]:
@@ -273,12 +272,3 @@ def _greedy_cuts(starts: NDArray[np.int64], lengths: NDArray[np.uint32], budget:
         cuts.append(cut)
         spent = spent_before
     return np.array(cuts, dtype=np.int64)
-
-
-def _bit_generator(seed: int, purpose: int, corpus: int, epoch: int) -> np.random.PCG64:
-    return np.random.PCG64(np.random.SeedSequence([seed, purpose, corpus, epoch]))
-
-
-def _random_order(count: int, seed: int, purpose: int, corpus: int, epoch: int) -> NDArray[np.int64]:
-    bits = _bit_generator(seed, purpose, corpus, epoch).random_raw(count)
-    return np.argsort(bits, kind="stable")

@@ -65,9 +65,9 @@ def prepare(
     inputs = _hash_inputs(sources, cache, progress)
     settings = _settings(data, has_tokeniser=tokeniser is not None)
     key = _key(settings, inputs)
-    folder = _folder(cache, key)
+    folder = prepared_folder(cache, key)
     if not folder.exists():
-        with _explaining_disk_errors(cache), claimed(folder) as unfinished:
+        with explaining_disk_errors(cache), claimed(folder) as unfinished:
             if not folder.exists():  # whom we waited for may have made it
                 corpora = _build(data, sources, unfinished, progress)
                 _check_unchanged(sources, stamps)
@@ -85,7 +85,7 @@ def find_prepared(
     except DataError:
         return None
     inputs = _hash_inputs(sources, cache, ignore)
-    folder = _folder(cache, _key(_settings(data, has_tokeniser=tokeniser is not None), inputs))
+    folder = prepared_folder(cache, _key(_settings(data, has_tokeniser=tokeniser is not None), inputs))
     return open_prepared(folder) if folder.exists() else None
 
 
@@ -110,10 +110,11 @@ def find_fetched(data: schema.Data, cache: Path) -> Prepared | None:
 
 def _fetched_folder(data: schema.Data, cache: Path) -> Path:
     assert data.prepared is not None
-    return _folder(cache, data.prepared.rstrip("/").rpartition("/")[2])
+    return prepared_folder(cache, data.prepared.rstrip("/").rpartition("/")[2])
 
 
-def _folder(cache: Path, key: str) -> Path:
+def prepared_folder(cache: Path, key: str) -> Path:
+    """Where data with that key lie once they are prepared."""
     return cache / "prepared" / key
 
 
@@ -191,7 +192,8 @@ def _key(settings: dict[str, Any], inputs: tuple[InputEntry, ...]) -> str:
 
 
 @contextmanager
-def _explaining_disk_errors(cache: Path) -> Iterator[None]:
+def explaining_disk_errors(cache: Path) -> Iterator[None]:
+    """Turns a full or read-only disk into a DataError that says what to do."""
     try:
         yield
     except OSError as error:

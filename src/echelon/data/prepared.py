@@ -154,11 +154,11 @@ def open_prepared(folder: Path, *, verify: bool = False) -> Prepared:
     """
     manifest = _read_manifest(folder)
     for entry in manifest.files:
-        _check_file(folder, entry, verify=verify)
+        check_file(folder, entry, verify=verify)
     stores = {corpus.name: _open_store(folder, corpus, manifest) for corpus in manifest.corpora}
     train = [store for name, store in stores.items() if name.startswith("train-")]
     if "valid" not in stores or not train:
-        raise _damaged(folder, MANIFEST, "names no training or validation set")
+        raise damaged(folder, MANIFEST, "names no training or validation set")
     return Prepared(folder, manifest, train, stores["valid"], stores.get("test"))
 
 
@@ -166,27 +166,28 @@ def _read_manifest(folder: Path) -> Manifest:
     try:
         manifest = TypeAdapter(Manifest).validate_json((folder / MANIFEST).read_bytes())
     except OSError as error:
-        raise _damaged(folder, MANIFEST, error.strerror or "cannot be read") from error
+        raise damaged(folder, MANIFEST, error.strerror or "cannot be read") from error
     except ValidationError as error:
-        raise _damaged(folder, MANIFEST, "is not a manifest") from error
+        raise damaged(folder, MANIFEST, "is not a manifest") from error
     if manifest.format_version != FORMAT_VERSION:
         message = f"has format {manifest.format_version}, this Echelon reads {FORMAT_VERSION}"
-        raise _damaged(folder, MANIFEST, message)
+        raise damaged(folder, MANIFEST, message)
     return manifest
 
 
-def _check_file(folder: Path, entry: FileEntry, *, verify: bool) -> None:
+def check_file(folder: Path, entry: FileEntry, *, verify: bool) -> None:
+    """DataError where a file of prepared data is missing or is not what was written."""
     if not FILE_NAME.fullmatch(entry.name):
-        raise _damaged(folder, MANIFEST, f"names a file {entry.name!r}, which cannot be one of its own")
+        raise damaged(folder, MANIFEST, f"names a file {entry.name!r}, which cannot be one of its own")
     path = folder / entry.name
     try:
         size = path.stat().st_size
         if size != entry.bytes:
-            raise _damaged(folder, entry.name, f"has {size:,} bytes instead of {entry.bytes:,}")
+            raise damaged(folder, entry.name, f"has {size:,} bytes instead of {entry.bytes:,}")
         if verify and sha256_of_file(path) != entry.sha256:
-            raise _damaged(folder, entry.name, "does not have the content it was written with")
+            raise damaged(folder, entry.name, "does not have the content it was written with")
     except OSError as error:
-        raise _damaged(folder, entry.name, error.strerror or "cannot be read") from error
+        raise damaged(folder, entry.name, error.strerror or "cannot be read") from error
 
 
 def _open_store(folder: Path, corpus: CorpusEntry, manifest: Manifest) -> PairStore:
@@ -195,7 +196,7 @@ def _open_store(folder: Path, corpus: CorpusEntry, manifest: Manifest) -> PairSt
     def open_array(kind: str, dtype: np.dtype[Any], count: int) -> NDArray[Any]:
         name = f"{corpus.name}.{kind}"
         if sizes.get(name) != count * dtype.itemsize:
-            raise _damaged(folder, MANIFEST, f"and {name} disagree on the number of tokens or pairs")
+            raise damaged(folder, MANIFEST, f"and {name} disagree on the number of tokens or pairs")
         if count == 0:
             return np.zeros(0, dtype)  # an empty file cannot be mapped
         return np.asarray(np.memmap(folder / name, dtype, "r", shape=(count,)))
@@ -211,5 +212,6 @@ def _open_store(folder: Path, corpus: CorpusEntry, manifest: Manifest) -> PairSt
     return PairStore(sides, corpus.name, folder)
 
 
-def _damaged(folder: Path, name: str, what: str) -> DataError:
+def damaged(folder: Path, name: str, what: str) -> DataError:
+    """The error for prepared data of which `name` is not as it should be."""
     return DataError(f"prepared data are damaged: {name} {what}; delete {folder} and prepare again")

@@ -24,7 +24,7 @@ from echelon.data.training_text import CleanCorpus, CleanText, count_block
 from echelon.errors import DataError
 from echelon.recipe.schema import Clean
 
-Stage = Literal["hash", "clean", "count", "vocabulary", "encode"]
+Stage = Literal["hash", "clean", "count", "vocabulary", "encode", "fetch", "train", "valid", "test"]
 
 
 @dataclass(frozen=True)
@@ -34,7 +34,7 @@ class Progress:
     stage: Stage
     done: int
     total: int
-    unit: Literal["bytes", "pairs", "words"]
+    unit: Literal["bytes", "pairs", "words", "pictures"]
 
 
 Report = Callable[[Progress], None]

@@ -13,7 +13,7 @@ from echelon.explain.report import Report
 from echelon.explain.tables import markdown_table, render_table
 from echelon.explain.wording import show_bytes, show_count, show_duration, show_share, show_step
 
-_FIRST_KEYS = ("train.batch_tokens", "train.slots", "train.steps", "train.precision")
+_FIRST_KEYS = ("train.batch_tokens", "train.batch_images", "train.slots", "train.steps", "train.precision")
 """What decides the result and is asked for first."""
 
 
@@ -64,7 +64,10 @@ def find_differences(reports: Sequence[Report]) -> list[tuple[str, list[str]]]:
     keys = list(dict.fromkeys(key for each in facts for key in each))
     keys.sort(key=lambda key: _FIRST_KEYS.index(key) if key in _FIRST_KEYS else len(_FIRST_KEYS))
     rows = [(key, [each.get(key, "-") for each in facts]) for key in keys]
-    batch = ("global batch (target tokens)", [show_count(_targets(report)) for report in reports])
+    batch = (
+        f"global batch ({reports[0].history.unit})",
+        [show_count(_targets(report)) for report in reports],
+    )
     return [batch, *((key, values) for key, values in rows if len(set(values)) > 1)]
 
 
@@ -103,7 +106,7 @@ def _measures(reports: Sequence[Report]) -> list[tuple[str, list[str]]]:
         row("time", lambda r: show_duration(r.history.seconds)),
         row("a step", lambda r: show_step(r.history.seconds_per_step)),
         row("p99", lambda r: show_step(r.history.percentile(0.99))),
-        row("target tokens/s", lambda r: show_count(_speed(r))),
+        row(f"{reports[0].history.unit}/s", lambda r: show_count(_speed(r))),
         row("bound by", lambda r: r.case.time.bound),
         row("waiting for the network", lambda r: _share(r, r.case.time.network)),
         row("waiting for data", lambda r: _share(r, r.case.time.input)),
@@ -116,10 +119,8 @@ def _measures(reports: Sequence[Report]) -> list[tuple[str, list[str]]]:
         ),
         row("training loss at the end", lambda r: _number(_last_loss(r))),
         row(
-            "best BLEU",
-            lambda r: _number(
-                max((v["bleu"] for v in r.history.valid if v.get("bleu") is not None), default=None)
-            ),
+            f"best {reports[0].history.metric[0]}",
+            lambda r: _number(r.history.best_score()),
         ),
         row("cost", lambda r: next(a.verdict for a in r.answers if a.key == "cost")),
     ]
@@ -155,7 +156,7 @@ def _sentences(reports: Sequence[Report], names: Sequence[str]) -> list[str]:
     batches = {round(_targets(report)) for report in reports}
     if len(batches) > 1:
         sentences.append(
-            "The global batch differs, so steps are not the same work: compare tokens a second, not steps."
+            "The global batch differs, so steps are not the same work: compare speeds, not steps."
         )
     else:
         sentences.append("The global batch is the same, so steps can be compared one by one.")
@@ -163,7 +164,7 @@ def _sentences(reports: Sequence[Report], names: Sequence[str]) -> list[str]:
         if not _speed(first) or not _speed(report):
             continue
         faster = _speed(report) / _speed(first)
-        words = f"{name} does {faster:.2f} times as many tokens a second as {names[0]}"
+        words = f"{name} does {faster:.2f} times as many {first.history.unit} a second as {names[0]}"
         more = report.history.size / first.history.size
         if more > 1:
             words += f" with {more:g} times as many workers: {show_share(faster / more)} efficient"

@@ -9,7 +9,7 @@ from echelon.data.planning import plan_batches, step_tokens
 from echelon.data.prepared import Prepared
 from echelon.recipe.length import length_in_steps
 from echelon.recipe.schedule import formula, rate_by_step
-from echelon.recipe.schema import Recipe
+from echelon.recipe.schema import Recipe, TranslationRecipe
 from echelon.recipe.sizes import transformer_shape
 from echelon.shapes.transformer import (
     FLOAT32_BYTES,
@@ -51,13 +51,13 @@ class Description:
     learning_rates: dict[int, float]
 
 
-def describe(recipe: Recipe, prepared: Prepared | None) -> Description:
+def describe(recipe: TranslationRecipe, prepared: Prepared | None) -> Description:
     """What the recipe means; with prepared data, what it means for that data."""
     shape = recipe_shape(recipe, prepared)
     plan = plan_batches(recipe, prepared) if prepared else None
     tokens = mean_tokens(recipe, prepared)
     per_epoch = plan.steps_per_epoch if plan else None
-    steps = _steps(recipe, per_epoch)
+    steps = steps_of(recipe, per_epoch)
     return Description(
         name=recipe.name,
         task=recipe.task,
@@ -77,7 +77,7 @@ def describe(recipe: Recipe, prepared: Prepared | None) -> Description:
         steps=steps,
         epochs=recipe.train.epochs or (steps / per_epoch if steps and per_epoch else None),
         schedule=formula(recipe.schedule, shape.d_model),
-        learning_rates=_some_rates(recipe, steps),
+        learning_rates=some_rates(recipe, steps),
     )
 
 
@@ -96,8 +96,8 @@ def render(description: Description) -> str:
         f"  vocabulary       {d.vocabulary:,} pieces{'' if d.is_prepared else ' at most'}",
         f"  parameters       {d.parameters:,}",
         *(f"    {name:<15}{count:>14,}" for name, count in d.parameters_by_layer.items()),
-        f"  gradient         {_size(d.gradient_bytes)} in float32: what a worker tells the others in a step",
-        f"  checkpoint       about {_size(d.checkpoint_bytes)}: weights and optimiser state",
+        f"  gradient         {show_megabytes(d.gradient_bytes)} in float32: what a worker tells the others in a step",
+        f"  checkpoint       about {show_megabytes(d.checkpoint_bytes)}: weights and optimiser state",
         f"  step             at most {d.tokens_per_step:,} tokens in {d.slots} slots "
         f"(about {d.target_tokens_per_step:,} target tokens; {source})",
         f"  FLOPs a step     {d.flops_per_step:.3g}",
@@ -108,13 +108,13 @@ def render(description: Description) -> str:
     return "\n".join(lines)
 
 
-def recipe_shape(recipe: Recipe, prepared: Prepared | None) -> TransformerShape:
+def recipe_shape(recipe: TranslationRecipe, prepared: Prepared | None) -> TransformerShape:
     """The recipe's model; its vocabulary is that of the data, once there are any."""
     vocabulary = prepared.manifest.vocabulary if prepared else recipe.data.vocabulary
     return transformer_shape(recipe.model, vocabulary)
 
 
-def mean_tokens(recipe: Recipe, prepared: Prepared | None, num_steps: int = 20) -> TokenCounts:
+def mean_tokens(recipe: TranslationRecipe, prepared: Prepared | None, num_steps: int = 20) -> TokenCounts:
     """The mean of the first few steps, from the real lengths; from an assumed length where there are no data."""
     if prepared is None:
         return _assumed_tokens(recipe)
@@ -123,12 +123,12 @@ def mean_tokens(recipe: Recipe, prepared: Prepared | None, num_steps: int = 20) 
     return TokenCounts(**{name: sum(step[name] for step in steps) // num_steps for name in steps[0]})
 
 
-def _assumed_tokens(recipe: Recipe) -> TokenCounts:
+def _assumed_tokens(recipe: TranslationRecipe) -> TokenCounts:
     pairs = max(1, recipe.train.batch_tokens // ASSUMED_LENGTH)
     return TokenCounts.of([(ASSUMED_LENGTH, ASSUMED_LENGTH)] * pairs)
 
 
-def _steps(recipe: Recipe, per_epoch: float | None) -> int | None:
+def steps_of(recipe: Recipe, per_epoch: float | None) -> int | None:
     """None where the recipe counts epochs and the data is not prepared."""
     if recipe.train.steps is None and per_epoch is None:
         return None
@@ -151,7 +151,8 @@ def numbers_per_parameter(recipe: Recipe) -> int:
     return 3
 
 
-def _some_rates(recipe: Recipe, steps: int | None) -> dict[int, float]:
+def some_rates(recipe: Recipe, steps: int | None) -> dict[int, float]:
+    """A few steps' learning rates, where the number of steps is known."""
     if steps is None:
         return {}
     rate = rate_by_step(recipe, steps)
@@ -167,5 +168,6 @@ def _length(d: Description) -> str:
     return f"{steps}{epochs}{pairs}"
 
 
-def _size(num_bytes: int) -> str:
+def show_megabytes(num_bytes: int) -> str:
+    """A size for people."""
     return f"{num_bytes / 1e6:,.1f} MB"

@@ -15,7 +15,7 @@ import numpy as np
 from echelon.monitor.meter import PHASES
 from echelon.monitor.records import RecordReader, is_number
 from echelon.recipe.loading import load_recipe
-from echelon.recipe.schema import Recipe
+from echelon.recipe.schema import Recipe, TranslationRecipe
 from echelon.runfolder import RunFolder
 
 _WARM_UP = 0.05
@@ -98,6 +98,22 @@ class History:
     @property
     def planned_steps(self) -> int:
         return max(1, int(self.facts.get("steps", len(self.steps))))
+
+    @property
+    def unit(self) -> str:
+        """What a step's targets are: target tokens, or images."""
+        unit = str(self.facts.get("unit", "tokens"))
+        return "target tokens" if unit == "tokens" else unit
+
+    @property
+    def metric(self) -> tuple[str, str]:
+        """The score that people ask for first: its name, and its key in records."""
+        return ("BLEU", "bleu") if isinstance(self.recipe, TranslationRecipe) else ("top-1", "top1")
+
+    def best_score(self) -> float | None:
+        """The best of that score on the validation set."""
+        key = self.metric[1]
+        return max((record[key] for record in self.valid if record.get(key) is not None), default=None)
 
     def step_seconds(self) -> list[float]:
         """Seconds of every step but the first few, without scoring and saving between them."""

@@ -110,13 +110,13 @@ def _progress(done: int, planned: int) -> str:
 def _tiles(report: Report) -> str:
     history, pace = report.history, report.history.seconds_per_step
     last = history.steps[-1] if history.steps else {}
-    best = max((record["bleu"] for record in history.valid if record.get("bleu") is not None), default=None)
+    best = history.best_score()
     speed = last.get("targets", 0) / pace if pace and last else 0.0
     tiles = [
         ("loss", f"{last['loss']:.3f}" if last.get("loss") is not None else "-"),
-        ("best BLEU", "-" if best is None else f"{best:.2f}"),
+        (f"best {history.metric[0]}", "-" if best is None else f"{best:.2f}"),
         ("a step", show_step(pace) if pace else "-"),
-        ("tokens/s", show_count(speed)),
+        (f"{history.unit.split()[-1]}/s", show_count(speed)),
         ("so far", show_seconds(history.seconds)),
         ("to go", _eta(history)),
         ("bound by", report.case.time.bound if pace else "-"),

@@ -9,12 +9,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from echelon.data.prepared import Prepared, open_prepared
+from echelon.data.planning import AnyPrepared, open_data
 from echelon.errors import DataError
 from echelon.explain.answers import Answer, Case, answer_all, improvements_of
 from echelon.explain.charts import Series, line_chart, share_chart, stack_chart
+from echelon.explain.classes import draw_confusion, read_class_scores
 from echelon.explain.curves import smooth
-from echelon.explain.describe import describe
+from echelon.explain.describing import describe_recipe
 from echelon.explain.drawing import Sheet
 from echelon.explain.findings import find_straggler
 from echelon.explain.history import History, RecordStore, read_history
@@ -22,6 +23,7 @@ from echelon.explain.reference import Reference, answer_reference
 from echelon.explain.workload import Workload, recipe_workload
 from echelon.monitor.meter import PHASES
 from echelon.recipe.schedule import rate_by_step
+from echelon.recipe.schema import Recipe
 from echelon.runfolder import RunFolder, read_json
 
 _COLUMNS = 60
@@ -76,7 +78,7 @@ def build_report(
 ) -> Report:
     """Explain a run, however far it is; a store makes doing so again and again cheap."""
     history = read_history(run, store)
-    prepared = _find_prepared(run)
+    prepared = _find_prepared(run, history.recipe)
     case = Case(history, prepared.manifest if prepared else None, _workload(history, prepared), hourly)
     answers = answer_all(case)
     known = Reference.load(reference) if reference else None
@@ -85,22 +87,23 @@ def build_report(
     return Report(history.recipe.name, history, case, answers, draw_charts(case, known), time.time())
 
 
-def _find_prepared(run: RunFolder) -> Prepared | None:
+def _find_prepared(run: RunFolder, recipe: Recipe) -> AnyPrepared | None:
     """The run's prepared data, where they are on this machine and whole."""
     try:
         folder = Path(read_json(run.data)["folder"])
-        return open_prepared(folder) if folder.is_absolute() else None
+        return open_data(recipe, folder) if folder.is_absolute() else None
     except (OSError, ValueError, KeyError, TypeError, DataError):
         return None
 
 
-def _workload(history: History, prepared: Prepared | None) -> Workload:
-    return recipe_workload(history.recipe, prepared, describe(history.recipe, prepared))
+def _workload(history: History, prepared: AnyPrepared | None) -> Workload:
+    return recipe_workload(history.recipe, prepared, describe_recipe(history.recipe, prepared))
 
 
 def draw_charts(case: Case, reference: Reference | None = None) -> dict[str, Sheet]:
     """The charts of a run by name."""
     history = case.history
+    confusion = draw_confusion(read_class_scores(history.run))
     return {
         "loss": _loss_chart(history, reference),
         "score": _score_chart(history),
@@ -110,7 +113,7 @@ def draw_charts(case: Case, reference: Reference | None = None) -> dict[str, She
         "speed": _speed_chart(history),
         "traffic": _traffic_chart(history),
         "use": _use_chart(history),
-    }
+    } | ({"confusion": confusion} if confusion else {})
 
 
 def _named(totals: dict[str, float]) -> list[tuple[str, float]]:
@@ -138,10 +141,12 @@ def _points(records: Sequence[dict[str, Any]], name: str) -> list[tuple[float, f
 
 
 def _score_chart(history: History) -> Sheet:
-    return line_chart(
-        "Translation quality on the validation set",
-        [Series("BLEU", _points(history.valid, "bleu")), Series("chrF", _points(history.valid, "chrf"))],
-    )
+    names = {"BLEU": "bleu", "chrF": "chrf", "top-1": "top1", "top-5": "top5"}
+    series = [Series(name, _points(history.valid, key)) for name, key in names.items()]
+    shown = [line for line in series if line.points]
+    is_text = history.metric[1] == "bleu"
+    title = "Translation quality on the validation set" if is_text else "Right on the validation set, %"
+    return line_chart(title, shown)
 
 
 def _rate_chart(history: History) -> Sheet:
@@ -183,7 +188,9 @@ def _speed_chart(history: History) -> Sheet:
         )
         for group in groups
     ]
-    return line_chart("Target tokens a second", [Series("tokens/s", points, colour=2)], starts_at_zero=True)
+    unit = history.unit
+    title = f"{unit[0].upper()}{unit[1:]} a second"
+    return line_chart(title, [Series(f"{unit.split()[-1]}/s", points, colour=2)], starts_at_zero=True)
 
 
 def _traffic_chart(history: History) -> Sheet:

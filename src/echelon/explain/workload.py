@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
+from math import prod
 
+from echelon.data.images.prepare import model_pixels
+from echelon.data.images.store import PreparedImages
+from echelon.data.planning import AnyPrepared
 from echelon.data.prepared import Prepared
-from echelon.explain.describe import Description, mean_tokens, numbers_per_parameter, recipe_shape
+from echelon.explain.describe import mean_tokens, numbers_per_parameter, recipe_shape
+from echelon.explain.describe_images import num_classes
+from echelon.explain.describing import AnyDescription
 from echelon.explain.hardware import Format
-from echelon.recipe.schema import Recipe
-from echelon.shapes import resnet
+from echelon.recipe.schema import ClassificationRecipe, Recipe, TranslationRecipe
+from echelon.recipe.sizes import image_shape
+from echelon.shapes import images
 from echelon.shapes import transformer as tf
+from echelon.shapes.images import ImageShape
 from echelon.shapes.transformer import TokenCounts, TransformerShape
 
 FLOAT32_BYTES = 4
@@ -80,8 +87,38 @@ class Workload:
         return self.gradient_bytes - FLOAT32_BYTES * (whole - factors)
 
 
-def recipe_workload(recipe: Recipe, prepared: Prepared | None, description: Description) -> Workload:
+def recipe_workload(recipe: Recipe, prepared: AnyPrepared | None, description: AnyDescription) -> Workload:
     """A recipe's step."""
+    if isinstance(recipe, ClassificationRecipe):
+        assert prepared is None or isinstance(prepared, PreparedImages)
+        return image_workload(recipe, prepared, description.steps)
+    assert prepared is None or isinstance(prepared, Prepared)
+    return translation_workload(recipe, prepared, description.steps)
+
+
+def image_workload(
+    recipe: ClassificationRecipe, prepared: PreparedImages | None, steps: int | None
+) -> Workload:
+    """A step of image classification."""
+    shape = image_shape(recipe.model, num_classes(recipe, prepared), model_pixels(recipe.data))
+    pictures, every = recipe.train.batch_images, recipe.checkpoint.every
+    return Workload(
+        name=recipe.name,
+        layers=image_layers(shape, pictures),
+        matrices=image_matrices(shape),
+        slots=recipe.train.slots,
+        objects=pictures,
+        unit="images",
+        number_format="float32" if recipe.train.precision == "float32" else "half",
+        optimiser_numbers=numbers_per_parameter(recipe),
+        activation_bytes=image_activations(shape, pictures // recipe.train.slots),
+        steps=steps,
+        checkpoint_every=every if isinstance(every, int) else None,
+    )
+
+
+def translation_workload(recipe: TranslationRecipe, prepared: Prepared | None, steps: int | None) -> Workload:
+    """A step of translation."""
     shape = recipe_shape(recipe, prepared)
     tokens = mean_tokens(recipe, prepared)
     every = recipe.checkpoint.every
@@ -95,7 +132,7 @@ def recipe_workload(recipe: Recipe, prepared: Prepared | None, description: Desc
         number_format="float32" if recipe.train.precision == "float32" else "half",
         optimiser_numbers=numbers_per_parameter(recipe),
         activation_bytes=transformer_activations(shape, tokens) / recipe.train.slots,
-        steps=description.steps,
+        steps=steps,
         checkpoint_every=every if isinstance(every, int) else None,
     )
 
@@ -136,21 +173,28 @@ def transformer_activations(shape: TransformerShape, tokens: TokenCounts) -> flo
     return FLOAT32_BYTES * (numbers + scores)
 
 
-def resnet_layers(shape: resnet.ResNetShape, pictures: int) -> tuple[Layer, ...]:
-    """A ResNet's stages in the order of backward."""
-    flops, counts = resnet.forward_flops(shape), resnet.parameters_by_part(shape)
+def image_layers(shape: ImageShape, pictures: int) -> tuple[Layer, ...]:
+    """The parts of a network for pictures in the order of backward."""
+    flops: dict[str, int] = {}
+    for layer in images.layers(shape):
+        flops[layer.part] = flops.get(layer.part, 0) + layer.flops
+    counts = images.parameters_by_part(shape)
     return tuple(
         Layer(part, flops[part] * pictures, FLOAT32_BYTES * counts[part]) for part in reversed(list(counts))
     )
 
 
-def resnet_matrices(shape: resnet.ResNetShape) -> tuple[tuple[int, int], ...]:
+def image_matrices(shape: ImageShape) -> tuple[tuple[int, int], ...]:
     """Convolutions are matrices of output channels by everything else."""
-    shapes: Sequence[tuple[int, ...]] = [
-        size for layer in resnet.layers(shape) for _, size in layer.parameters
-    ]
-    return tuple(
-        (size[0], size[1] * size[2] * size[3] if len(size) == 4 else size[1])
-        for size in shapes
-        if len(size) > 1
-    )
+    sizes = [size for layer in images.layers(shape) for _, size in layer.parameters]
+    return tuple((size[0], prod(size[1:])) for size in sizes if len(size) > 1)
+
+
+def image_activations(shape: ImageShape, pictures: int) -> float:
+    """Bytes that forward keeps for backward, roughly: what each convolution, its norm and its rectifier put out."""
+    numbers = 0.0
+    for layer in images.layers(shape):
+        numbers += sum(
+            3 * layer.flops / (2 * prod(size[1:])) for _, size in layer.parameters if len(size) > 1
+        )
+    return FLOAT32_BYTES * numbers * pictures

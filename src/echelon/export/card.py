@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from echelon.inference.package import Manifest
-from echelon.recipe.schema import Recipe
+from echelon.recipe.schema import TranslationRecipe
 
 _USE = {
     "safetensors": "```python\nfrom echelon import Translator\n\n"
@@ -22,7 +22,7 @@ class CardFacts:
     """What the card says beyond the recipe."""
 
     manifest: Manifest
-    recipe: Recipe
+    recipe: TranslationRecipe
     scores: Mapping[str, Any]
     """By split, as `evaluate` keeps them."""
     bytes: int

@@ -23,8 +23,8 @@ from echelon.inference.package import FORMAT_VERSION, Format, Manifest, PackageF
 from echelon.inference.torch_models import build_model, load_package_model
 from echelon.models.transformer import Transformer
 from echelon.monitor.records import read_records
-from echelon.recipe.loading import load_recipe
-from echelon.recipe.schema import Recipe
+from echelon.recipe.loading import load_translation_recipe
+from echelon.recipe.schema import TranslationRecipe
 from echelon.runfolder import RunFolder, read_json, write_atomically, write_json
 from echelon.train.weights import Weights, choose_weights
 
@@ -61,7 +61,7 @@ class ExportOptions:
 
 def export_run(run: RunFolder, options: ExportOptions) -> dict[str, Any]:
     """Write a run's model and check it; the keys of `export --json`. Nothing is left where it fails."""
-    recipe = load_recipe(run.require().recipe)
+    recipe = load_translation_recipe(run.require().recipe)
     weights = choose_weights(run, options.checkpoint or recipe.evaluate.final)
     tokeniser = Tokeniser.load(run.tokeniser)
     model = build_model(recipe, tokeniser.size, weights)
@@ -117,7 +117,7 @@ def _scorer(package: PackageFolder, tokeniser: Tokeniser, options: ExportOptions
 
 
 def _manifest(
-    run: RunFolder, recipe: Recipe, weights: Weights, model: Transformer, options: ExportOptions
+    run: RunFolder, recipe: TranslationRecipe, weights: Weights, model: Transformer, options: ExportOptions
 ) -> Manifest:
     decoding = recipe_decoding(recipe)
     as_trained = options.format == "safetensors"

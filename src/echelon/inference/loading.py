@@ -10,8 +10,8 @@ from echelon.errors import UserError
 from echelon.inference.decoding import Decoding, Engine
 from echelon.inference.package import Manifest, PackageFolder, TextRules
 from echelon.inference.translator import Translator
-from echelon.recipe.loading import load_recipe
-from echelon.recipe.schema import Recipe
+from echelon.recipe.loading import load_translation_recipe
+from echelon.recipe.schema import TranslationRecipe
 from echelon.runfolder import RunFolder
 
 
@@ -29,19 +29,18 @@ def load_run(run: RunFolder, checkpoint: str | None, threads: int | None = None)
     """A run's model, computed by PyTorch."""
     from echelon.inference.torch_models import load_run_engine
 
-    recipe = load_recipe(run.recipe)
-    _refuse_other_tasks(recipe.task, run.path)
+    recipe = load_translation_recipe(run.recipe)
     tokeniser = Tokeniser.load(run.tokeniser)
     engine = load_run_engine(run, recipe, tokeniser.size, checkpoint, threads)
     return Translator(engine, tokeniser, text_rules(recipe), recipe_decoding(recipe))
 
 
-def text_rules(recipe: Recipe) -> TextRules:
+def text_rules(recipe: TranslationRecipe) -> TextRules:
     data = recipe.data
     return TextRules(data.source_language, data.target_language, data.clean.unicode, data.max_tokens)
 
 
-def recipe_decoding(recipe: Recipe) -> Decoding:
+def recipe_decoding(recipe: TranslationRecipe) -> Decoding:
     """The recipe's search for its final score."""
     return Decoding(beam=recipe.evaluate.beam, length_penalty=recipe.evaluate.length_penalty)
 

@@ -10,8 +10,8 @@ from echelon.errors import PackageError
 from echelon.inference.package import PackageFolder
 from echelon.inference.torch_engine import TorchEngine, computes_bf16
 from echelon.models.transformer import Transformer
-from echelon.recipe.loading import load_recipe
-from echelon.recipe.schema import Recipe
+from echelon.recipe.loading import load_translation_recipe
+from echelon.recipe.schema import TranslationRecipe
 from echelon.runfolder import RunFolder
 from echelon.tasks.translation import build_transformer
 from echelon.train.precision import Precision
@@ -20,7 +20,7 @@ from echelon.train.worker import choose_device
 
 
 def load_run_engine(
-    run: RunFolder, recipe: Recipe, vocabulary: int, checkpoint: str | None, threads: int | None
+    run: RunFolder, recipe: TranslationRecipe, vocabulary: int, checkpoint: str | None, threads: int | None
 ) -> TorchEngine:
     """A run's chosen checkpoint, ready to translate."""
     weights = choose_weights(run, checkpoint or recipe.evaluate.final)
@@ -29,7 +29,7 @@ def load_run_engine(
 
 def load_package_engine(package: PackageFolder, vocabulary: int, threads: int | None) -> TorchEngine:
     """An exported model of the safetensors format, ready to translate."""
-    return _engine(load_recipe(package.recipe), load_package_model(package, vocabulary), threads)
+    return _engine(load_translation_recipe(package.recipe), load_package_model(package, vocabulary), threads)
 
 
 def load_package_model(package: PackageFolder, vocabulary: int) -> Transformer:
@@ -38,17 +38,19 @@ def load_package_model(package: PackageFolder, vocabulary: int) -> Transformer:
         tensors = safetensors.torch.load_file(package.weights)
     except (OSError, SafetensorError) as error:
         raise PackageError(f"{package.weights}: cannot be used: {error}") from error
-    return build_model(load_recipe(package.recipe), vocabulary, Weights(tensors, 0, package.weights.name))
+    return build_model(
+        load_translation_recipe(package.recipe), vocabulary, Weights(tensors, 0, package.weights.name)
+    )
 
 
-def build_model(recipe: Recipe, vocabulary: int, weights: Weights) -> Transformer:
+def build_model(recipe: TranslationRecipe, vocabulary: int, weights: Weights) -> Transformer:
     """The recipe's model with these weights, in evaluation mode."""
     model = build_transformer(recipe, vocabulary).eval()
     load_weights(model, weights)
     return model
 
 
-def _engine(recipe: Recipe, model: Transformer, threads: int | None) -> TorchEngine:
+def _engine(recipe: TranslationRecipe, model: Transformer, threads: int | None) -> TorchEngine:
     if threads is not None:
         torch.set_num_threads(threads)
     device = choose_device()

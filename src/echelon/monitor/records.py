@@ -86,7 +86,7 @@ def _parse(line: bytes) -> dict[str, Any] | None:
 
 def _has_right_types(record: dict[str, Any]) -> bool:
     """Whether the values that our own readers count on are what they count on."""
-    numbers = (record.get(name) for name in ("time", "bleu", "step", "steps"))
+    numbers = (record.get(name) for name in ("time", "bleu", "top1", "step", "steps"))
     counts = (record.get(name) for name in ("step", "steps"))
     return (
         isinstance(record.get("kind"), str)

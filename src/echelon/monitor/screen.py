@@ -30,9 +30,11 @@ class Screen(Protocol):
 
 
 class Speed:
-    """Tokens per second, smoothed over the last few steps so that it can be read."""
+    """Targets per second, smoothed over the last few steps so that it can be read."""
 
     def __init__(self) -> None:
+        self.unit = "tokens"
+        """What targets are: the word that the run's `start` record has for them."""
         self._targets = 0.0
         self._seconds = 0.0
 
@@ -41,8 +43,11 @@ class Speed:
         self._seconds = _smoothed(self._seconds, record["seconds"])
 
     @property
-    def tokens_per_second(self) -> float:
+    def per_second(self) -> float:
         return self._targets / self._seconds if self._seconds else 0.0
+
+    def __str__(self) -> str:
+        return f"{self.per_second:,.0f} {self.unit}/s"
 
 
 def _smoothed(before: float, value: float) -> float:
@@ -63,6 +68,7 @@ class LineScreen:
         if record["kind"] == "start":
             self._steps = record["steps"]
             self._started = None  # a group that was started again goes back to its checkpoint
+            self._speed.unit = str(record.get("unit", "tokens"))
         if record["kind"] != "step":
             for line in describe_record(record):
                 self._say(line)
@@ -104,6 +110,7 @@ class BarScreen:
 
     def show(self, record: dict[str, Any]) -> None:
         if record["kind"] == "start":
+            self._speed.unit = str(record.get("unit", "tokens"))
             self._progress.start()
             self._progress.update(self._bar, total=record["steps"], completed=record["step"])
             self._progress.start_task(self._bar)
@@ -112,7 +119,7 @@ class BarScreen:
                 self._progress.console.print(escape(line), highlight=False)
             return
         self._speed.add(record)
-        words = f"loss {_number(record['loss'])}  {self._speed.tokens_per_second:,.0f} tokens/s"
+        words = f"loss {_number(record['loss'])}  {self._speed}"
         if self._progress.console.width >= _WIDE:
             words += f"  rate {record['learning_rate']:.2e}"
         self._progress.update(self._bar, completed=record["step"], words=words)
@@ -132,7 +139,7 @@ def open_screen(console: Console, log_every: int) -> Screen:
 
 def describe_step(record: dict[str, Any], speed: Speed) -> str:
     return (
-        f"step {record['step']}  loss {_number(record['loss'])}  {speed.tokens_per_second:,.0f} tokens/s  "
+        f"step {record['step']}  loss {_number(record['loss'])}  {speed}  "
         f"rate {record['learning_rate']:.3e}  gradient norm {_number(record['gradient_norm'])}"
     )
 
@@ -164,6 +171,8 @@ def describe_record(record: dict[str, Any]) -> list[str]:
 def describe_scores(record: dict[str, Any]) -> str:
     """Whatever scores a record has, in words."""
     names = {
+        "top1": "top-1 {:.2f}%",
+        "top5": "top-5 {:.2f}%",
         "bleu": "BLEU {:.2f}",
         "chrf": "chrF {:.2f}",
         "loss": "loss {:.4f}",

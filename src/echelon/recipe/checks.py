@@ -6,7 +6,16 @@ import re
 from collections.abc import Iterator
 
 from echelon.errors import Problem
-from echelon.recipe.schema import Corpus, Cosine, Piecewise, Polynomial, Recipe
+from echelon.recipe.schema import (
+    ClassificationRecipe,
+    Corpus,
+    Cosine,
+    Noam,
+    Piecewise,
+    Polynomial,
+    Recipe,
+    TranslationRecipe,
+)
 from echelon.recipe.sizes import model_sizes
 
 
@@ -14,14 +23,25 @@ def find_problems(recipe: Recipe) -> list[Problem]:
     """Everything wrong with a recipe whose keys are right one by one."""
     return [
         *_length_problems(recipe),
-        *_slot_problems(recipe),
-        *_model_problems(recipe),
-        *_corpus_problems(recipe),
+        *_task_problems(recipe),
         *_schedule_problems(recipe),
         *_checkpoint_problems(recipe),
         *_early_stop_problems(recipe),
         *_exchange_problems(recipe),
     ]
+
+
+def _task_problems(recipe: Recipe) -> Iterator[Problem]:
+    match recipe:
+        case TranslationRecipe():
+            yield from _slot_problems(recipe)
+            yield from _model_problems(recipe)
+            yield from _corpus_problems(recipe)
+        case ClassificationRecipe():
+            yield from _batch_problems(recipe)
+            yield from _image_data_problems(recipe)
+            yield from _augment_problems(recipe)
+            yield from _network_problems(recipe)
 
 
 def _length_problems(recipe: Recipe) -> Iterator[Problem]:
@@ -33,13 +53,17 @@ def _length_problems(recipe: Recipe) -> Iterator[Problem]:
         yield Problem("train", f"has two lengths, steps = {steps} and epochs = {epochs:g}; {advice}")
 
 
-def _slot_problems(recipe: Recipe) -> Iterator[Problem]:
-    tokens, slots = recipe.train.batch_tokens, recipe.train.slots
-    if tokens % slots:
-        below, above = tokens - tokens % slots, tokens + slots - tokens % slots
+def _division_problems(key: str, whole: int, slots: int) -> Iterator[Problem]:
+    if whole % slots:
+        below, above = whole - whole % slots, whole + slots - whole % slots
         advice = f"use {below} or {above}" if below else f"use {above}"
-        yield Problem("train.batch_tokens", f"{tokens} does not divide into {slots} slots; {advice}")
-    elif recipe.data.max_tokens > tokens // slots:
+        yield Problem(key, f"{whole} does not divide into {slots} slots; {advice}")
+
+
+def _slot_problems(recipe: TranslationRecipe) -> Iterator[Problem]:
+    tokens, slots = recipe.train.batch_tokens, recipe.train.slots
+    yield from _division_problems("train.batch_tokens", tokens, slots)
+    if tokens % slots == 0 and recipe.data.max_tokens > tokens // slots:
         yield Problem(
             "data.max_tokens",
             f"{recipe.data.max_tokens} is more than a slot holds ({tokens} / {slots} = {tokens // slots}); "
@@ -47,7 +71,7 @@ def _slot_problems(recipe: Recipe) -> Iterator[Problem]:
         )
 
 
-def _model_problems(recipe: Recipe) -> Iterator[Problem]:
+def _model_problems(recipe: TranslationRecipe) -> Iterator[Problem]:
     sizes = model_sizes(recipe.model)
     d_model, heads = sizes["d_model"], sizes["heads"]
     if d_model % heads:
@@ -56,7 +80,7 @@ def _model_problems(recipe: Recipe) -> Iterator[Problem]:
         yield Problem("model.d_model", f"{d_model} is odd; positions need an even width")
 
 
-def _corpus_problems(recipe: Recipe) -> Iterator[Problem]:
+def _corpus_problems(recipe: TranslationRecipe) -> Iterator[Problem]:
     data = recipe.data
     for number, corpus in enumerate(data.train):
         yield from _one_corpus_problems(f"data.train.{number}", corpus)
@@ -81,8 +105,65 @@ def _one_corpus_problems(key: str, corpus: Corpus) -> Iterator[Problem]:
         yield Problem(key, "needs both source and target, or embedded = true")
 
 
+def _batch_problems(recipe: ClassificationRecipe) -> Iterator[Problem]:
+    images, slots = recipe.train.batch_images, recipe.train.slots
+    yield from _division_problems("train.batch_images", images, slots)
+    if images < 2 * slots:
+        yield Problem(
+            "train.batch_images",
+            f"{images} leaves less than two pictures for each of {slots} slots, and BatchNorm needs two; "
+            f"use {2 * slots} or more",
+        )
+
+
+def _image_data_problems(recipe: ClassificationRecipe) -> Iterator[Problem]:
+    data = recipe.data
+    if data.source == "folder" and data.path is None:
+        yield Problem("data.path", 'is missing; source = "folder" needs it')
+    if data.source == "digits" and data.path is not None:
+        yield Problem("data.path", "the digits come with scikit-learn and have no path; remove it")
+    if data.source != "cifar10" and not data.verify:
+        yield Problem("data.verify", "only CIFAR-10's files have known hashes to be verified; remove it")
+    if data.source == "folder" and data.pixels is None:
+        yield Problem("data.pixels", 'is missing; source = "folder" needs it, as pictures differ in size')
+    if data.source != "folder" and data.stored_pixels is not None:
+        yield Problem("data.stored_pixels", f"{data.source} is stored as it is; remove it")
+    if data.stored_pixels is not None and data.pixels is not None and data.stored_pixels < data.pixels:
+        yield Problem("data.stored_pixels", f"{data.stored_pixels} is less than data.pixels; raise it")
+    if data.valid_images == 0:
+        if recipe.evaluate.final == "best":
+            advice = 'set it to "last" or "average"'
+            yield Problem(
+                "evaluate.final", f'"best" is chosen on a validation set, and there is none; {advice}'
+            )
+        if recipe.early_stop:
+            yield Problem("early_stop", "needs a validation set; remove it, or raise data.valid_images")
+
+
+def _augment_problems(recipe: ClassificationRecipe) -> Iterator[Problem]:
+    augment, pixels = recipe.data.augment, recipe.data.pixels
+    if augment.pad and augment.min_area is not None:
+        yield Problem("data.augment", "has both pad and min_area, two ways to crop; choose one")
+    if augment.pad and augment.border == "mirror" and pixels is not None and augment.pad >= pixels:
+        yield Problem("data.augment.pad", f"a mirrored border of {augment.pad} is wider than the picture")
+    if pixels is not None and augment.cutout > pixels:
+        yield Problem("data.augment.cutout", f"{augment.cutout} is more than data.pixels = {pixels}")
+
+
+def _network_problems(recipe: ClassificationRecipe) -> Iterator[Problem]:
+    model = recipe.model
+    if model.preset == "speednet":
+        for key in ("stem", "zero_init"):
+            if getattr(model, key):
+                yield Problem(f"model.{key}", "belongs to ResNets; speednet has none")
+    if model.preset == "speednet" and recipe.data.pixels is not None and recipe.data.pixels < 26:
+        yield Problem("data.pixels", "speednet halves the picture three times and pools; use 26 or more")
+
+
 def _schedule_problems(recipe: Recipe) -> Iterator[Problem]:
     schedule = recipe.schedule
+    if isinstance(schedule, Noam) and isinstance(recipe, ClassificationRecipe):
+        yield Problem("schedule.kind", '"transformer" is scaled by a Transformer\'s width; use another')
     if isinstance(schedule, Piecewise):
         if len(schedule.learning_rates) != len(schedule.boundaries) + 1:
             yield Problem(
@@ -116,14 +197,14 @@ def _checkpoint_problems(recipe: Recipe) -> Iterator[Problem]:
             f"{checkpoint.average} checkpoints cannot be averaged where only {checkpoint.keep} are kept; "
             f"raise checkpoint.keep to {checkpoint.average}",
         )
-    for key, address in (
-        ("checkpoint.mirror", recipe.checkpoint.mirror),
-        ("data.prepared", recipe.data.prepared),
-    ):
-        if address is not None and not re.fullmatch(r"[a-z][a-z0-9+.-]*://.+", address):
-            yield Problem(
-                key, f"{address!r} is no address; write it as s3://bucket/folder or gs://bucket/folder"
-            )
+    yield from _address_problems("checkpoint.mirror", checkpoint.mirror)
+    if isinstance(recipe, TranslationRecipe):
+        yield from _address_problems("data.prepared", recipe.data.prepared)
+
+
+def _address_problems(key: str, address: str | None) -> Iterator[Problem]:
+    if address is not None and not re.fullmatch(r"[a-z][a-z0-9+.-]*://.+", address):
+        yield Problem(key, f"{address!r} is no address; write it as s3://bucket/folder or gs://bucket/folder")
 
 
 def _early_stop_problems(recipe: Recipe) -> Iterator[Problem]:

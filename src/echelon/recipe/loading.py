@@ -17,7 +17,8 @@ from pydantic_core import ErrorDetails
 
 from echelon.errors import Problem, RecipeError, UserError
 from echelon.recipe.checks import find_problems
-from echelon.recipe.schema import SCHEMA_VERSION, Recipe, Section
+from echelon.recipe.schema import RECIPES, SCHEMA_VERSION, Recipe, TranslationRecipe
+from echelon.recipe.section import Section
 
 
 def load_recipe(path: Path, overrides: Sequence[str] = ()) -> Recipe:
@@ -29,6 +30,14 @@ def load_recipe(path: Path, overrides: Sequence[str] = ()) -> Recipe:
     for override in overrides:
         apply_override(table, override)
     return check_recipe(table, where=str(path))
+
+
+def load_translation_recipe(path: Path, overrides: Sequence[str] = ()) -> TranslationRecipe:
+    """The same for those who can only use a recipe of translation; UserError where it is another."""
+    recipe = load_recipe(path, overrides)
+    if not isinstance(recipe, TranslationRecipe):
+        raise UserError(f"{path}: its task is {recipe.task}; this needs one of translation")
+    return recipe
 
 
 def read_toml(path: Path) -> dict[str, Any]:
@@ -97,13 +106,13 @@ def parse_value(text: str) -> Any:
 
 def check_recipe(table: dict[str, Any], where: str) -> Recipe:
     """The table as a Recipe; raises RecipeError with every problem, `where` naming the file."""
-    problems = _version_problems(table)
+    problems = [*_version_problems(table), *_task_problems(table)]
     if problems:
         raise RecipeError(where, problems)
     try:
-        recipe = Recipe.model_validate(table)
+        recipe = _validate(table)
     except pydantic.ValidationError as error:
-        problems = [_as_problem(details) for details in error.errors()]
+        problems = [_as_problem(details, _kind_of(table)) for details in error.errors()]
         raise RecipeError(where, [*problems, *_problems_of_the_rest(table, error)]) from None
     problems = find_problems(recipe)
     if problems:
@@ -111,10 +120,18 @@ def check_recipe(table: dict[str, Any], where: str) -> Recipe:
     return recipe
 
 
+def _kind_of(table: dict[str, Any]) -> type[Section]:
+    return RECIPES[table.get("task", "translation")]
+
+
+def _validate(table: dict[str, Any]) -> Recipe:
+    return RECIPES[table.get("task", "translation")].model_validate(table)
+
+
 def _problems_of_the_rest(table: dict[str, Any], error: pydantic.ValidationError) -> list[Problem]:
     """Problems between the keys that are right one by one, where the recipe can do without the wrong ones."""
     rest = copy.deepcopy(table)
-    wrong = [_walk(details["loc"])[0] for details in error.errors()]
+    wrong = [_walk(details["loc"], _kind_of(table))[0] for details in error.errors()]
     for keys in wrong:
         place: Any = rest
         for key in keys[:-1]:
@@ -122,7 +139,7 @@ def _problems_of_the_rest(table: dict[str, Any], error: pydantic.ValidationError
         if isinstance(place, dict):
             place.pop(keys[-1], None)
     try:
-        found = find_problems(Recipe.model_validate(rest))
+        found = find_problems(_validate(rest))
     except pydantic.ValidationError:
         return []
     # What was taken out counts as not given: a problem of its own section may be due to that.
@@ -141,8 +158,17 @@ def _version_problems(table: dict[str, Any]) -> list[Problem]:
     return []
 
 
-def _as_problem(details: ErrorDetails) -> Problem:
-    keys, section = _walk(details["loc"])
+def _task_problems(table: dict[str, Any]) -> list[Problem]:
+    """Which task it is decides which keys there are, so that comes first."""
+    task = table.get("task", "translation")
+    if isinstance(task, str) and task in RECIPES:
+        return []
+    allowed = " or ".join(map(repr, RECIPES))
+    return [Problem("task", f"{task!r} is not allowed; use {allowed}{_near(str(task), list(RECIPES))}")]
+
+
+def _as_problem(details: ErrorDetails, recipe: type[Section]) -> Problem:
+    keys, section = _walk(details["loc"], recipe)
     key = ".".join(keys)
     given, context = details["input"], details.get("ctx", {})
     match details["type"]:
@@ -151,7 +177,7 @@ def _as_problem(details: ErrorDetails) -> Problem:
         case "missing":
             return Problem(key, f"is missing; {_meaning(keys[-1], section)}")
         case "union_tag_not_found":
-            return Problem(f"{key}.kind", f"is missing; use one of {_expected_tags(keys[-1])}")
+            return Problem(f"{key}.kind", f"is missing; use one of {_expected_tags(recipe, keys[-1])}")
         case "union_tag_invalid":
             tag, expected = str(context["tag"]), context["expected_tags"].replace("'", "")
             return Problem(
@@ -172,11 +198,11 @@ def _as_problem(details: ErrorDetails) -> Problem:
             return Problem(key, f"{_shortened(given)} is not allowed: {must_be}")
 
 
-def _walk(location: tuple[int | str, ...]) -> tuple[list[str], type[Section] | None]:
+def _walk(location: tuple[int | str, ...], recipe: type[Section]) -> tuple[list[str], type[Section] | None]:
     """The user's dotted path, without pydantic's union tags, and the section in which its last key stands."""
     keys: list[str] = []
     holder: type[Section] | None = None
-    inside: type[Section] | None = Recipe
+    inside: type[Section] | None = recipe
     variants: dict[str, type[Section]] = {}
     for part in location:
         if isinstance(part, int):
@@ -218,8 +244,8 @@ def _variants(holder: type[Section] | None, key: str) -> dict[str, type[Section]
     return {typing.get_args(section.model_fields["kind"].annotation)[0]: section for section in sections}
 
 
-def _expected_tags(key: str) -> str:
-    return ", ".join(_variants(Recipe, key))
+def _expected_tags(recipe: type[Section], key: str) -> str:
+    return ", ".join(_variants(recipe, key))
 
 
 def _near(word: str, candidates: Sequence[str]) -> str:

@@ -8,17 +8,17 @@ import typing
 from pydantic.fields import FieldInfo
 from pydantic_core import PydanticUndefined
 
-from echelon.recipe import schema
-from echelon.recipe.schema import Section
+from echelon.recipe import image_sections, schema
+from echelon.recipe.section import Section
 
 _TABLES: list[tuple[str, type[Section]]] = [
-    ("", schema.Recipe),
+    ("", schema.TranslationRecipe),
     ("data", schema.Data),
     ("data.train[]", schema.TrainingCorpus),
     ("data.valid, data.test", schema.Corpus),
     ("data.clean", schema.Clean),
     ("model", schema.Model),
-    ("train", schema.Train),
+    ("train", schema.TranslationTrain),
     ("exchange", schema.Exchange),
     ('optimiser, kind = "adam"', schema.Adam),
     ('optimiser, kind = "adamw"', schema.AdamW),
@@ -37,6 +37,16 @@ _TABLES: list[tuple[str, type[Section]]] = [
     ("restart", schema.Restart),
     ("track", schema.Track),
 ]
+_IMAGE_TABLES: list[tuple[str, type[Section]]] = [
+    ("", schema.ClassificationRecipe),
+    ("data", image_sections.ImageData),
+    ("data.augment", image_sections.Augment),
+    ("model", image_sections.ImageModel),
+    ("train", schema.ImageTrain),
+    ("evaluate", image_sections.ImageEvaluation),
+    ("checkpoint", schema.ImageCheckpoint),
+    ("early_stop[]", schema.ImageEarlyStop),
+]
 
 _PREAMBLE = """\
 # Recipe reference
@@ -44,16 +54,28 @@ _PREAMBLE = """\
 Generated from the schema by `make docs`; do not edit. A recipe is a TOML file; every key can be overridden on
 the command line with `--set`, e.g. `--set train.steps=100` or `--set data.train.0.weight=2.0`; with nothing
 after the `=`, as in `--set train.clip_norm=`, the key is left out.
+
+A recipe's `task` is `"translation"`, which the first part describes, or `"classification"` of pictures, for which the
+tables under [Classification](#classification) take the place of those of the same name.
+"""
+_CLASSIFICATION = """\
+# Classification
+
+Where `task = "classification"`. Optimisers, schedules and the tables that are not here are those above.
 """
 
 
 def reference_page() -> str:
     """docs/recipe.md as Markdown."""
-    return "\n".join([_PREAMBLE, *(_table(path, section) for path, section in _TABLES)])
+    translation = (_table(path, section) for path, section in _TABLES)
+    classification = (
+        _table(path, section, "The top of a classification recipe") for path, section in _IMAGE_TABLES
+    )
+    return "\n".join([_PREAMBLE, *translation, _CLASSIFICATION, *classification])
 
 
-def _table(path: str, section: type[Section]) -> str:
-    title = f"## `{path}`" if path else "## The top of the file"
+def _table(path: str, section: type[Section], top: str = "The top of the file") -> str:
+    title = f"## `{path}`" if path else f"## {top}"
     rows = [_row(name, field) for name, field in section.model_fields.items()]
     return "\n".join(
         [

@@ -18,7 +18,7 @@ from echelon.recipe.schema import (
     Recipe,
     Schedule,
 )
-from echelon.recipe.sizes import model_sizes
+from echelon.recipe.sizes import model_width
 
 
 def learning_rate(schedule: Schedule, step: int, *, steps: int, d_model: int) -> float:
@@ -57,7 +57,7 @@ def learning_rate(schedule: Schedule, step: int, *, steps: int, d_model: int) ->
 
 def rate_by_step(recipe: Recipe, steps: int) -> Callable[[int], float]:
     """The recipe's learning rate as a function of the update's number, for a training of `steps` updates."""
-    d_model = model_sizes(recipe.model)["d_model"]
+    d_model = model_width(recipe)
     return lambda step: learning_rate(recipe.schedule, step, steps=steps, d_model=d_model)
 
 

@@ -9,8 +9,6 @@ from __future__ import annotations
 from typing import Annotated, Literal
 
 from pydantic import (
-    BaseModel,
-    ConfigDict,
     Field,
     NonNegativeFloat,
     NonNegativeInt,
@@ -20,12 +18,14 @@ from pydantic import (
 )
 from pydantic_core import PydanticCustomError
 
+from echelon.recipe.image_sections import ImageData, ImageEvaluation, ImageModel
+from echelon.recipe.section import Fraction, Section
 from echelon.recipe.workers import parse_workers
 
 SCHEMA_VERSION = 1
 
-Fraction = Annotated[float, Field(ge=0.0, lt=1.0)]
 Metric = Literal["bleu", "chrf", "loss", "perplexity"]
+ImageMetric = Literal["top1", "top5", "loss"]
 LOWER_IS_BETTER = {"loss", "perplexity"}
 """The metrics that improve downwards."""
 
@@ -36,14 +36,6 @@ def _check_workers(value: object) -> object:
     except ValueError as error:
         raise PydanticCustomError("workers", str(error)) from None
     return value
-
-
-class Section(BaseModel):
-    """A table of the recipe. Unknown keys are errors, values never change after loading."""
-
-    model_config = ConfigDict(
-        extra="forbid", frozen=True, use_attribute_docstrings=True, strict=True, allow_inf_nan=False
-    )
 
 
 class Corpus(Section):
@@ -145,23 +137,15 @@ class Model(Section):
 
 
 class Train(Section):
-    """The length of training and what a step is."""
+    """The length of training and what a step is, whatever is trained."""
 
     steps: PositiveInt | None = None
     """Number of optimiser updates. Give `steps` or `epochs`, exactly one."""
     epochs: PositiveFloat | None = None
     """Number of passes over the training data. Give `steps` or `epochs`, exactly one."""
-    batch_tokens: PositiveInt = 8192
-    """Most tokens in a step, counting each pair by its longer side. Must divide evenly into `slots`."""
-    batch: Literal["given", "auto"] = "given"
-    """"auto" tries slots of growing size on this machine, takes the largest that fits into its memory and is fast, and
-    keeps to it: `batch_tokens` is then `slots` times that."""
     slots: PositiveInt = 4
     """Micro-batches in a step. Workers share them out; the result does not depend on how many workers there are. A
     worker adds up the gradients of its slots: more slots make a larger batch without more memory."""
-    recompute: bool = False
-    """Keep only the inputs of the model's layers for the gradient, and compute the rest once more (activation
-    checkpointing): far less memory, a third more time."""
     workers: Annotated[int | str, PlainValidator(_check_workers)] = 1
     """Worker processes, where `--workers` does not say otherwise; or a range such as "1:4": begin with 4, or with as
     many as there are cores, and go on with one fewer after a failure, down to 1. "auto" tries out on this machine
@@ -171,17 +155,39 @@ class Train(Section):
     replicas that train by themselves and agree now and then (DiLoCo)."""
     precision: Literal["float32", "bf16", "fp16"] = "float32"
     """Number format of the matrix products. Weights and optimiser state are always kept in float32."""
-    kernels: Literal["auto", "off"] = "auto"
-    """On a CPU, "auto" trains with Echelon's own C++ kernels, compiled at first use, and in plain PyTorch where no
-    compiler is; "off" always trains in plain PyTorch. Both compute the same, up to rounding."""
-    label_smoothing: Fraction = 0.1
-    """Share of the probability spread evenly over the whole vocabulary in the training targets."""
     clip_norm: PositiveFloat | None = None
     """Largest norm of the step's gradient; a longer one is scaled down to it."""
     init_from: str | None = None
     """Run folder whose best weights training starts from, for fine-tuning. Its vocabulary is used as well."""
     log_every: PositiveInt = 10
     """Steps between two log lines on a screen without a terminal, and between two TensorBoard points."""
+
+
+class TranslationTrain(Train):
+    """The length of training and what a step is."""
+
+    batch_tokens: PositiveInt = 8192
+    """Most tokens in a step, counting each pair by its longer side. Must divide evenly into `slots`."""
+    batch: Literal["given", "auto"] = "given"
+    """"auto" tries slots of growing size on this machine, takes the largest that fits into its memory and is fast, and
+    keeps to it: `batch_tokens` is then `slots` times that."""
+    recompute: bool = False
+    """Keep only the inputs of the model's layers for the gradient, and compute the rest once more (activation
+    checkpointing): far less memory, a third more time."""
+    kernels: Literal["auto", "off"] = "auto"
+    """On a CPU, "auto" trains with Echelon's own C++ kernels, compiled at first use, and in plain PyTorch where no
+    compiler is; "off" always trains in plain PyTorch. Both compute the same, up to rounding."""
+    label_smoothing: Fraction = 0.1
+    """Share of the probability spread evenly over the whole vocabulary in the training targets."""
+
+
+class ImageTrain(Train):
+    """The length of training and what a step of pictures is."""
+
+    batch_images: PositiveInt = 128
+    """Pictures in a step. Must divide evenly into `slots`; BatchNorm's statistics are those of a slot."""
+    label_smoothing: Fraction = 0.0
+    """Share of the probability spread evenly over all classes in the training targets."""
 
 
 class Exchange(Section):
@@ -240,6 +246,8 @@ class Sgd(Section):
     """Look ahead along the momentum before taking the gradient's step."""
     weight_decay: NonNegativeFloat = 0.0
     """Weight decay; never on biases and norms."""
+    vector_rate: PositiveFloat = 1.0
+    """Learning rate of biases and norms, as a multiple of the schedule's."""
 
 
 Optimiser = Annotated[Adam | AdamW | Sgd, Field(discriminator="kind")]
@@ -395,6 +403,13 @@ class Checkpoint(Section):
     folder has none goes on from there."""
 
 
+class ImageCheckpoint(Checkpoint):
+    """When the state of a training on pictures is saved, and what is kept."""
+
+    best: ImageMetric = "top1"  # type: ignore[assignment]
+    """Validation metric that decides which checkpoint is the best."""
+
+
 class EarlyStop(Section):
     """Stop when a validation metric no longer improves. With several, all of them must have stopped improving."""
 
@@ -404,6 +419,13 @@ class EarlyStop(Section):
     """Scorings without improvement before training stops."""
     min_delta: NonNegativeFloat = 0.0
     """Smallest change that counts as an improvement."""
+
+
+class ImageEarlyStop(EarlyStop):
+    """Stop when a validation metric of pictures no longer improves. With several, all must have stopped improving."""
+
+    metric: ImageMetric = "top1"  # type: ignore[assignment]
+    """The metric to look at."""
 
 
 class Restart(Section):
@@ -433,36 +455,82 @@ class Track(Section):
     `pip install echelon[wandb]`."""
 
 
-class Recipe(Section):
-    """A recipe: everything that decides the result of a run."""
+class AnyRecipe(Section):
+    """What the recipes of all tasks have in common; each task's own has its own tables under these names."""
 
     version: Annotated[int, Field(ge=1, le=SCHEMA_VERSION)]
     """Version of the recipe format: 1."""
     name: Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$")]
     """Name of the run; its folder is runs/NAME unless `--run` says otherwise."""
-    task: Literal["translation"] = "translation"
+    task: str
     """What is learnt."""
     seed: Annotated[int, Field(ge=0, lt=2**63)] = 1
     """Everything random follows from it."""
-    data: Data
-    """The parallel text and how it is cut into pieces."""
-    model: Model = Model()
-    """The Transformer."""
+    data: Section
+    """What it is learnt from."""
+    model: Section
+    """The network."""
     train: Train
     """The length of training and what a step is."""
     exchange: Exchange = Exchange()
     """Settings of the exchange."""
-    optimiser: Optimiser = Adam()
+    optimiser: Optimiser
     """How gradients become updates."""
     schedule: Schedule
     """The learning rate over the steps."""
-    evaluate: Evaluate = Evaluate()
-    """When and how translations are scored."""
+    evaluate: Section
+    """When and how it is scored."""
     checkpoint: Checkpoint = Checkpoint()
     """When the run's state is saved, and what is kept."""
-    early_stop: list[EarlyStop] = []
+    early_stop: list[EarlyStop] = Field([])
     """When to stop before the end."""
     restart: Restart = Restart()
     """What happens when a worker fails."""
     track: Track = Track()
     """Where curves go, beside the run's own records."""
+
+
+class TranslationRecipe(AnyRecipe):
+    """A recipe: everything that decides the result of a run."""
+
+    task: Literal["translation"] = "translation"
+    """What is learnt."""
+    data: Data
+    """The parallel text and how it is cut into pieces."""
+    model: Model = Model()
+    """The Transformer."""
+    train: TranslationTrain
+    """The length of training and what a step is."""
+    optimiser: Optimiser = Adam()
+    """How gradients become updates."""
+    evaluate: Evaluate = Evaluate()
+    """When and how translations are scored."""
+
+
+class ClassificationRecipe(AnyRecipe):
+    """A recipe that learns to tell classes of pictures apart."""
+
+    task: Literal["classification"]
+    """What is learnt."""
+    data: ImageData
+    """The pictures."""
+    model: ImageModel = ImageModel()
+    """The network."""
+    train: ImageTrain
+    """The length of training and what a step is."""
+    optimiser: Optimiser = Sgd(kind="sgd")
+    """How gradients become updates."""
+    evaluate: ImageEvaluation = ImageEvaluation()
+    """When and how pictures are scored."""
+    checkpoint: ImageCheckpoint = ImageCheckpoint()
+    """When the run's state is saved, and what is kept."""
+    early_stop: list[ImageEarlyStop] = Field([])  # type: ignore[assignment]
+    """When to stop before the end."""
+
+
+Recipe = TranslationRecipe | ClassificationRecipe
+RECIPES: dict[str, type[TranslationRecipe] | type[ClassificationRecipe]] = {
+    "translation": TranslationRecipe,
+    "classification": ClassificationRecipe,
+}
+"""By task."""

@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
-from echelon.recipe.schema import Model
+from dataclasses import replace
+
+from echelon.recipe.image_sections import ImageModel
+from echelon.recipe.schema import Model, Recipe, TranslationRecipe
+from echelon.shapes import resnet, speednet
+from echelon.shapes.images import ImageShape
 from echelon.shapes.transformer import PRESETS, Sizes, TransformerShape
 
 
@@ -26,4 +31,24 @@ def transformer_shape(model: Model, vocabulary: int) -> TransformerShape:
         tied=model.tied,
         attention_biases=model.attention_biases,
         **model_sizes(model),
+    )
+
+
+def model_width(recipe: Recipe) -> int:
+    """The width that the schedule "transformer" scales by; 1 for models without one."""
+    return model_sizes(recipe.model)["d_model"] if isinstance(recipe, TranslationRecipe) else 1
+
+
+def image_shape(model: ImageModel, classes: int, pixels: int) -> ImageShape:
+    """The whole shape of a network for so many classes, and pictures of that size."""
+    if model.preset == "speednet":
+        shape = speednet.SpeedNetShape(classes=classes, pixels=pixels)
+        return replace(shape, width=model.width or shape.width)
+    preset = resnet.PRESETS[model.preset]
+    return replace(
+        preset,
+        classes=classes,
+        pixels=pixels,
+        width=model.width or preset.width,
+        stem=model.stem or preset.stem,
     )

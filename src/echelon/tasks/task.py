@@ -30,10 +30,17 @@ class Scores:
     outputs: list[str] = field(default_factory=list)
     """One prediction an example, in the order of the data."""
     samples: list[dict[str, str]] = field(default_factory=list)
+    details: dict[str, Any] = field(default_factory=dict)
+    """What is kept with the scores and is not a single number, such as a confusion matrix; JSON."""
 
 
 class Task(Protocol):
     """Joins data, model, loss and metric."""
+
+    @property
+    def unit(self) -> str:
+        """What the targets of a slot are, in the plural, for messages and names of measurements: tokens, images."""
+        ...
 
     @property
     def kernels(self) -> str:
@@ -56,7 +63,7 @@ class Task(Protocol):
         ...
 
     def step_flops(self, step: int) -> int:
-        """FLOPs of update `step`, forward and backward, on real tokens."""
+        """FLOPs of update `step`, forward and backward, without what is only padding."""
         ...
 
     def loss(self, model: nn.Module, batch: Any) -> SummedLoss: ...

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -22,10 +21,11 @@ from echelon.models.kernels.choice import choose_kernels
 from echelon.models.loss import SummedLoss, summed_loss
 from echelon.models.sequences import Sequences, shift_right
 from echelon.models.transformer import Dropouts, Transformer
-from echelon.recipe.schema import Recipe
+from echelon.recipe.schema import TranslationRecipe
 from echelon.recipe.sizes import transformer_shape
-from echelon.runfolder import RunFolder, read_json
+from echelon.runfolder import RunFolder
 from echelon.shapes.transformer import training_flops
+from echelon.tasks.run_data import find_run_data
 from echelon.tasks.scoring import score_translations
 from echelon.tasks.task import Scores, Slot, Split
 from echelon.tasks.translator import Translator, recipe_search
@@ -44,7 +44,9 @@ class TranslationBatch:
 class TranslationTask:
     """Implements `Task` on prepared parallel text."""
 
-    def __init__(self, recipe: Recipe, prepared: Prepared, device: torch.device) -> None:
+    unit = "tokens"
+
+    def __init__(self, recipe: TranslationRecipe, prepared: Prepared, device: torch.device) -> None:
         self._recipe = recipe
         self._prepared = prepared
         self._device = device
@@ -58,20 +60,11 @@ class TranslationTask:
         self._choice = choose_kernels(recipe.train.kernels, device)
 
     @classmethod
-    def of_run(cls, recipe: Recipe, run: RunFolder, device: torch.device) -> TranslationTask:
+    def of_run(cls, recipe: TranslationRecipe, run: RunFolder, device: torch.device) -> TranslationTask:
         """The task on the data that `train` prepared for this run."""
-        try:
-            named = read_json(run.data)
-            folder, key = Path(named["folder"]), named["key"]
-        except (OSError, ValueError, KeyError, TypeError) as error:
-            raise RunError(
-                f"{run.data}: does not name the prepared data: {error}; run `echelon train` again"
-            ) from None
-        if not folder.is_absolute() or ".." in folder.parts:
-            raise RunError(f"{run.data}: names {str(folder)!r}, which is not a plain absolute path")
-        prepared = open_prepared(folder)
-        if prepared.key != key:
-            raise RunError(f"{run.data}: {folder} holds other data than this run was begun with")
+        named = find_run_data(run)
+        prepared = open_prepared(named.folder)
+        named.check(prepared.key)
         return cls(recipe, prepared, device)
 
     @property
@@ -177,7 +170,7 @@ class TranslationTask:
         )
 
 
-def build_transformer(recipe: Recipe, vocabulary: int) -> Transformer:
+def build_transformer(recipe: TranslationRecipe, vocabulary: int) -> Transformer:
     """The recipe's model, newly initialised."""
     model = recipe.model
     dropouts = Dropouts(model.dropout, model.attention_dropout, model.activation_dropout)

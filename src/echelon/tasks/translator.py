@@ -14,7 +14,7 @@ from echelon.models.beam_search import Search, beam_search
 from echelon.models.low_precision import in_low_precision
 from echelon.models.sequences import Sequences
 from echelon.models.transformer import Transformer
-from echelon.recipe.schema import Recipe
+from echelon.recipe.schema import TranslationRecipe
 
 _BATCH_TOKENS = 2048
 
@@ -28,7 +28,7 @@ class Translation:
     """Log-probability, divided by the length penalty."""
 
 
-def recipe_search(recipe: Recipe, final: bool) -> Search:
+def recipe_search(recipe: TranslationRecipe, final: bool) -> Search:
     """The recipe's search: quick during training, thorough at the end."""
     evaluate = recipe.evaluate
     beam = evaluate.beam if final else evaluate.valid_beam

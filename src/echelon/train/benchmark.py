@@ -44,7 +44,7 @@ def measure_steps(training: Training, steps: int, warm_up_steps: int = WARM_UP_S
         "seconds_per_step": seconds / steps,
         "median_seconds_per_step": statistics.median(result.seconds for result in results),
         "spread": statistics.pstdev(result.seconds for result in results) / (seconds / steps),
-        "tokens_per_second": sum(result.targets for result in results) / seconds,
+        f"{training.task.unit}_per_second": sum(result.targets for result in results) / seconds,
         "flops_per_step": flops / steps,
         "peak_flops": peak,
         "peak_share": flops / seconds / peak,

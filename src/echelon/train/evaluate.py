@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any
 
@@ -48,7 +49,7 @@ def score_summary(scores: Scores, weights: Weights, split: Split) -> dict[str, A
 def save_scores(run: RunFolder, scores: Scores, summary: dict[str, Any]) -> None:
     """Keep a split's scores and, one a line, its outputs."""
     write_atomically(run.outputs_file(summary["split"]), "".join(f"{line}\n" for line in scores.outputs))
-    write_json(run.score_file(summary["split"]), summary)
+    write_json(run.score_file(summary["split"]), {**summary, **scores.details})
 
 
 def improves(metric: str, value: float, best: float, min_delta: float = 0.0) -> bool:
@@ -69,7 +70,7 @@ def note_best(state: TrainingState, metric: str, scores: Scores) -> bool:
     return True
 
 
-def should_stop_early(state: TrainingState, rules: list[EarlyStop], scores: Scores) -> bool:
+def should_stop_early(state: TrainingState, rules: Sequence[EarlyStop], scores: Scores) -> bool:
     """Count the scorings without improvement; whether every rule's patience has run out."""
     for rule in rules:
         value = scores.metrics[rule.metric]
@@ -81,7 +82,7 @@ def should_stop_early(state: TrainingState, rules: list[EarlyStop], scores: Scor
     return is_patience_over(state, rules)
 
 
-def is_patience_over(state: TrainingState, rules: list[EarlyStop]) -> bool:
+def is_patience_over(state: TrainingState, rules: Sequence[EarlyStop]) -> bool:
     """Whether every rule's metric has gone without improvement for as long as it may; never without rules."""
     waits = [(state.waits.get(rule.metric, {"scorings": 0}), rule.patience) for rule in rules]
     return bool(rules) and all(wait["scorings"] >= patience for wait, patience in waits)

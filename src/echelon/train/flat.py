@@ -33,7 +33,7 @@ class FlatParameters:
 
     LOSS, STOP_VOTES, SAVE_VOTES, SKIP_VOTES, BACK_VOTES, NUM_EXTRAS = range(6)
 
-    def __init__(self, model: nn.Module) -> None:
+    def __init__(self, model: nn.Module, num_statistics: int = 0) -> None:
         named = list(reversed(list(model.named_parameters())))
         ordered = [pair for pair in named if pair[1].ndim >= 2] + [pair for pair in named if pair[1].ndim < 2]
         self.slices = list(_slices(ordered))
@@ -41,17 +41,22 @@ class FlatParameters:
         self.num_decayed = sum(s.end - s.start for s in self.slices if s.parameter.ndim >= 2)
         device = ordered[0][1].device
         self.weights = torch.empty(self.size, dtype=torch.float32, device=device)
+        self.running = torch.empty(0, device=device)
+        """The running statistics that go with the weights, where the model has any (train/statistics.py)."""
         for s in self.slices:
             s.view(self.weights).copy_(s.parameter.detach())
             s.parameter.data = s.view(self.weights)
         # The step's sums that are not gradients ride along at the end: no collective of their own.
-        self.move_gradients(torch.zeros(self.size + self.NUM_EXTRAS, dtype=torch.float32, device=device))
+        length = self.size + self.NUM_EXTRAS + num_statistics
+        self.move_gradients(torch.zeros(length, dtype=torch.float32, device=device))
 
     def move_gradients(self, reduced: Tensor) -> None:
         """Keep gradients and sums in this buffer from now on; before any optimiser has looked for them."""
         self.reduced = reduced
         self.gradients = reduced[: self.size]
-        self.extras = reduced[self.size :]
+        self.extras = reduced[self.size : self.size + self.NUM_EXTRAS]
+        self.statistics = reduced[self.size + self.NUM_EXTRAS :]
+        self.sums = reduced[self.size :]  # both: whatever becomes of gradients, these are summed exactly
         for s in self.slices:
             s.parameter.grad = s.view(self.gradients)
 

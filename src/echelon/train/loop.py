@@ -26,6 +26,7 @@ from echelon.train.optimiser import FlatOptimiser
 from echelon.train.precision import Precision
 from echelon.train.resume import roll_back
 from echelon.train.slots import slot_seed
+from echelon.train.statistics import SlotStatistics
 from echelon.train.trackers import Tracker
 
 MAX_SKIPPED_IN_A_ROW = 50
@@ -57,6 +58,7 @@ class Training:
     task: Task
     model: nn.Module
     flat: FlatParameters
+    statistics: SlotStatistics
     optimiser: FlatOptimiser
     exchange: Exchange
     precision: Precision
@@ -118,7 +120,7 @@ def between_steps(training: Training, result: StepResult) -> bool:
     state, recipe, keeper = training.state, training.recipe, training.keeper
     is_end, is_best = state.step == training.steps, False
     keeper.after_step(result.seconds)
-    if is_end or state.step % recipe.evaluate.every == 0:
+    if (is_end or state.step % recipe.evaluate.every == 0) and training.task.has_split("valid"):
         scores = validate(training)
         is_best = note_best(state, recipe.checkpoint.best, scores)
         state.stopped_early = should_stop_early(state, recipe.early_stop, scores) and not is_end
@@ -147,7 +149,7 @@ def take_step(training: Training, step: int) -> StepResult:
         meter.lap("communication")
         training.keeper.before_update()
         meter.lap("checkpoint")
-        norm = update_weights(training, rate)
+        norm = update_weights(training, rate, turn.together)
         meter.lap("optimiser")
 
     group.heart.beat(step)
@@ -196,13 +198,14 @@ def compute_slot(training: Training, step: int, number: int, slot: Slot, targets
     torch.manual_seed(slot_seed(training.recipe.seed, step, number))
     with training.precision.autocast():
         loss = training.task.loss(training.model, batch)
+    training.statistics.note(number)
     meter.lap("forward")
     flat.extras[flat.LOSS] += loss.nll
     (loss.smoothed * (training.precision.scale / targets)).backward()  # type: ignore[no-untyped-call]
     meter.lap("backward")
 
 
-def update_weights(training: Training, rate: float) -> float:
+def update_weights(training: Training, rate: float, slots: range) -> float:
     """Unscale, clip, update; a loss or gradient that is not finite changes nothing. Returns the norm before clipping.
 
     All workers that share this update hold the same reduced gradient, and decide alike.
@@ -217,6 +220,7 @@ def update_weights(training: Training, rate: float) -> float:
     if factor != 1.0:
         gradients.mul_(factor)
     training.optimiser.step(rate)
+    training.statistics.apply(training.state.step + 1, slots)
     training.skipped_in_a_row = 0
     if training.precision.scaling:
         training.precision.scaling.succeeded()
@@ -253,7 +257,7 @@ def log_step(training: Training, result: StepResult) -> None:
             "train/loss": result.loss,
             "train/learning_rate": result.learning_rate,
             "train/gradient_norm": result.gradient_norm,
-            "train/tokens_per_second": result.targets / result.seconds,
+            f"train/{training.task.unit}_per_second": result.targets / result.seconds,
             "train/step_seconds": result.seconds,
             **{f"time/{phase}": seconds for phase, seconds in measured["phases"].items()},
         }

@@ -18,8 +18,10 @@ class FlatOptimiser:
         self._flat = flat
         self._parts = [_part(flat, 0, flat.num_decayed), _part(flat, flat.num_decayed, flat.size)]
         groups = [
-            {"params": [part], "weight_decay": decay}
-            for part, decay in zip(self._parts, (recipe.weight_decay, 0.0), strict=True)
+            {"params": [part], "weight_decay": decay, "rate": rate}
+            for part, decay, rate in zip(
+                self._parts, (recipe.weight_decay, 0.0), (1.0, _vector_rate(recipe)), strict=True
+            )
             if part.numel()
         ]
         self._optimiser = _build(recipe, groups)
@@ -29,7 +31,7 @@ class FlatOptimiser:
         for start, part in self._with_starts():  # the exchange may have moved the gradients
             part.grad = self._flat.gradients[start : start + part.numel()]
         for group in self._optimiser.param_groups:
-            group["lr"] = learning_rate
+            group["lr"] = learning_rate * group["rate"]
         self._optimiser.step()
 
     def state(self) -> dict[str, Tensor]:
@@ -68,6 +70,10 @@ class FlatOptimiser:
         for s in self._flat.slices:
             if start <= s.start < start + value.numel():
                 yield s.name, value[s.start - start : s.end - start].view(s.parameter.shape)
+
+
+def _vector_rate(recipe: schema.Optimiser) -> float:
+    return recipe.vector_rate if isinstance(recipe, schema.Sgd) else 1.0
 
 
 def _part(flat: FlatParameters, start: int, end: int) -> Tensor:

@@ -37,6 +37,10 @@ def resume(training: Training) -> None:
     if training.recipe.train.init_from is not None and training.group.is_first:
         start_from(training, RunFolder(Path(training.recipe.train.init_from)))
     training.group.broadcast(training.flat.weights)
+    for (
+        buffer
+    ) in training.model.buffers():  # what was computed from data may differ in its last bits between hosts
+        training.group.broadcast(buffer)
 
 
 def fetch_from_mirror(training: Training) -> None:

@@ -51,6 +51,7 @@ from echelon.train.mirror import Mirror
 from echelon.train.optimiser import FlatOptimiser
 from echelon.train.precision import Precision
 from echelon.train.resume import resume
+from echelon.train.statistics import SlotStatistics
 from echelon.train.trackers import build_trackers
 from echelon.train.weights import Weights, choose_weights, load_weights
 
@@ -121,6 +122,7 @@ def work(run: RunFolder, group: Group, records: RecordWriter, stop: StopRequest)
         step=training.state.step,
         steps=training.steps,
         workers=group.size,
+        unit=training.task.unit,
         kernels=training.task.kernels,
         **describe_worker(training),
     )
@@ -155,7 +157,9 @@ def set_up(run: RunFolder, group: Group, records: RecordWriter) -> Training:
     group.heart.beat()
     torch.manual_seed(recipe.seed)
     model = task.build_model().to(device)
-    flat, exchange = FlatParameters(model), build_exchange(recipe, group)
+    statistics = SlotStatistics(model, recipe.train.slots)
+    flat, exchange = FlatParameters(model, statistics.size), build_exchange(recipe, group)
+    statistics.attach(flat)
     optimiser = FlatOptimiser(recipe.optimiser, flat)
     steps = length_in_steps(recipe.train, task.steps_per_epoch)
     training = Training(
@@ -165,6 +169,7 @@ def set_up(run: RunFolder, group: Group, records: RecordWriter) -> Training:
         task=task,
         model=model,
         flat=flat,
+        statistics=statistics,
         optimiser=optimiser,
         exchange=exchange,
         precision=Precision(recipe.train.precision, device),

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from echelon.explain.answers.case import Answer, Case
+from echelon.explain.answers.classes import which_classes
 from echelon.explain.answers.learning import is_it_overfitting, is_it_trained, what_rate
 from echelon.explain.answers.money import improvements_of, what_did_it_cost, what_would_be_better
 from echelon.explain.answers.network import (
@@ -26,6 +27,7 @@ def answer_all(case: Case) -> list[Answer]:
         what_is_a_step,
         is_it_trained,
         is_it_overfitting,
+        which_classes,
         were_devices_used,
         was_it_the_network,
         who_held_up,

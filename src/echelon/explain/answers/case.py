@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from echelon.data.images.store import ImageManifest
 from echelon.data.prepared import Manifest
 from echelon.explain.findings import StepTime, Traffic, step_time, traffic
 from echelon.explain.history import History
@@ -27,7 +28,7 @@ class Case:
     """Everything that answers are drawn from."""
 
     history: History
-    manifest: Manifest | None
+    manifest: Manifest | ImageManifest | None
     workload: Workload | None
     hourly: float | None
     """Dollars for one host."""

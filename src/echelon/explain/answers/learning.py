@@ -20,7 +20,7 @@ from echelon.recipe.schema import (
     Piecewise,
     Polynomial,
 )
-from echelon.recipe.sizes import model_sizes
+from echelon.recipe.sizes import model_width
 
 _MATTERS = 0.02
 """A loss that more training would lower by less than this share is as good as at its end."""
@@ -143,7 +143,7 @@ def what_rate(case: Case) -> Answer:
         recipe.schedule.kind,
         f"{schedule_words(recipe.schedule)} It is highest, {rates[peak]:.3g}, about step {peak:,}, and "
         f"{rate(history.planned_steps):.3g} at the last step.",
-        [f"in the step s: {formula(recipe.schedule, model_sizes(recipe.model)['d_model'])}"],
+        [f"in the step s: {formula(recipe.schedule, model_width(recipe))}"],
     )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from echelon.data.images.store import ImageManifest
 from echelon.data.shards import SideCount
 from echelon.explain.answers.case import Answer, Case
 from echelon.explain.describe import numbers_per_parameter
@@ -14,6 +15,8 @@ def how_big_is_the_data(case: Case) -> Answer:
         return Answer(
             "training_set", question, "unknown", "The prepared data are not on this machine any more."
         )
+    if isinstance(case.manifest, ImageManifest):
+        return _how_many_pictures(question, case.manifest)
     corpora = [corpus for corpus in case.manifest.corpora if corpus.name.startswith("train")]
     source = sum((corpus.source for corpus in corpora), SideCount())
     target = sum((corpus.target for corpus in corpora), SideCount())
@@ -33,6 +36,24 @@ def how_big_is_the_data(case: Case) -> Answer:
         f"{show_bytes(source.bytes + target.bytes)} in {show_count(pairs)} line pairs: "
         f"{show_count(source.tokens)} source and "
         f"{show_count(target.tokens)} target tokens.",
+        evidence,
+    )
+
+
+def _how_many_pictures(question: str, manifest: ImageManifest) -> Answer:
+    splits = {split.name: split for split in manifest.splits}
+    size = sum(file.bytes for file in manifest.files if file.name.startswith("train"))
+    evidence = [
+        f"{split.name}: {show_count(split.images)} pictures, {split.label}" for split in manifest.splits
+    ]
+    evidence.append(
+        f"prepared, the training set takes {show_bytes(size)}; the model sees {manifest.pixels}x{manifest.pixels}"
+    )
+    return Answer(
+        "training_set",
+        question,
+        f"{splits['train'].images} pictures",
+        f"{show_count(splits['train'].images)} pictures of {show_count(len(manifest.classes))} classes.",
         evidence,
     )
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from echelon.explain.answers.case import Answer, Case
 from echelon.explain.history import History
 from echelon.explain.wording import show_count, show_duration, show_share, show_step
+from echelon.recipe.schema import Recipe, TranslationRecipe
 
 
 def how_long(case: Case) -> Answer:
@@ -61,15 +62,21 @@ def what_is_a_step(case: Case) -> Answer:
         "step",
         "What is a step here, and how long is one?",
         show_step(history.seconds_per_step),
-        f"A step is one update of the weights from {train.slots} slots with {show_count(mean_targets)} target tokens "
+        f"A step is one update of the weights from {train.slots} slots with {show_count(mean_targets)} {history.unit} "
         f"together, shared out over {workers}; it takes {show_step(history.seconds_per_step)} on average.",
         [
             f"mean {show_step(history.seconds_per_step)}, p50 {show_step(history.percentile(0.5))}, "
             f"p99 {show_step(history.percentile(0.99))}, scoring and saving between steps left out",
-            f"{show_count(mean_targets / history.seconds_per_step if history.seconds_per_step else 0)} target tokens "
-            f"a second; at most {show_count(train.batch_tokens)} tokens a step (train.batch_tokens)",
+            f"{show_count(mean_targets / history.seconds_per_step if history.seconds_per_step else 0)} "
+            f"{history.unit} a second; {_batch_words(history.recipe)}",
         ],
     )
+
+
+def _batch_words(recipe: Recipe) -> str:
+    if isinstance(recipe, TranslationRecipe):
+        return f"at most {show_count(recipe.train.batch_tokens)} tokens a step (train.batch_tokens)"
+    return f"{show_count(recipe.train.batch_images)} pictures a step (train.batch_images)"
 
 
 def were_devices_used(case: Case) -> Answer:

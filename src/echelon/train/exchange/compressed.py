@@ -45,9 +45,9 @@ class Compressed(GradientExchange):
 
     def reduce(self) -> None:
         if self._buckets:
-            extras = self.group.start_all_reduce(self.flat.extras)  # loss and votes are few, and exact
+            sums = self.group.start_all_reduce(self.flat.sums)  # loss, votes, statistics are few, and exact
             self._buckets.finish()
-            extras.wait()
+            sums.wait()
         elif self._feedback:
             self._feedback.pay_alone()
 

@@ -36,6 +36,7 @@ class _Replica:
     """One replica while another is in the model's place."""
 
     weights: Tensor
+    running: Tensor
     optimiser: dict[str, Tensor] = field(default_factory=dict)
 
 
@@ -47,6 +48,9 @@ class _Sync:
     way: Tensor
     """Becomes the mean way that the replicas have gone."""
     reduction: Pending | None
+    running_RC: Tensor
+    """The running statistics of every replica, which are averaged."""
+    running_sum: Pending | None
     left_at: dict[int, Tensor]
     """Where each replica of this worker stood when it began."""
 
@@ -83,17 +87,24 @@ class LocalSteps:
             self._thread = ThreadPoolExecutor(1, thread_name_prefix="exchange")
             self._team = self.group.part(teams(self.group.size, self._settings.replicas))
         if self._team.size > 1:
-            self._buckets = Buckets(flat, flat.gradients, BUCKET_BYTES, self._team.start_all_reduce)
+            self._buckets = Buckets(flat, flat.reduced, BUCKET_BYTES, self._team.start_all_reduce)
 
     def turns(self, step: int, num_slots: int) -> Iterator[Turn]:
         self._step = step
         if self._agreed is None:
-            self._agreed = self.flat.weights.clone()
+            self._stand_together()
         for replica in self._hosted:
             self._enter(replica)
             together = share_of(num_slots, replica, self._settings.replicas)
             mine = together[slice_of(share_of(len(together), self._team.rank, self._team.size))]
             yield Turn(together, mine)
+
+    def _stand_together(self) -> None:
+        """Every replica begins with the weights in the model's place."""
+        weights, running = self.flat.weights, self.flat.running
+        self._agreed = weights.clone()
+        others = [replica for replica in self._hosted if replica != self._present]
+        self._away = {replica: _Replica(weights.clone(), running.clone()) for replica in others}
 
     def _enter(self, replica: int) -> None:
         """Put a replica's weights and optimiser into the model's place."""
@@ -101,15 +112,12 @@ class LocalSteps:
             return
         self.may_change()
         state = {name: tensor.clone() for name, tensor in self._optimiser.state().items()}
-        self._away[self._present] = _Replica(self.flat.weights.clone(), state)
-        coming = self._away.pop(replica, None) or _Replica(self._stand_in())
+        self._away[self._present] = _Replica(self.flat.weights.clone(), self.flat.running.clone(), state)
+        coming = self._away.pop(replica)
         self.flat.weights.copy_(coming.weights)
+        self.flat.running.copy_(coming.running)
         self._optimiser.load_state(coming.optimiser)
         self._present = replica
-
-    def _stand_in(self) -> Tensor:
-        assert self._agreed is not None
-        return self._agreed
 
     def slot(self, last: bool) -> AbstractContextManager[None]:
         return self._buckets.slot(last) if self._buckets else nullcontext()
@@ -143,39 +151,47 @@ class LocalSteps:
         extras[FlatParameters.LOSS] = loss
 
     def _weights(self, replica: int) -> Tensor:
-        if replica == self._present:
-            return self.flat.weights
-        return self._away[replica].weights if replica in self._away else self._stand_in()
+        return self.flat.weights if replica == self._present else self._away[replica].weights
+
+    def _running(self, replica: int) -> Tensor:
+        return self.flat.running if replica == self._present else self._away[replica].running
 
     def _begin_sync(self) -> None:
         """Say how far this worker's replicas have gone, and how many there are of each."""
-        agreed = self._stand_in()
+        agreed = self._agreed
+        assert agreed is not None
         way = torch.zeros_like(agreed)
         for replica in self._hosted:
             way += agreed
             way -= self._weights(replica)
         way /= self._settings.replicas * self._team.size
         left_at = {replica: self._weights(replica).clone() for replica in self._hosted}
-        reduction = None
+        running_RC = way.new_zeros(self._settings.replicas, len(self.flat.running))
+        for replica in self._hosted if self._team.is_first else ():
+            running_RC[replica] = self._running(replica)
+        reduction, running_sum = None, None
         if self.group.size > 1:
             task = self._thread.submit(sum_encoded, self._channel, self._codec, way)
             reduction = Reduction(task, self.group)
-        self._sync, self._has_moved = _Sync(self._step, way, reduction, left_at), False
+            running_sum = self.group.start_all_reduce(running_RC) if running_RC.numel() else None
+        self._sync = _Sync(self._step, way, reduction, running_RC, running_sum, left_at)
+        self._has_moved = False
 
     def _finish_sync(self) -> None:
         """The outer step; every replica keeps what it has learnt since the agreement began."""
-        sync, self._sync, agreed = self._sync, None, self._stand_in()
+        sync, self._sync, agreed = self._sync, None, self._agreed
         assert sync is not None
-        if sync.reduction is not None:
-            sync.reduction.wait()
+        assert agreed is not None
+        for pending in (sync.reduction, sync.running_sum):
+            if pending is not None:
+                pending.wait()
         self.may_change()
         momentum = self._settings.outer_momentum
         self._velocity.mul_(momentum).add_(sync.way)
         agreed.sub_(sync.way + momentum * self._velocity, alpha=self._settings.outer_rate)
         for replica, left_at in sync.left_at.items():
-            weights = self._weights(replica)
-            if weights is not agreed:
-                weights.sub_(left_at).add_(agreed)
+            self._weights(replica).sub_(left_at).add_(agreed)
+            self._running(replica).copy_(sync.running_RC.mean(0))
 
     def settle(self) -> None:
         """Agree now, whatever step it is, so that all hold the same weights."""
@@ -207,7 +223,7 @@ class LocalSteps:
         """The weights have been loaded before. A replica that was lost with its host takes another's optimiser."""
         if self._votes is not None:
             self._votes[1].wait()
-        self._agreed = self.flat.weights.clone()
+        self._stand_together()
         self._sync, self._votes, self._has_moved = None, None, False
         self._velocity.copy_(tensors.get(_VELOCITY, torch.zeros(())))
         saved: dict[int, dict[str, Tensor]] = {}
@@ -215,13 +231,12 @@ class LocalSteps:
             number, _, rest = name.partition("/")
             if number.isdigit():
                 saved.setdefault(int(number), {})[rest] = tensor
-        self._away = {}
         for replica in self._hosted:
             state = saved.get(replica) or next(iter(saved.values()), {})
             if replica == self._present:
                 self._optimiser.load_state(state)
             else:
-                self._away[replica] = _Replica(self.flat.weights.clone(), dict(state))
+                self._away[replica].optimiser = dict(state)
 
 
 def replicas_of(rank: int, size: int, replicas: int) -> range:

@@ -62,7 +62,7 @@ class LowRank(GradientExchange):
             )
             left, right = left + n * self._rank, right + m * self._rank
         self._plain = [gradients[s.start : s.end] for s in self.flat.slices if not self._gains(s)]
-        self._plain.append(self.flat.extras)
+        self._plain.append(self.flat.sums)
         self._begin_iteration()
 
     def _begin_iteration(self) -> None:

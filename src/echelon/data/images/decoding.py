@@ -1,0 +1,75 @@
+"""From picture files to pixels, and from one size to another."""
+
+from __future__ import annotations
+
+import io
+from typing import Any
+
+import numpy as np
+
+from echelon.data.images.store import Pixels
+from echelon.extras import require_extra
+
+LONGEST_RATIO = 4
+"""Of a picture's sides; the ends of longer ones are cut off."""
+
+
+def decode(content: bytes, stored_pixels: int | None) -> Pixels:
+    """[H, W, 3] of a picture file of any kind: grey, palette, CMYK and transparent ones become plain colours.
+
+    The shorter side becomes `stored_pixels` long, where given. Raises OSError or ValueError where it is no picture.
+    """
+    image = require_extra("PIL.Image", "images")
+    try:
+        with image.open(io.BytesIO(content)) as picture:
+            if stored_pixels is not None and picture.format == "JPEG":
+                picture.draft("RGB", (stored_pixels, stored_pixels))  # JPEG can be read at 1/2, 1/4, 1/8
+            plain = _to_colours(picture)
+    except (image.DecompressionBombError, SyntaxError) as error:
+        raise ValueError(str(error)) from error
+    if stored_pixels is not None:
+        plain = _resized(plain, stored_pixels)
+    return np.asarray(plain, np.uint8)
+
+
+def _to_colours(picture: Any) -> Any:
+    """As red, green and blue; what is transparent shows white behind it; 16 bits of grey become 8."""
+    if picture.mode.startswith("I;16"):
+        picture = picture.point(lambda value: value / 256).convert("L")
+    if picture.mode in ("RGBA", "LA", "PA") or "transparency" in picture.info:
+        seen = picture.convert("RGBA")
+        behind = require_extra("PIL.Image", "images").new("RGBA", seen.size, "white")
+        behind.alpha_composite(seen)
+        picture = behind
+    return picture.convert("RGB")
+
+
+def _resized(picture: Any, shorter: int) -> Any:
+    width, height = picture.size
+    most = LONGEST_RATIO * min(width, height)
+    left, top = max(width - most, 0) / 2, max(height - most, 0) / 2
+    box = (left, top, width - left, height - top)
+    scale = shorter / min(width, height)
+    size = tuple(max(shorter, round((end - start) * scale)) for start, end in ((left, box[2]), (top, box[3])))
+    return picture if size == picture.size else picture.resize(size, _bilinear(), box=box)
+
+
+def _bilinear() -> Any:
+    return require_extra("PIL.Image", "images").Resampling.BILINEAR
+
+
+def resize(picture: Pixels, pixels: int, box: tuple[float, float, float, float] | None = None) -> Pixels:
+    """A part of a picture, given as left, top, right and bottom, brought to a square of `pixels`."""
+    image = require_extra("PIL.Image", "images").fromarray(picture)
+    return np.asarray(image.resize((pixels, pixels), _bilinear(), box=box), np.uint8)
+
+
+def middle(picture: Pixels, pixels: int) -> Pixels:
+    """The square in the middle; enlarged first where the picture is smaller than that."""
+    height, width = picture.shape[:2]
+    if min(height, width) < pixels:
+        side = min(height, width)
+        left, top = (width - side) / 2, (height - side) / 2
+        return resize(picture, pixels, (left, top, left + side, top + side))
+    top, left = (height - pixels) // 2, (width - pixels) // 2
+    return picture[top : top + pixels, left : left + pixels]

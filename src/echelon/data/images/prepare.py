@@ -1,0 +1,177 @@
+"""From the pictures that a recipe names to prepared ones, made once and found again by content."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from echelon.data.claim import claimed, publish
+from echelon.data.corpora import resolve
+from echelon.data.images.cifar10 import Cifar10
+from echelon.data.images.decoding import middle, resize
+from echelon.data.images.digits import Digits
+from echelon.data.images.fetching import fetch_cifar10
+from echelon.data.images.folder import PictureFolder
+from echelon.data.images.sources import ImageSource, Opened, Pictures
+from echelon.data.images.store import (
+    FORMAT_VERSION,
+    ImageManifest,
+    ImageSplit,
+    Normalisation,
+    Pixels,
+    PreparedImages,
+    SplitEntry,
+    StoreWriter,
+    measure_colours,
+    open_images,
+)
+from echelon.data.prepare import explaining_disk_errors, ignore, prepared_folder
+from echelon.data.prepared import MANIFEST, InputEntry
+from echelon.data.shards import FileEntry
+from echelon.data.stages import Progress, Report
+from echelon.errors import DataError
+from echelon.recipe.image_sections import ImageData
+
+_AT_A_TIME = 256
+NATIVE_PIXELS = {"digits": 8, "cifar10": 32}
+
+
+def prepare_images(
+    data: ImageData, *, recipe_folder: Path, cache: Path, progress: Report = ignore
+) -> PreparedImages:
+    """Prepare the pictures of a recipe, or find them prepared.
+
+    If this process is killed on the way, nothing is left that could be taken for prepared data.
+    """
+    source = find_source(data, recipe_folder, cache)
+    key = _key(data, source)
+    folder = prepared_folder(cache, key)
+    if not folder.exists():
+        with explaining_disk_errors(cache), claimed(folder) as unfinished:
+            if not folder.exists():  # whom we waited for may have made it
+                progress(Progress("fetch", 0, 1, "pictures"))
+                _build(data, source, key, unfinished, progress)
+                publish(unfinished, folder)
+    return open_images(folder)
+
+
+def find_images(data: ImageData, *, recipe_folder: Path, cache: Path) -> PreparedImages | None:
+    """The pictures of a recipe where they are prepared already; None where not, or where the source is not here."""
+    try:
+        folder = prepared_folder(cache, _key(data, find_source(data, recipe_folder, cache)))
+    except DataError:
+        return None
+    return open_images(folder) if folder.exists() else None
+
+
+def find_source(data: ImageData, recipe_folder: Path, cache: Path) -> ImageSource:
+    """The recipe's source of pictures; nothing is fetched yet."""
+    path = None if data.path is None else resolve(data.path, recipe_folder)
+    match data.source:
+        case "digits":
+            return Digits(data.valid_images)
+        case "cifar10":
+            return Cifar10(
+                path, data.valid_images, lambda: fetch_cifar10(cache / "cifar10"), verify=data.verify
+            )
+        case "folder":
+            assert path is not None, "checked with the recipe"
+            return PictureFolder(path, data.valid_images, stored_pixels(data))
+
+
+def model_pixels(data: ImageData) -> int:
+    """Height and width of what the model sees."""
+    return data.pixels or NATIVE_PIXELS[data.source]
+
+
+def stored_pixels(data: ImageData) -> int:
+    """Shorter side of a folder's pictures as they are stored."""
+    return data.stored_pixels or round(model_pixels(data) * 8 / 7)
+
+
+def _settings(data: ImageData) -> dict[str, Any]:
+    """The settings that make a difference to prepared pictures; how they are varied is for training."""
+    settings: dict[str, Any] = {"source": data.source, "valid_images": data.valid_images}
+    settings["pixels"] = model_pixels(data)
+    return settings | ({"stored_pixels": stored_pixels(data)} if data.source == "folder" else {})
+
+
+def _key(data: ImageData, source: ImageSource) -> str:
+    canonical = json.dumps(["images", FORMAT_VERSION, _settings(data), source.sha256], sort_keys=True)
+    return hashlib.sha256(canonical.encode()).hexdigest()
+
+
+@dataclass(frozen=True)
+class _Written:
+    """What went into a folder."""
+
+    splits: list[SplitEntry]
+    files: list[FileEntry]
+    normalisation: Normalisation
+
+
+def _build(data: ImageData, source: ImageSource, key: str, folder: Path, progress: Report) -> None:
+    opened = source.open()
+    for name, pictures in opened.splits.items():
+        if not len(pictures):
+            raise DataError(f"{source.origin}: the {name} set is empty; lower data.valid_images")
+    written = _write_splits(data, opened, folder, progress)
+    manifest = ImageManifest(
+        format_version=FORMAT_VERSION,
+        key=key,
+        classes=opened.classes,
+        pixels=model_pixels(data),
+        normalisation=written.normalisation,
+        splits=tuple(written.splits),
+        inputs=(InputEntry("pictures", source.origin, source.sha256),),
+        settings=_settings(data),
+        files=tuple(written.files),
+    )
+    (folder / MANIFEST).write_bytes(manifest.to_json())
+
+
+def _write_splits(data: ImageData, opened: Opened, folder: Path, progress: Report) -> _Written:
+    splits: list[SplitEntry] = []
+    files: list[FileEntry] = []
+    normalisation = None
+    for name, pictures in opened.splits.items():
+        with StoreWriter(folder, name) as writer:
+            for label, picture in _in_order(data, name, pictures, progress):
+                writer.add(picture, label)
+            entry, written = writer.finish(pictures.label, len(opened.classes))
+        if name == "train":
+            normalisation = measure_colours(writer)
+        splits.append(entry)
+        files += written
+    assert normalisation is not None, "every source has a training set"
+    return _Written(splits, files, normalisation)
+
+
+def _in_order(
+    data: ImageData, name: ImageSplit, pictures: Pictures, progress: Report
+) -> Iterator[tuple[int, Pixels]]:
+    """Labels and pictures as they are stored, read by all cores, a bounded number of them at a time."""
+
+    def read(index: int) -> Pixels:
+        picture = pictures.read(index)
+        return picture if data.source == "folder" else _exactly(picture, model_pixels(data))
+
+    with ThreadPoolExecutor(len(os.sched_getaffinity(0))) as pool:
+        for start in range(0, len(pictures), _AT_A_TIME):
+            indices = range(start, min(start + _AT_A_TIME, len(pictures)))
+            for index, picture in zip(indices, pool.map(read, indices), strict=True):
+                yield int(pictures.labels[index]), picture
+            progress(Progress(name, indices[-1] + 1, len(pictures), "pictures"))
+
+
+def _exactly(picture: Pixels, pixels: int) -> Pixels:
+    """A picture of a set whose pictures are all alike, at the size that the recipe asks for."""
+    if picture.shape[0] == picture.shape[1]:
+        return picture if picture.shape[0] == pixels else resize(picture, pixels)
+    return middle(picture, pixels)

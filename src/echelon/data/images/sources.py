@@ -1,0 +1,71 @@
+"""Where pictures come from, seen alike: classes, splits, and pictures that are read one by one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from echelon.data.images.store import ImageSplit, Pixels
+
+
+@dataclass(frozen=True)
+class Pictures:
+    """The pictures of a split; `read` may be called from several threads at once."""
+
+    label: str
+    labels: NDArray[np.int64]
+    read: Callable[[int], Pixels]
+
+    def __len__(self) -> int:
+        return len(self.labels)
+
+
+@dataclass(frozen=True)
+class Opened:
+    """A source that is here and can be read."""
+
+    classes: tuple[str, ...]
+    splits: dict[ImageSplit, Pictures]
+
+
+class ImageSource(Protocol):
+    """One kind of picture set."""
+
+    @property
+    def origin(self) -> str:
+        """Where it comes from, for the manifest."""
+        ...
+
+    @property
+    def sha256(self) -> str:
+        """What it is known by; the same for the same pictures."""
+        ...
+
+    def open(self) -> Opened:
+        """Fetch it if need be, and check it; DataError where that cannot be done."""
+        ...
+
+
+def hold_out(labels: NDArray[np.int64], count: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Indices to keep and indices to hold out: as equally many of each class as can be, the last ones of each."""
+    classes = np.unique(labels)
+    shares = [count // len(classes) + (number < count % len(classes)) for number in range(len(classes))]
+    held = np.zeros(len(labels), bool)
+    for label, share in zip(classes, shares, strict=True):
+        members = np.flatnonzero(labels == label)
+        held[members[len(members) - min(share, len(members)) :]] = True
+    return np.flatnonzero(~held), np.flatnonzero(held)
+
+
+def from_array(label: str, images: Pixels, labels: NDArray[np.int64]) -> Pictures:
+    """Pictures that are in memory already: [N, H, W, 3]."""
+    return Pictures(label, labels, lambda index: images[index])
+
+
+def chosen(pictures: Pictures, indices: NDArray[np.int64], label: str) -> Pictures:
+    """Some of the pictures, in the given order."""
+    return Pictures(label, pictures.labels[indices], lambda index: pictures.read(int(indices[index])))

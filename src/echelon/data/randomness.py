@@ -1,0 +1,30 @@
+"""Random orders and numbers that follow from what they are for, and never change.
+
+They are made from raw bits of PCG64, which NumPy promises never to change; `permutation` and its like may.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+
+def bit_generator(*key: int) -> np.random.PCG64:
+    """Random bits that belong to a key, such as (seed, purpose, epoch)."""
+    return np.random.PCG64(np.random.SeedSequence(key))
+
+
+def random_order(count: int, *key: int) -> NDArray[np.int64]:
+    """A permutation of 0 ... count - 1 that belongs to a key."""
+    return np.argsort(bit_generator(*key).random_raw(count), kind="stable")
+
+
+def uniforms(bits: np.random.PCG64, count: int) -> NDArray[np.float64]:
+    """Numbers from 0 up to, not including, 1."""
+    raw: NDArray[np.uint64] = bits.random_raw(count)
+    return (raw >> np.uint64(11)).astype(np.float64) * 2.0**-53
+
+
+def below(bits: np.random.PCG64, limit: int, count: int) -> NDArray[np.int64]:
+    """Whole numbers from 0 up to, not including, `limit`."""
+    return (uniforms(bits, count) * limit).astype(np.int64)

@@ -1,0 +1,106 @@
+"""What a recipe of image classification means before anything runs, computed without torch."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from echelon.data.images.prepare import model_pixels
+from echelon.data.images.store import PreparedImages
+from echelon.data.planning import plan_images
+from echelon.explain.describe import numbers_per_parameter, show_megabytes, some_rates, steps_of
+from echelon.recipe.schedule import formula
+from echelon.recipe.schema import ClassificationRecipe
+from echelon.recipe.sizes import image_shape
+from echelon.shapes.images import gradient_bytes, parameter_count, parameters_by_part, training_flops
+from echelon.shapes.resnet import FLOAT32_BYTES
+
+ASSUMED_CLASSES = {"digits": 10, "cifar10": 10, "folder": 1000}
+"""Where the data has not been prepared yet."""
+
+
+@dataclass(frozen=True)
+class ImageDescription:
+    """Everything `describe --json` prints of image classification."""
+
+    name: str
+    task: str
+    parameters: int
+    parameters_by_layer: dict[str, int]
+    model: str
+    classes: int
+    pixels: int
+    gradient_bytes: int
+    checkpoint_bytes: int
+    images_per_step: int
+    slots: int
+    flops_per_step: int
+    is_prepared: bool
+    """Whether the number of classes comes from the prepared data."""
+    images: dict[str, int]
+    """Of each split, where the data is prepared."""
+    steps_per_epoch: float | None
+    steps: int | None
+    epochs: float | None
+    schedule: str
+    learning_rates: dict[int, float]
+
+
+def describe_images(recipe: ClassificationRecipe, prepared: PreparedImages | None) -> ImageDescription:
+    """What the recipe means; with prepared data, what it means for that data."""
+    classes = num_classes(recipe, prepared)
+    shape = image_shape(recipe.model, classes, model_pixels(recipe.data))
+    per_epoch = plan_images(recipe, prepared).steps_per_epoch if prepared else None
+    steps = steps_of(recipe, per_epoch)
+    return ImageDescription(
+        name=recipe.name,
+        task=recipe.task,
+        parameters=parameter_count(shape),
+        parameters_by_layer=parameters_by_part(shape),
+        model=recipe.model.preset,
+        classes=classes,
+        pixels=shape.pixels,
+        gradient_bytes=gradient_bytes(shape),
+        checkpoint_bytes=parameter_count(shape) * FLOAT32_BYTES * numbers_per_parameter(recipe),
+        images_per_step=recipe.train.batch_images,
+        slots=recipe.train.slots,
+        flops_per_step=training_flops(shape, recipe.train.batch_images),
+        is_prepared=prepared is not None,
+        images={split.name: split.images for split in prepared.manifest.splits} if prepared else {},
+        steps_per_epoch=per_epoch,
+        steps=steps,
+        epochs=recipe.train.epochs or (steps / per_epoch if steps and per_epoch else None),
+        schedule=formula(recipe.schedule, 1),
+        learning_rates=some_rates(recipe, steps),
+    )
+
+
+def num_classes(recipe: ClassificationRecipe, prepared: PreparedImages | None) -> int:
+    """How many classes there are; a guess where the data has not been prepared yet."""
+    return prepared.num_classes if prepared else ASSUMED_CLASSES[recipe.data.source]
+
+
+def render_images(description: ImageDescription) -> str:
+    """The description as text for people."""
+    d = description
+    data = ", ".join(f"{name} {count:,}" for name, count in d.images.items()) or "not prepared yet"
+    lines = [
+        f"{d.name}: {d.task}",
+        f"  model            {d.model}, {d.classes:,} classes{'' if d.is_prepared else ' (assumed)'}, "
+        f"{d.pixels}x{d.pixels} pixels",
+        f"  pictures         {data}",
+        f"  parameters       {d.parameters:,}",
+        *(f"    {name:<15}{count:>14,}" for name, count in d.parameters_by_layer.items()),
+        f"  gradient         {show_megabytes(d.gradient_bytes)} in float32: what a worker tells the others in a step",
+        f"  checkpoint       about {show_megabytes(d.checkpoint_bytes)}: weights and optimiser state",
+        f"  step             {d.images_per_step:,} pictures in {d.slots} slots",
+        f"  FLOPs a step     {d.flops_per_step:.3g}",
+        f"  length           {_length(d)}",
+        f"  learning rate    {d.schedule}",
+        *(f"    step {step:<10,}{rate:.3e}" for step, rate in d.learning_rates.items()),
+    ]
+    return "\n".join(lines)
+
+
+def _length(d: ImageDescription) -> str:
+    steps = f"{d.steps:,} steps" if d.steps is not None else "steps not known before the data is prepared"
+    return steps + (f", {d.epochs:.3g} epochs" if d.epochs is not None else "")

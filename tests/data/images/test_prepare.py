@@ -1,0 +1,140 @@
+"""Pictures from digits, CIFAR-10's files and folders: what is in which split, and that it is found again."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from echelon.data.images.prepare import find_images, prepare_images
+from echelon.data.images.sources import hold_out
+from echelon.data.images.store import StoreWriter, open_images
+from echelon.errors import DataError
+from echelon.recipe.image_sections import ImageData
+from tests.data.images.pictures import as_tar, picture, write_cifar, write_folder
+
+
+def test_digits_are_split_so_that_every_picture_is_in_one_set(tmp_path: Path) -> None:
+    prepared = prepare_images(ImageData(source="digits"), recipe_folder=tmp_path, cache=tmp_path / "cache")
+    counts = {name: len(store) for name, store in prepared.splits.items()}
+    assert counts == {"train": 1257, "valid": 180, "test": 360}
+    test = prepared.splits["test"]
+    assert np.bincount(test.labels).tolist() == [36] * 10
+    assert prepared.manifest.classes == tuple("0123456789")
+    assert test.gather(np.array([0])).shape == (1, 8, 8, 3)
+
+
+def test_prepared_pictures_are_found_again_and_not_made_twice(tmp_path: Path) -> None:
+    data = ImageData(source="cifar10", path="six", verify=False, valid_images=10)
+    write_cifar(tmp_path / "six")
+    assert find_images(data, recipe_folder=tmp_path, cache=tmp_path / "cache") is None
+    first = prepare_images(data, recipe_folder=tmp_path, cache=tmp_path / "cache")
+    stages: list[str] = []
+    again = prepare_images(
+        data, recipe_folder=tmp_path, cache=tmp_path / "cache", progress=lambda p: stages.append(p.stage)
+    )
+    assert (again.folder, stages) == (first.folder, [])
+    found = find_images(data, recipe_folder=tmp_path, cache=tmp_path / "cache")
+    assert found is not None
+    assert found.key == first.key
+
+
+def test_pixels_of_cifars_planes_come_out_as_colours(tmp_path: Path) -> None:
+    write_cifar(tmp_path / "six")
+    data = ImageData(source="cifar10", path="six", verify=False, valid_images=0)
+    prepared = prepare_images(data, recipe_folder=tmp_path, cache=tmp_path / "cache")
+    assert set(prepared.splits) == {"train", "test"}
+    record = (tmp_path / "six" / "data_batch_2.bin").read_bytes()[3073 : 2 * 3073]
+    index = 20 + 1
+    assert prepared.train.labels[index] == record[0]
+    planes = np.frombuffer(record[1:], np.uint8).reshape(3, 32, 32)
+    np.testing.assert_array_equal(prepared.train.picture(index), planes.transpose(1, 2, 0))
+
+
+def test_files_that_are_not_the_published_ones_are_refused(tmp_path: Path) -> None:
+    write_cifar(tmp_path / "six")
+    data = ImageData(source="cifar10", path="six")
+    with pytest.raises(DataError, match=r"data_batch_1\.bin is not the published one"):
+        prepare_images(data, recipe_folder=tmp_path, cache=tmp_path / "cache")
+    assert not list((tmp_path / "cache" / "prepared").glob("*"))
+
+
+@pytest.mark.parametrize("packed", [False, True])
+def test_a_folder_of_grey_cmyk_palette_and_transparent_pictures(tmp_path: Path, packed: bool) -> None:
+    write_folder(tmp_path / "set")
+    if packed:
+        as_tar(tmp_path / "set", tmp_path / "set.tar")
+    data = ImageData(source="folder", path="set.tar" if packed else "set", pixels=14)
+    prepared = prepare_images(data, recipe_folder=tmp_path, cache=tmp_path / "cache")
+    assert prepared.manifest.classes == ("cat", "dog")
+    assert {name: len(store) for name, store in prepared.splits.items()} == {"train": 8, "valid": 4}
+    assert prepared.train.picture(0).shape == (16, 24, 3), "the shorter side is 14 * 8 / 7"
+    assert prepared.train.picture(3).std() > 10
+
+
+def test_with_a_number_of_validation_pictures_val_is_the_test_set(tmp_path: Path) -> None:
+    write_folder(tmp_path / "set")
+    data = ImageData(source="folder", path="set", pixels=14, valid_images=2)
+    prepared = prepare_images(data, recipe_folder=tmp_path, cache=tmp_path / "cache")
+    assert {name: len(store) for name, store in prepared.splits.items()} == {
+        "train": 6,
+        "valid": 2,
+        "test": 4,
+    }
+
+
+def test_a_file_that_is_no_picture_is_named(tmp_path: Path) -> None:
+    write_folder(tmp_path / "set")
+    (tmp_path / "set" / "train" / "cat" / "bad.png").write_bytes(b"not a picture")
+    data = ImageData(source="folder", path="set", pixels=14)
+    with pytest.raises(DataError, match=r"train/cat/bad\.png cannot be read as a picture"):
+        prepare_images(data, recipe_folder=tmp_path, cache=tmp_path / "cache")
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda folder: (folder / "val").rename(folder / "elsewhere"), r"has no val/ folder"),
+        (lambda folder: (folder / "train").rename(folder / "elsewhere"), r"has no pictures in train/CLASS/"),
+        (
+            lambda folder: (folder / "val" / "cat").rename(folder / "val" / "cow"),
+            r"cow has pictures to score",
+        ),
+    ],
+)
+def test_a_wrong_layout_is_said(tmp_path: Path, change: object, message: str) -> None:
+    write_folder(tmp_path / "set")
+    assert callable(change)
+    change(tmp_path / "set")
+    with pytest.raises(DataError, match=message):
+        prepare_images(
+            ImageData(source="folder", path="set", pixels=14),
+            recipe_folder=tmp_path,
+            cache=tmp_path / "cache",
+        )
+
+
+def test_damage_to_prepared_pictures_is_named(tmp_path: Path) -> None:
+    prepared = prepare_images(ImageData(source="digits"), recipe_folder=tmp_path, cache=tmp_path / "cache")
+    labels = prepared.folder / "train.labels"
+    labels.write_bytes(labels.read_bytes()[:-2])
+    with pytest.raises(DataError, match=r"train\.labels has .* bytes instead of"):
+        open_images(prepared.folder)
+
+
+def test_pictures_are_cut_into_shards(tmp_path: Path) -> None:
+    pictures = [np.asarray(picture(seed, 6, 5)) for seed in range(5)]
+    with StoreWriter(tmp_path, "train", shard_bytes=200) as writer:
+        for number, pixels in enumerate(pictures):
+            writer.add(pixels, number)
+        entry, files = writer.finish("noise", 5)
+    assert entry.shards == 3
+    assert [file.bytes for file in files if file.name.endswith(".pixels")] == [180, 180, 90]
+
+
+def test_as_many_of_each_class_are_held_out_and_none_is_lost() -> None:
+    labels = np.array([0, 1, 0, 1, 0, 1, 2, 2])
+    kept, held = hold_out(labels, 4)
+    assert held.tolist() == [2, 4, 5, 7]
+    assert sorted([*kept, *held]) == list(range(8))
