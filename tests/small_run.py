@@ -8,6 +8,7 @@ from pathlib import Path
 
 import safetensors.torch
 import torch
+from torch import nn
 
 from echelon.data.tokeniser import BOS, EOS, Tokeniser, count_words_of, train_tokeniser
 from echelon.models.loss import summed_loss
@@ -58,14 +59,7 @@ def make_small_run(path: Path, *overrides: str, steps: int = 0) -> RunFolder:
     tokeniser = Tokeniser.load(run.tokeniser)
     model = build_transformer(recipe, tokeniser.size)
     teach(model, tokeniser, steps)
-    folder = checkpoint_folder(run.checkpoints, 5)
-    folder.mkdir()
-    safetensors.torch.save_file(dict(model.state_dict()), folder / MODEL)
-    size = (folder / MODEL).stat().st_size
-    write_sidecar(folder, MODEL, Written(checksum_of_file(folder / MODEL, ALGORITHM), size))
-    write_sidecar(
-        folder, STATE, write_state(folder, TrainingState(step=5, best=Best(5, "bleu", 1.0)), [MODEL])
-    )
+    keep_model(run, model, Best(5, "bleu", 1.0))
     records = [{"kind": "sample", "step": 5, "source": line} for line in sentences(30)]
     run.worker_records(0).write_text("".join(json.dumps(record) + "\n" for record in records))
     scores = {
@@ -78,6 +72,17 @@ def make_small_run(path: Path, *overrides: str, steps: int = 0) -> RunFolder:
     }
     write_json(run.score_file("test"), {**scores, "step": 5, "split": "test"})
     return run
+
+
+def keep_model(run: RunFolder, model: nn.Module, best: Best) -> None:
+    """The model as the run's checkpoint of step 5."""
+    folder = checkpoint_folder(run.checkpoints, 5)
+    folder.mkdir()
+    tensors = {name: tensor.contiguous() for name, tensor in model.state_dict().items()}
+    safetensors.torch.save_file(tensors, folder / MODEL)
+    size = (folder / MODEL).stat().st_size
+    write_sidecar(folder, MODEL, Written(checksum_of_file(folder / MODEL, ALGORITHM), size))
+    write_sidecar(folder, STATE, write_state(folder, TrainingState(step=5, best=best), [MODEL]))
 
 
 def teach(model: Transformer, tokeniser: Tokeniser, steps: int) -> None:

@@ -48,8 +48,8 @@ MUST_NOT_KNOW = {
 TORCH_MODULES = (
     "inference.torch_engine",
     "inference.torch_models",
+    "inference.torch_pictures",
     "commands.using",
-    "commands.classifying",
 )
 MAY_LOAD_TORCH = ("comm", "models", "tasks", "train", "export", *TORCH_MODULES)
 """Everything else must start at once: nothing it imports at module level, through however many files, is torch."""

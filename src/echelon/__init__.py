@@ -1,20 +1,25 @@
 """Echelon: from one recipe file to a trained, evaluated and explained model, on any cluster.
 
-As a library: `from echelon import Translator; Translator.load("runs/demo").translate(["The dog sleeps."])`.
+As a library: `from echelon import Translator; Translator.load("runs/demo").translate(["The dog sleeps."])`,
+`from echelon import Classifier; Classifier.load("runs/digits").classify(["seven.png"])`.
 """
 
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from echelon.inference.classifier import Classifier
     from echelon.inference.decoding import Alternative, Decoding, Translation
+    from echelon.inference.pictures import Guess
     from echelon.inference.translator import Translator
 
 __version__ = "0.1.0"
-__all__ = ["Alternative", "Decoding", "Translation", "Translator"]
+__all__ = ["Alternative", "Classifier", "Decoding", "Guess", "Translation", "Translator"]
 
 _HOMES = {
     "Alternative": "echelon.inference.decoding",
+    "Classifier": "echelon.inference.classifier",
     "Decoding": "echelon.inference.decoding",
+    "Guess": "echelon.inference.pictures",
     "Translation": "echelon.inference.decoding",
     "Translator": "echelon.inference.translator",
 }

@@ -491,22 +491,18 @@ def export(
 
 
 def classify(
-    run: Run,
+    model: Annotated[Path, typer.Argument(metavar="RUN", help="A run's folder or an exported model's.")],
     pictures: Annotated[list[Path], typer.Argument(metavar="PICTURE...", help="Picture files.")],
     *,
     top: Annotated[int, typer.Option(min=1, help="How many classes to name for each picture.")] = 3,
     checkpoint: Which = None,
-    set_: Set = None,
     json_: Json = False,
 ) -> None:
     """Name the likeliest classes of pictures, with probabilities."""
+    from echelon.commands.classifying import classify as classify_pictures
     from echelon.commands.wording import classified_words
-    from echelon.runfolder import RunFolder
 
-    folder = RunFolder(run).require()
-    from echelon.commands.classifying import RunClassifier
-
-    found = RunClassifier(folder, checkpoint, set_ or []).classify(pictures, top)
+    found = classify_pictures(model, pictures, checkpoint=checkpoint, top=top)
     show(json_, {"pictures": found}, classified_words(found))
 
 
@@ -619,7 +615,7 @@ def serve(
     requests_per_second: Annotated[float, typer.Option(min=0.1, help="Of one client.")] = 50.0,
     json_: Json = False,
 ) -> None:
-    """A server with a page: translate in a browser or over HTTP. Ctrl-C ends it."""
+    """A server with a page: translate, or classify pictures, in a browser or over HTTP. Ctrl-C ends it."""
     from echelon.extras import require_extra
 
     require_extra("fastapi", "serve")

@@ -191,11 +191,20 @@ def _count_workers(count: int) -> str:
 def exported_words(result: dict[str, Any]) -> str:
     """What `export` says when it is done."""
     check = result["check"]
+    if "pictures" in check:
+        compared = (
+            f"{check['pictures']} pictures: probabilities differ by at most {check['largest_difference']:.2g}, "
+            f"{check['equal_classes']} are put into the same class"
+        )
+    else:
+        compared = (
+            f"{check['sentences']} sentences: log-probabilities differ by at most {check['largest_difference']:.2g}, "
+            f"{check['equal_translations']} translations are the same"
+        )
     kind = f"{result['format']}, {result['precision']}" + (", edge bundle" if result["edge"] else "")
     return (
         f"{result['folder']}: {kind}, {result['bytes'] / 1e6:,.1f} MB, from {result['checkpoint']}\n"
-        f"checked against PyTorch on {check['sentences']} sentences: log-probabilities differ by at most "
-        f"{check['largest_difference']:.2g}, {check['equal_translations']} translations are the same"
+        f"checked against PyTorch on {compared}"
     )
 
 

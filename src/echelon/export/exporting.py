@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import shutil
 import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
@@ -15,7 +17,7 @@ from echelon.data.prepared import open_prepared
 from echelon.data.tokeniser import EOS, Tokeniser
 from echelon.errors import DataError, UserError
 from echelon.export.card import CardFacts, render_card
-from echelon.export.checking import Check, Scorer, TorchScorer, compare
+from echelon.export.checking import Scorer, TorchScorer, compare
 from echelon.export.ctranslate2_format import write_ctranslate2
 from echelon.export.onnx_format import write_onnx
 from echelon.inference.loading import available_cores, recipe_decoding, text_rules
@@ -23,8 +25,8 @@ from echelon.inference.package import FORMAT_VERSION, Format, Manifest, PackageF
 from echelon.inference.torch_models import build_model, load_package_model
 from echelon.models.transformer import Transformer
 from echelon.monitor.records import read_records
-from echelon.recipe.loading import load_translation_recipe
-from echelon.recipe.schema import TranslationRecipe
+from echelon.recipe.loading import load_recipe
+from echelon.recipe.schema import ClassificationRecipe, TranslationRecipe
 from echelon.runfolder import RunFolder, read_json, write_atomically, write_json
 from echelon.train.weights import Weights, choose_weights
 
@@ -61,14 +63,15 @@ class ExportOptions:
 
 def export_run(run: RunFolder, options: ExportOptions) -> dict[str, Any]:
     """Write a run's model and check it; the keys of `export --json`. Nothing is left where it fails."""
-    recipe = load_translation_recipe(run.require().recipe)
+    recipe = load_recipe(run.require().recipe)
+    if isinstance(recipe, ClassificationRecipe):
+        from echelon.export.classifiers import export_classifier
+
+        return export_classifier(run, recipe, options)
     weights = choose_weights(run, options.checkpoint or recipe.evaluate.final)
     tokeniser = Tokeniser.load(run.tokeniser)
     model = build_model(recipe, tokeniser.size, weights)
-    options.to.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(dir=options.to.parent, prefix=f".{options.to.name}.") as place:
-        package = PackageFolder(Path(place) / "export")
-        package.path.mkdir()
+    with packaged(options) as package:
         _write_model(package, model, tokeniser, options)
         manifest = _manifest(run, recipe, weights, model, options)
         package.write_manifest(asdict(manifest))
@@ -76,12 +79,23 @@ def export_run(run: RunFolder, options: ExportOptions) -> dict[str, Any]:
         write_atomically(package.recipe, run.recipe.read_bytes())
         sources = real_sentences(run, tokeniser, recipe.data.max_tokens)
         check = compare(_scorer(package, tokeniser, options), TorchScorer(model), sources, options.precision)
-        _write_papers(
-            package, run, CardFacts(manifest, recipe, {}, 0, options.licence, options.edge, asdict(check))
-        )
+        facts = CardFacts(manifest, recipe, {}, 0, options.licence, options.edge, asdict(check))
+        scores = write_scores(package, run)
+        card = render_card(replace(facts, scores=scores, bytes=package.num_bytes()))
+        write_atomically(package.card, card)
+    return summarise(options, manifest, asdict(check))
+
+
+@contextmanager
+def packaged(options: ExportOptions) -> Iterator[PackageFolder]:
+    """A folder beside its place, sealed and moved there when all has gone well."""
+    options.to.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=options.to.parent, prefix=f".{options.to.name}.") as place:
+        package = PackageFolder(Path(place) / "export")
+        package.path.mkdir()
+        yield package
         package.seal()
         _move(package.path, options.to)
-    return _summary(options, manifest, check)
 
 
 def _write_model(
@@ -163,16 +177,15 @@ def real_sentences(run: RunFolder, tokeniser: Tokeniser, longest: int) -> list[l
     return [[*ids, EOS] for ids in chosen[::every][:_CHECKED_SENTENCES]]
 
 
-def _write_papers(package: PackageFolder, run: RunFolder, facts: CardFacts) -> None:
-    """Scores and model card."""
+def write_scores(package: PackageFolder, run: RunFolder) -> dict[str, Any]:
+    """The run's scores by split, as `evaluate` keeps them, into the package."""
     scores = {
         split: read_json(run.score_file(split))
         for split in ("test", "valid")
         if run.score_file(split).is_file()
     }
     write_json(package.scores, scores)
-    size = sum(file.stat().st_size for file in package.path.rglob("*") if file.is_file())
-    write_atomically(package.card, render_card(replace(facts, scores=scores, bytes=size)))
+    return scores
 
 
 def _move(made: Path, to: Path) -> None:
@@ -181,8 +194,8 @@ def _move(made: Path, to: Path) -> None:
     made.rename(to)
 
 
-def _summary(options: ExportOptions, manifest: Manifest, check: Check) -> dict[str, Any]:
-    size = sum(file.stat().st_size for file in options.to.rglob("*") if file.is_file())
+def summarise(options: ExportOptions, manifest: Manifest, check: dict[str, Any]) -> dict[str, Any]:
+    """The keys of `export --json`."""
     return {
         "folder": str(options.to),
         "format": options.format,
@@ -190,6 +203,6 @@ def _summary(options: ExportOptions, manifest: Manifest, check: Check) -> dict[s
         "edge": options.edge,
         "checkpoint": manifest.checkpoint,
         "step": manifest.step,
-        "bytes": size,
-        "check": asdict(check),
+        "bytes": PackageFolder(options.to).num_bytes(),
+        "check": check,
     }

@@ -4,11 +4,12 @@ NAME/
   echelon.json             what it is: task, format, text rules, search, sizes
   README.md                the model card
   recipe.toml              what it was trained by
-  tokeniser.model          SentencePiece
+  tokeniser.model          SentencePiece; of translation only
   scores.json              of the test or validation set, with signatures
   model.safetensors        format safetensors
   ctranslate2/             format ctranslate2
   encoder.onnx decoder.onnx  format onnx
+  model.onnx               the same of a classifier
   SHA256SUMS               `sha256sum -c SHA256SUMS` checks the rest
   translate.py requirements.txt   an edge bundle's runner
 """
@@ -24,6 +25,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from echelon.data.cleaning import NormalForm
 from echelon.errors import PackageError
+from echelon.inference.pictures import PictureRules
 from echelon.runfolder import write_atomically, write_json
 
 FORMAT_VERSION = 1
@@ -62,6 +64,8 @@ class Manifest:
     """Parameters, vocabulary, widths and depths."""
     normalisation: dict[str, str]
     """For translation: characters that are replaced before tokenising, by code point in hex; for the edge runner."""
+    pictures: PictureRules | None = None
+    """For classification."""
 
 
 class PackageFolder:
@@ -78,6 +82,7 @@ class PackageFolder:
         self.ctranslate2 = path / "ctranslate2"
         self.encoder = path / "encoder.onnx"
         self.decoder = path / "decoder.onnx"
+        self.network = path / "model.onnx"
         self.checksums = path / "SHA256SUMS"
         self.runner = path / "translate.py"
         self.requirements = path / "requirements.txt"
@@ -125,6 +130,10 @@ class PackageFolder:
         for needed in (self.manifest, self.tokeniser):
             if needed.name not in recorded and needed.exists():
                 raise PackageError(f"{needed}: has no recorded checksum")
+
+    def num_bytes(self) -> int:
+        """Of everything in the folder."""
+        return sum(file.stat().st_size for file in self.path.rglob("*") if file.is_file())
 
     def _files(self) -> list[Path]:
         files = (file for file in self.path.rglob("*") if file.is_file() and file != self.checksums)

@@ -21,22 +21,22 @@ class ResNet(nn.Module):
 
     def __init__(self, shape: ResNetShape, *, momentum: float = 0.1, zero_init: bool = False) -> None:
         super().__init__()
-        self._has_pooled_stem = shape.stem == "imagenet"
-        kernel, stride = (7, 2) if self._has_pooled_stem else (3, 1)
+        self.has_pooled_stem = shape.stem == "imagenet"
+        kernel, stride = (7, 2) if self.has_pooled_stem else (3, 1)
         self.conv1 = _convolution(3, shape.width, kernel, stride)
         self.bn1 = BatchNorm(shape.width, momentum=momentum)
-        self._stages: list[nn.Sequential] = []
+        self.stages: list[nn.Sequential] = []
         channels = shape.width
         for stage, count in enumerate(shape.blocks):
             inner = shape.width * 2**stage
             blocks: list[nn.Module] = []
             for number in range(count):
                 stride = 2 if stage and not number else 1
-                block = _Block(shape, channels, inner, stride, momentum)
+                block = Block(shape, channels, inner, stride, momentum)
                 channels = block.outer
                 blocks.append(block)
-            self._stages.append(nn.Sequential(*blocks))
-            self.add_module(f"layer{stage + 1}", self._stages[-1])
+            self.stages.append(nn.Sequential(*blocks))
+            self.add_module(f"layer{stage + 1}", self.stages[-1])
         self.fc = nn.Linear(channels, shape.classes)
         self._initialise(zero_init)
 
@@ -44,29 +44,29 @@ class ResNet(nn.Module):
         for module in self.modules():
             if isinstance(module, nn.Conv2d):
                 nn.init.kaiming_normal_(module.weight, mode="fan_out", nonlinearity="relu")
-            if zero_init and isinstance(module, _Block):
+            if zero_init and isinstance(module, Block):
                 assert module.last_norm.weight is not None
                 nn.init.zeros_(module.last_norm.weight)
 
     def forward(self, x_NCHW: Tensor) -> Tensor:
         """Logits [N, K] of normalised pictures."""
         x_NCHW = F.relu(self.bn1(self.conv1(x_NCHW)), inplace=True)
-        if self._has_pooled_stem:
+        if self.has_pooled_stem:
             x_NCHW = F.max_pool2d(x_NCHW, 3, 2, 1)
-        for stage in self._stages:
+        for stage in self.stages:
             x_NCHW = stage(x_NCHW)
         logits_NK: Tensor = self.fc(x_NCHW.mean((2, 3)))
         return logits_NK
 
 
-class _Block(nn.Module):
+class Block(nn.Module):
     """Two 3x3 convolutions, or 1x1, 3x3 and 1x1, beside a shortcut."""
 
     def __init__(self, shape: ResNetShape, channels: int, inner: int, stride: int, momentum: float) -> None:
         super().__init__()
         is_bottleneck = shape.block == "bottleneck"
         self.outer = 4 * inner if is_bottleneck else inner
-        self._stride = stride
+        self.stride = stride
         sizes = [(inner, 1, 1), (inner, 3, stride), (self.outer, 1, 1)]
         if not is_bottleneck:
             sizes = [(inner, 3, stride), (inner, 3, 1)]
@@ -84,31 +84,31 @@ class _Block(nn.Module):
 
     @property
     def last_norm(self) -> BatchNorm:
-        norm = self.get_submodule(f"bn{self._num_convolutions}")
-        assert isinstance(norm, BatchNorm)
-        return norm
+        return self.layers[-1][1]
 
     def forward(self, x_NCHW: Tensor) -> Tensor:
         out_NCHW = x_NCHW
-        for number in range(1, self._num_convolutions + 1):
-            convolution, norm = self._part(f"conv{number}"), self._part(f"bn{number}")
-            out_NCHW = norm(convolution(out_NCHW))
-            if number < self._num_convolutions:
-                out_NCHW = F.relu(out_NCHW, inplace=True)
+        *first, (convolution, norm) = self.layers
+        for earlier, earlier_norm in first:
+            out_NCHW = F.relu(earlier_norm(earlier(out_NCHW)), inplace=True)
+        out_NCHW = norm(convolution(out_NCHW))
         return F.relu(out_NCHW + self._shortcut(x_NCHW), inplace=True)
 
-    def _part(self, name: str) -> Any:
-        return self._modules[name]
+    @property
+    def layers(self) -> list[tuple[nn.Conv2d, BatchNorm]]:
+        """The convolutions in order, each with its norm."""
+        parts: dict[str, Any] = self._modules
+        return [(parts[f"conv{n}"], parts[f"bn{n}"]) for n in range(1, self._num_convolutions + 1)]
 
     def _shortcut(self, x_NCHW: Tensor) -> Tensor:
         if self.downsample is not None:
             projected: Tensor = self.downsample(x_NCHW)
             return projected
         missing = self.outer - x_NCHW.shape[1]
-        if self._stride == 1 and not missing:
+        if self.stride == 1 and not missing:
             return x_NCHW
         # Without parameters: every other pixel, and zeros for the channels that are new.
-        return F.pad(x_NCHW[:, :, :: self._stride, :: self._stride], (0, 0, 0, 0, 0, missing))
+        return F.pad(x_NCHW[:, :, :: self.stride, :: self.stride], (0, 0, 0, 0, 0, missing))
 
 
 def _convolution(channels: int, outer: int, kernel: int, stride: int) -> nn.Conv2d:

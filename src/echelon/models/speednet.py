@@ -15,7 +15,7 @@ from torch.nn import functional as F
 from echelon.models.batch_norm import BatchNorm
 from echelon.shapes.speednet import WHITENED, SpeedNetShape
 
-_OUTPUT_SCALE = 1 / 9
+OUTPUT_SCALE = 1 / 9
 _SMALLEST_VARIANCE = 5e-4
 
 
@@ -28,7 +28,7 @@ class SpeedNet(nn.Module):
         entering = WHITENED
         groups: list[nn.Module] = []
         for width in shape.widths:
-            groups.append(_Group(entering, width, momentum))
+            groups.append(Group(entering, width, momentum))
             entering = width
         self.groups = nn.Sequential(*groups)
         self.output = nn.Linear(entering, shape.classes, bias=False)
@@ -37,7 +37,7 @@ class SpeedNet(nn.Module):
         """Logits [N, K] of normalised pictures."""
         x_NCHW = self.groups(F.gelu(self.whiten(x_NCHW)))
         logits_NK: Tensor = self.output(x_NCHW.amax((2, 3)))
-        return logits_NK * _OUTPUT_SCALE
+        return logits_NK * OUTPUT_SCALE
 
 
 class Whitening(nn.Module):
@@ -65,7 +65,7 @@ class Whitening(nn.Module):
         return F.conv2d(x_NCHW, self.weight, self.bias)
 
 
-class _Group(nn.Module):
+class Group(nn.Module):
     """Two convolutions; the picture is halved after the first."""
 
     def __init__(self, channels: int, width: int, momentum: float) -> None:

@@ -227,6 +227,11 @@ def _exchange_problems(recipe: Recipe) -> Iterator[Problem]:
             f"{settings.overlap} steps would not be over when the next agreement begins; "
             f"use less than exchange.every = {settings.every}",
         )
+    if recipe.train.exchange == "local" and recipe.train.average_decay is not None:
+        yield Problem(
+            "train.average_decay",
+            "replicas that train by themselves have no weights in common to average; remove it",
+        )
     owes = recipe.train.exchange == "low_rank" or (
         recipe.train.exchange == "compressed" and recipe.exchange.wire == "int8"
     )

@@ -17,7 +17,7 @@ from pydantic_core import ErrorDetails
 
 from echelon.errors import Problem, RecipeError, UserError
 from echelon.recipe.checks import find_problems
-from echelon.recipe.schema import RECIPES, SCHEMA_VERSION, Recipe, TranslationRecipe
+from echelon.recipe.schema import RECIPES, SCHEMA_VERSION, ClassificationRecipe, Recipe, TranslationRecipe
 from echelon.recipe.section import Section
 
 
@@ -37,6 +37,14 @@ def load_translation_recipe(path: Path, overrides: Sequence[str] = ()) -> Transl
     recipe = load_recipe(path, overrides)
     if not isinstance(recipe, TranslationRecipe):
         raise UserError(f"{path}: its task is {recipe.task}; this needs one of translation")
+    return recipe
+
+
+def load_classification_recipe(path: Path) -> ClassificationRecipe:
+    """The same for those who can only use a recipe of image classification."""
+    recipe = load_recipe(path)
+    if not isinstance(recipe, ClassificationRecipe):
+        raise UserError(f"{path}: its task is {recipe.task}; this needs one of classification")
     return recipe
 
 

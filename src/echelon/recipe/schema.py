@@ -155,6 +155,9 @@ class Train(Section):
     replicas that train by themselves and agree now and then (DiLoCo)."""
     precision: Literal["float32", "bf16", "fp16"] = "float32"
     """Number format of the matrix products. Weights and optimiser state are always kept in float32."""
+    average_decay: Annotated[float, Field(gt=0.0, lt=1.0)] | None = None
+    """Score, save and use a running average of the weights, which keeps this share of itself at every step, e.g. 0.999;
+    training itself goes on with its own. Where not given, there is no average."""
     clip_norm: PositiveFloat | None = None
     """Largest norm of the step's gradient; a longer one is scaled down to it."""
     init_from: str | None = None

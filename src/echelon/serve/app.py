@@ -1,8 +1,7 @@
-"""The HTTP interface: translate, describe the model, say how the server is."""
+"""The HTTP interface: translate or classify, describe the model, say how the server is."""
 
 from __future__ import annotations
 
-import asyncio
 import json
 import logging
 import time
@@ -19,12 +18,15 @@ from starlette.exceptions import HTTPException
 
 from echelon import __version__
 from echelon.errors import UserError
-from echelon.inference.decoding import Decoding, Translation
+from echelon.inference.classifier import Classifier
+from echelon.inference.decoding import Decoding
 from echelon.inference.translator import Translator
-from echelon.serve.batching import Batcher, QueueFullError
+from echelon.serve.answering import answer_in_time
+from echelon.serve.batching import Batcher
 from echelon.serve.guard import Guard
 from echelon.serve.limits import Limits
 from echelon.serve.metrics import Metrics
+from echelon.serve.pictures import add_classification
 from echelon.serve.schema import (
     ErrorAnswer,
     ModelAnswer,
@@ -35,11 +37,16 @@ from echelon.serve.schema import (
 )
 
 log = logging.getLogger("echelon.serve")
-_PAGE = {
-    "/": ("index.html", "text/html"),
+_SHARED = {
     "/style.css": ("style.css", "text/css"),
-    "/page.js": ("page.js", "text/javascript"),
     "/icon.svg": ("icon.svg", "image/svg+xml"),
+    "/theme.js": ("theme.js", "text/javascript"),
+}
+_TEXT_PAGE = {"/": ("index.html", "text/html"), "/page.js": ("page.js", "text/javascript"), **_SHARED}
+_PICTURE_PAGE = {
+    "/": ("pictures.html", "text/html"),
+    "/pictures.js": ("pictures.js", "text/javascript"),
+    **_SHARED,
 }
 _ERRORS: dict[int | str, dict[str, Any]] = {
     400: {"model": ErrorAnswer, "description": "Not a request that can be read"},
@@ -61,7 +68,7 @@ _ERRORS: dict[int | str, dict[str, Any]] = {
 class ServerState:
     """What the endpoints share."""
 
-    translator: Translator
+    model: Translator | Classifier
     name: str
     precision: str
     limits: Limits
@@ -74,44 +81,68 @@ class ServerState:
 
 
 def build_app(state: ServerState) -> FastAPI:
-    """The application, its batcher starting and stopping with it."""
-    batcher: list[Batcher] = []
-
-    @asynccontextmanager
-    async def lifespan(_: FastAPI) -> AsyncIterator[None]:
-        batcher.append(Batcher(state.translator, state.limits.queue_lines, state.metrics))
-        batcher[0].start()
-        yield
-        await batcher[0].stop()
-
+    """The application of a model that translates, or of one that classifies pictures."""
+    model = state.model
     app = FastAPI(
         title="Echelon",
         version=__version__,
-        description="Machine translation with a model trained by Echelon.",
-        lifespan=lifespan,
+        description="A model trained by Echelon.",
         docs_url=None,  # FastAPI's pages load their scripts from elsewhere
         redoc_url=None,
         responses=_ERRORS,
     )
     app.add_middleware(Guard, state=state)
     _answer_errors(app)
-    _add_page(app)
     _add_state(app, state)
+    if isinstance(model, Classifier):
+        _add_page(app, _PICTURE_PAGE)
+        add_classification(app, model, state)
+    else:
+        _add_page(app, _TEXT_PAGE)
+        _add_translation(app, model, state)
+    return app
+
+
+def _add_translation(app: FastAPI, translator: Translator, state: ServerState) -> None:
+    """What a model for text answers; its batcher starts and stops with the application."""
+    batcher: list[Batcher] = []
+
+    @asynccontextmanager
+    async def lifespan(_: FastAPI) -> AsyncIterator[None]:
+        batcher.append(Batcher(translator, state.limits.queue_lines, state.metrics))
+        batcher[0].start()
+        yield
+        await batcher[0].stop()
+
+    app.router.lifespan_context = lifespan
 
     @app.post("/v1/translate", summary="Translate lines")
     async def translate(wanted: TranslateRequest, request: Request) -> TranslateAnswer:
         started = time.monotonic()
-        decoding = _check(wanted, state)
+        decoding = _check(wanted, translator, state.limits)
         work = batcher[0].translate(wanted.lines, decoding, [wanted.prefix or ""] * len(wanted.lines))
-        translations = await _answer_in_time(work, request, state.limits.answer_s)
+        translations = await answer_in_time(work, request, state.limits.answer_s)
         answers = [TranslationAnswer.of(translation) for translation in translations]
         return TranslateAnswer(translations=answers, seconds=round(time.monotonic() - started, 4))
 
-    return app
+    @app.get("/v1/model", summary="What is served")
+    async def model() -> ModelAnswer:
+        rules, decoding = translator.rules, translator.decoding
+        return ModelAnswer(
+            name=state.name,
+            task="translation",
+            source_language=rules.source_language,
+            target_language=rules.target_language,
+            engine=translator.engine.name,
+            precision=state.precision,
+            beam=decoding.beam,
+            length_penalty=decoding.length_penalty,
+            lines=state.limits.lines,
+            characters=state.limits.characters,
+        )
 
 
-def _check(wanted: TranslateRequest, state: ServerState) -> Decoding:
-    limits = state.limits
+def _check(wanted: TranslateRequest, translator: Translator, limits: Limits) -> Decoding:
     if len(wanted.lines) > limits.lines:
         raise HTTPException(
             422, f"{len(wanted.lines)} lines are more than {limits.lines}; send several requests"
@@ -122,51 +153,12 @@ def _check(wanted: TranslateRequest, state: ServerState) -> Decoding:
             413, f"{characters:,} characters are more than {limits.characters:,}; send several requests"
         )
     try:
-        return wanted.decoding(state.translator.decoding)
+        return wanted.decoding(translator.decoding)
     except UserError as error:
         raise HTTPException(422, str(error)) from None
 
 
-async def _answer_in_time(work: Any, request: Request, answer_s: float) -> list[Translation]:
-    """Wait for the work; withdraw it when its time is over or the client has gone."""
-    task = asyncio.ensure_future(work)
-    gone = asyncio.ensure_future(_wait_until_gone(request))
-    try:
-        done, _ = await asyncio.wait({task, gone}, timeout=answer_s, return_when=asyncio.FIRST_COMPLETED)
-        if task in done:
-            return list(task.result())
-    except QueueFullError:
-        raise HTTPException(503, "too many requests are waiting; try again", {"Retry-After": "1"}) from None
-    finally:
-        task.cancel()
-        gone.cancel()
-    if gone in done:
-        raise HTTPException(408, "the client has gone")
-    raise HTTPException(504, f"no answer within {answer_s:g} s; send less at a time")
-
-
-async def _wait_until_gone(request: Request) -> None:
-    while (await request.receive())["type"] != "http.disconnect":
-        pass
-
-
 def _add_state(app: FastAPI, state: ServerState) -> None:
-    @app.get("/v1/model", summary="What is served")
-    async def model() -> ModelAnswer:
-        rules, decoding = state.translator.rules, state.translator.decoding
-        return ModelAnswer(
-            name=state.name,
-            task="translation",
-            source_language=rules.source_language,
-            target_language=rules.target_language,
-            engine=state.translator.engine.name,
-            precision=state.precision,
-            beam=decoding.beam,
-            length_penalty=decoding.length_penalty,
-            lines=state.limits.lines,
-            characters=state.limits.characters,
-        )
-
     @app.get("/health", summary="Whether the server lives")
     async def health() -> StateAnswer:
         return StateAnswer(status="ok")
@@ -182,8 +174,8 @@ def _add_state(app: FastAPI, state: ServerState) -> None:
         return PlainTextResponse(state.metrics.render(), media_type="text/plain; version=0.0.4")
 
 
-def _add_page(app: FastAPI) -> None:
-    for path, (name, kind) in _PAGE.items():
+def _add_page(app: FastAPI, page: dict[str, tuple[str, str]]) -> None:
+    for path, (name, kind) in page.items():
         content = (files("echelon.serve") / "page" / name).read_bytes()
 
         async def show(content: bytes = content, kind: str = kind) -> Response:

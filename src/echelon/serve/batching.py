@@ -11,14 +11,11 @@ from dataclasses import dataclass, field
 
 from echelon.inference.decoding import Decoding, Translation
 from echelon.inference.translator import Translator
+from echelon.serve.answering import QueueFullError
 from echelon.serve.metrics import Metrics
 
 BATCH_LINES = 64
 BATCH_CHARACTERS = 16_384
-
-
-class QueueFullError(Exception):
-    """More is waiting already than may wait."""
 
 
 @dataclass(frozen=True)

@@ -7,6 +7,10 @@ from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass
 
+PICTURE_BYTES = 16 << 20
+"""Of a request to a classifier, in place of `body_bytes`; 413 beyond."""
+PICTURE_PIXELS = 50_000_000
+"""Of a picture, however few bytes it takes; 413 beyond."""
 _REMEMBERED_CLIENTS = 10_000
 
 

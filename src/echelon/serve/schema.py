@@ -122,6 +122,30 @@ class ModelAnswer(BaseModel):
     characters: int = Field(description="Most characters of a request.")
 
 
+class ClassAnswer(BaseModel):
+    model_config = ConfigDict(serialize_by_alias=True)
+
+    name: str = Field(alias="class")
+    probability: float
+
+
+class ClassifyAnswer(BaseModel):
+    classes: list[ClassAnswer] = Field(description="The likeliest first.")
+    seconds: float
+
+
+class PictureModelAnswer(BaseModel):
+    """What is served."""
+
+    name: str
+    task: str
+    classes: list[str]
+    pixels: int = Field(description="Height and width of what the model sees of a picture.")
+    engine: str = Field(description="What computes: onnxruntime or torch.")
+    precision: str
+    bytes: int = Field(description="Most bytes of a picture.")
+
+
 class StateAnswer(BaseModel):
     status: str
 

@@ -10,7 +10,7 @@ import signal
 import socket
 import tempfile
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -19,11 +19,13 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from echelon.errors import UserError
 from echelon.extras import has_module
+from echelon.inference.classifier import Classifier
+from echelon.inference.loading import is_classifier
 from echelon.inference.package import PackageFolder
 from echelon.inference.translator import Translator
 from echelon.runfolder import RunFolder
 from echelon.serve.app import ServerState, build_app
-from echelon.serve.limits import Limits
+from echelon.serve.limits import PICTURE_BYTES, Limits
 
 _FINISH_S = 30
 """How long requests under way may take to end when the server is told to stop."""
@@ -113,19 +115,35 @@ def serve(options: ServeOptions, announce: Callable[[dict[str, Any]], None]) -> 
 
 def load_state(options: ServeOptions, place: Path) -> ServerState:
     """The model, and who may ask for it. `place` is for what has to be converted first."""
-    name, precision, translator = _load_model(options, place)
+    limits = options.limits
+    if is_classifier(options.model):
+        name, precision, model = _load_classifier(options)
+        limits = replace(limits, body_bytes=max(limits.body_bytes, PICTURE_BYTES))
+    else:
+        name, precision, model = _load_model(options, place)
     is_local = is_loopback(options.host)
     return ServerState(
-        translator,
+        model,
         name,
         precision,
-        options.limits,
+        limits,
         token=options.token or (None if is_local else secrets.token_urlsafe(24)),
         hosts=frozenset({"localhost", "127.0.0.1", "::1", options.host}) if is_local else None,
     )
 
 
-def _load_model(options: ServeOptions, place: Path) -> tuple[str, str, Translator]:
+def _load_classifier(options: ServeOptions) -> tuple[str, str, Translator | Classifier]:
+    if options.engine == "ctranslate2" or options.precision != "float32":
+        raise UserError(f"{options.model}: classifies pictures; --engine and --precision are for translation")
+    classifier = Classifier.load(options.model, checkpoint=options.checkpoint, threads=options.threads)
+    package = PackageFolder(options.model)
+    if not package.is_there():
+        return RunFolder(options.model).name, "as trained", classifier
+    manifest = package.read_manifest()
+    return manifest.name, manifest.precision, classifier
+
+
+def _load_model(options: ServeOptions, place: Path) -> tuple[str, str, Translator | Classifier]:
     package = PackageFolder(options.model)
     if not package.is_there():
         run = RunFolder(options.model).require()
@@ -152,7 +170,7 @@ def describe_server(state: ServerState, address: str) -> dict[str, Any]:
     return {
         "address": address,
         "model": state.name,
-        "engine": state.translator.engine.name,
+        "engine": state.model.engine.name,
         "precision": state.precision,
         "token": state.token,
     }

@@ -10,14 +10,13 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from torch import Tensor, nn
-
 from echelon.comm.group import Group
 from echelon.errors import CheckpointError, TrainingError
 from echelon.monitor.records import RecordWriter
 from echelon.recipe.schema import Recipe
 from echelon.recipe.toml import dump_recipe
 from echelon.runfolder import RunFolder, write_atomically
+from echelon.train.averaging import WeightAverage
 from echelon.train.checkpoint import (
     TrainingState,
     checkpoint_folder,
@@ -58,9 +57,9 @@ class Keeper:
     group: Group
     recipe: Recipe
     records: RecordWriter
-    model: nn.Module
     flat: FlatParameters
     optimiser: FlatOptimiser
+    average: WeightAverage
     exchange: Exchange
     num_hosts: int = 1
     may_write: Callable[[], None] = lambda: None
@@ -126,10 +125,9 @@ class Keeper:
         return False
 
     def _job(self, pending: Pending) -> SaveJob:
-        weights: dict[str, Tensor] = dict(self.model.state_dict())
-        sharers = self.group.sharers
+        weights, sharers = self.average.saved_model(), self.group.sharers
         optimiser = {} if self.exchange.has_own_optimisers else self.optimiser.state()
-        state = optimiser | prefixed(self.exchange.shared_state())
+        state = optimiser | self.average.saved_state() | prefixed(self.exchange.shared_state())
         own = prefixed(self.exchange.own_state())
         files, names = plan_files(weights, state, sharers.rank, sharers.size, own)
         vouched = pending.state if self.group.keeps_folder else None

@@ -17,6 +17,7 @@ from echelon.monitor.records import RecordWriter
 from echelon.recipe.schema import Recipe
 from echelon.runfolder import RunFolder
 from echelon.tasks.task import Scores, Slot, Task
+from echelon.train.averaging import WeightAverage
 from echelon.train.checkpoint import TrainingState
 from echelon.train.evaluate import note_best, score_split, should_stop_early
 from echelon.train.exchange import Exchange
@@ -60,6 +61,7 @@ class Training:
     flat: FlatParameters
     statistics: SlotStatistics
     optimiser: FlatOptimiser
+    average: WeightAverage
     exchange: Exchange
     precision: Precision
     state: TrainingState
@@ -221,6 +223,7 @@ def update_weights(training: Training, rate: float, slots: range) -> float:
         gradients.mul_(factor)
     training.optimiser.step(rate)
     training.statistics.apply(training.state.step + 1, slots)
+    training.average.update(training.state.step + 1)
     training.skipped_in_a_row = 0
     if training.precision.scaling:
         training.precision.scaling.succeeded()
@@ -270,7 +273,9 @@ def validate(training: Training) -> Scores:
     started, step = time.perf_counter(), training.state.step
     training.meter.lap("other")
     training.exchange.settle()
-    scores = score_split(training.task, training.model, training.group, "valid", training.precision)
+    training.keeper.before_update()
+    with training.average.in_place():
+        scores = score_split(training.task, training.model, training.group, "valid", training.precision)
     seconds = round(time.perf_counter() - started, 3)
     training.records.write("valid", step=step, seconds=seconds, signature=scores.signature, **scores.metrics)
     for sample in scores.samples:

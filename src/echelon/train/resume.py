@@ -41,6 +41,7 @@ def resume(training: Training) -> None:
         buffer
     ) in training.model.buffers():  # what was computed from data may differ in its last bits between hosts
         training.group.broadcast(buffer)
+    training.average.start()
 
 
 def fetch_from_mirror(training: Training) -> None:
@@ -123,7 +124,11 @@ def pass_on(training: Training, holder: int) -> None:
     tensors = {
         name: mine[name] if mine else _empty(dtype, shape, device) for name, (dtype, *shape) in layout.items()
     }
-    for tensor in (*training.model.state_dict().values(), *tensors.values()):
+    for tensor in (
+        *training.model.state_dict().values(),
+        *training.average.averages,
+        *tensors.values(),
+    ):
         group.broadcast(tensor, holder)
     if not mine:
         training.exchange.load_state({})
@@ -145,7 +150,9 @@ def load_checkpoint(training: Training, checkpoint: Checkpoint) -> None:
     load_weights(training.model, Weights(checkpoint.load_model(), checkpoint.step, checkpoint.folder.name))
     training.state = checkpoint.load_state()
     try:
-        training.optimiser.load_state(checkpoint.load_optimiser())
+        state = checkpoint.load_optimiser()
+        training.optimiser.load_state(state)
+        training.average.load_state(state)
         training.exchange.load_state(checkpoint.load_exchange())
         training.precision.load_state(training.state.precision)
     except (KeyError, RuntimeError, TypeError) as error:

@@ -39,6 +39,7 @@ from echelon.recipe.loading import load_recipe
 from echelon.recipe.schedule import rate_by_step
 from echelon.runfolder import RunFolder
 from echelon.tasks import build_task
+from echelon.train.averaging import WeightAverage
 from echelon.train.benchmark import WARM_UP_STEPS, measure_steps
 from echelon.train.checkpoint import TrainingState
 from echelon.train.evaluate import is_patience_over, save_scores, score_split, score_summary
@@ -161,6 +162,7 @@ def set_up(run: RunFolder, group: Group, records: RecordWriter) -> Training:
     flat, exchange = FlatParameters(model, statistics.size), build_exchange(recipe, group)
     statistics.attach(flat)
     optimiser = FlatOptimiser(recipe.optimiser, flat)
+    average = WeightAverage(model, flat, recipe.train.average_decay)
     steps = length_in_steps(recipe.train, task.steps_per_epoch)
     training = Training(
         recipe=recipe,
@@ -171,6 +173,7 @@ def set_up(run: RunFolder, group: Group, records: RecordWriter) -> Training:
         flat=flat,
         statistics=statistics,
         optimiser=optimiser,
+        average=average,
         exchange=exchange,
         precision=Precision(recipe.train.precision, device),
         state=TrainingState(),
@@ -182,9 +185,9 @@ def set_up(run: RunFolder, group: Group, records: RecordWriter) -> Training:
             group,
             recipe,
             records,
-            model,
             flat,
             optimiser,
+            average,
             exchange,
             num_hosts=int(os.environ.get("ECHELON_HOSTS", "1")),
             may_write=fence(run, int(os.environ.get("ECHELON_GENERATION", "0"))),

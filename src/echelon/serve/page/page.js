@@ -1,5 +1,7 @@
 // The page of `echelon serve`: translate while one types, show alternatives and attention, translate files.
 
+import { keepTheme, takeToken, token } from "./theme.js";
+
 const byId = (id) => document.getElementById(id);
 const PAUSE_MS = 150;
 const FILE_LINES = 32;
@@ -17,10 +19,6 @@ const state = {
 };
 
 // --- talking to the server ---
-
-function token() {
-  return sessionStorage.getItem("token") || "";
-}
 
 async function ask(path, body, signal) {
   const headers = { "Content-Type": "application/json" };
@@ -367,26 +365,13 @@ function followCaret() {
   select(value.slice(0, selectionStart).split("\n").length - 1);
 }
 
-function changeTheme() {
-  const root = document.documentElement;
-  const isDark = root.dataset.theme ? root.dataset.theme === "dark" : matchMedia("(prefers-color-scheme: dark)").matches;
-  root.dataset.theme = isDark ? "light" : "dark";
-  localStorage.setItem("theme", root.dataset.theme);
-}
-
 function begin() {
-  const kept = localStorage.getItem("theme");
-  if (kept) document.documentElement.dataset.theme = kept;
-  const given = new URLSearchParams(location.hash.slice(1)).get("token");
-  if (given) {
-    sessionStorage.setItem("token", given);
-    history.replaceState(null, "", location.pathname);
-  }
+  keepTheme(byId("theme"));
+  takeToken();
   byId("source").addEventListener("input", () => translateSoon());
   for (const event of ["keyup", "click"]) byId("source").addEventListener(event, followCaret);
   byId("clear").addEventListener("click", clear);
   byId("copy").addEventListener("click", copy);
-  byId("theme").addEventListener("click", changeTheme);
   byId("file-stop").addEventListener("click", () => state.file?.abort());
   byId("pick").addEventListener("change", (event) => event.target.files[0] && translateFile(event.target.files[0]));
   byId("entry").addEventListener("submit", (event) => {

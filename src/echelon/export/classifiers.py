@@ -1,0 +1,155 @@
+"""A classifier as a folder to carry away: safetensors or ONNX, compared with PyTorch before it is kept."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import safetensors.torch
+import torch
+from numpy.typing import NDArray
+from torch import nn
+
+from echelon.data.images.batches import take_middle
+from echelon.data.images.store import Pixels, open_images
+from echelon.errors import DataError, PackageError, UserError
+from echelon.export.exporting import ExportOptions, packaged, summarise, write_scores
+from echelon.export.picture_card import PictureFacts, render_picture_card
+from echelon.export.picture_graph import write_picture_onnx
+from echelon.inference.loading import available_cores
+from echelon.inference.onnx_pictures import OnnxPictures
+from echelon.inference.package import FORMAT_VERSION, Manifest, PackageFolder
+from echelon.inference.pictures import PictureRules, read_rules
+from echelon.inference.torch_pictures import build_classifier
+from echelon.recipe.schema import ClassificationRecipe
+from echelon.runfolder import RunFolder, read_json, write_atomically
+from echelon.tasks.classification import Normaliser, classify
+from echelon.train.weights import Weights, choose_weights
+
+TOLERANCE = 1e-3
+"""How far a probability may be from PyTorch's float32."""
+_CHECKED_PICTURES = 64
+
+
+@dataclass(frozen=True)
+class PictureCheck:
+    """How a written model compares with PyTorch's."""
+
+    pictures: int
+    largest_difference: float
+    """Of a probability."""
+    equal_classes: int
+    """Pictures whose likeliest class is the same."""
+
+
+def export_classifier(run: RunFolder, recipe: ClassificationRecipe, options: ExportOptions) -> dict[str, Any]:
+    """Write a run's model and check it; the keys of `export --json`. Nothing is left where it fails."""
+    if options.format == "ctranslate2":
+        raise UserError(
+            "CTranslate2 computes Transformers; export a classifier with --format onnx or safetensors"
+        )
+    if options.edge:
+        raise UserError(
+            "edge bundles are for translation; --format onnx makes one file that ONNX Runtime runs"
+        )
+    weights, rules = choose_weights(run, options.checkpoint or recipe.evaluate.final), read_rules(run)
+    model = build_classifier(recipe, rules, weights)
+    with packaged(options) as package:
+        _write_model(package, model, rules, recipe, options)
+        manifest = _manifest(recipe, weights, model, rules, options)
+        package.write_manifest(asdict(manifest))
+        write_atomically(package.recipe, run.recipe.read_bytes())
+        pictures, flip = real_pictures(run, rules), recipe.evaluate.flip
+        wanted = torch_probabilities(model, rules, pictures, flip)
+        check = compare_pictures(_read_back(package, recipe, rules, pictures), wanted)
+        scores = write_scores(package, run)
+        facts = PictureFacts(manifest, recipe, scores, package.num_bytes(), options.licence, asdict(check))
+        write_atomically(package.card, render_picture_card(facts))
+    return summarise(options, manifest, asdict(check))
+
+
+def _write_model(
+    package: PackageFolder,
+    model: nn.Module,
+    rules: PictureRules,
+    recipe: ClassificationRecipe,
+    options: ExportOptions,
+) -> None:
+    if options.format == "onnx":
+        write_picture_onnx(model, rules, recipe.evaluate.flip, package.network)
+    else:
+        tensors = {name: tensor.detach().contiguous() for name, tensor in model.state_dict().items()}
+        safetensors.torch.save_file(tensors, package.weights)
+
+
+def _manifest(
+    recipe: ClassificationRecipe,
+    weights: Weights,
+    model: nn.Module,
+    rules: PictureRules,
+    options: ExportOptions,
+) -> Manifest:
+    return Manifest(
+        version=FORMAT_VERSION,
+        task="classification",
+        format=options.format,
+        name=recipe.name,
+        checkpoint=weights.label,
+        step=weights.step,
+        precision=recipe.train.precision if options.format == "safetensors" else "float32",
+        text=None,
+        decoding={},
+        sizes={
+            "parameters": sum(parameter.numel() for parameter in model.parameters()),
+            "classes": len(rules.classes),
+            "pixels": rules.pixels,
+        },
+        normalisation={},
+        pictures=rules,
+    )
+
+
+def real_pictures(run: RunFolder, rules: PictureRules) -> Pixels:
+    """Pictures to compare on: of the run's test or validation set; where the data are elsewhere, noise."""
+    try:
+        prepared = open_images(Path(read_json(run.data)["folder"]))
+        store = prepared.splits.get("test") or prepared.splits.get("valid") or prepared.train
+    except (OSError, ValueError, KeyError, TypeError, DataError):
+        shape = (_CHECKED_PICTURES, rules.pixels, rules.pixels, 3)
+        return np.random.default_rng(1).integers(0, 256, shape, np.uint8)
+    every = max(1, len(store) // _CHECKED_PICTURES)
+    return take_middle(store, np.arange(0, len(store), every)[:_CHECKED_PICTURES], rules.pixels)
+
+
+def torch_probabilities(
+    model: nn.Module, rules: PictureRules, pictures: Pixels, flip: bool
+) -> NDArray[np.float32]:
+    """PyTorch's in float32: what the others are compared with."""
+    with torch.inference_mode():
+        logits_NK = classify(model, Normaliser(rules.normalisation)(pictures), flip=flip)
+    result: NDArray[np.float32] = logits_NK.softmax(1).numpy()
+    return result
+
+
+def _read_back(
+    package: PackageFolder, recipe: ClassificationRecipe, rules: PictureRules, pictures: Pixels
+) -> NDArray[np.float32]:
+    """What was written, computed."""
+    if package.network.exists():
+        return OnnxPictures(package.network, available_cores()).probabilities(pictures)
+    written = Weights(safetensors.torch.load_file(package.weights), 0, package.weights.name)
+    model = build_classifier(recipe, rules, written)
+    return torch_probabilities(model, rules, pictures, recipe.evaluate.flip)
+
+
+def compare_pictures(written: NDArray[np.float32], wanted: NDArray[np.float32]) -> PictureCheck:
+    """PackageError where two models' probabilities differ by more than rounding explains."""
+    difference = float(np.abs(written - wanted).max())
+    if not difference <= TOLERANCE:
+        raise PackageError(
+            f"the exported model does not compute what PyTorch computes: probabilities differ by up to "
+            f"{difference:.3g} on {len(wanted)} pictures; nothing was written"
+        )
+    return PictureCheck(len(wanted), difference, int((written.argmax(1) == wanted.argmax(1)).sum()))

@@ -1,0 +1,68 @@
+"""Pictures in, classes with probabilities out, in order, whatever the engine and the batches are."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+import numpy as np
+
+from echelon.data.images.store import Pixels
+from echelon.errors import UserError
+from echelon.inference.pictures import Guess, PictureEngine, PictureRules
+
+_AT_A_TIME = 64
+
+
+class Classifier:
+    """A trained model that tells classes of pictures apart.
+
+    >>> classifier = Classifier.load("runs/digits")
+    >>> [guesses[0].name for guesses in classifier.classify(["seven.png"])]
+    """
+
+    def __init__(self, engine: PictureEngine, rules: PictureRules) -> None:
+        self.engine = engine
+        self.rules = rules
+
+    @classmethod
+    def load(
+        cls, path: str | Path, *, checkpoint: str | None = None, threads: int | None = None
+    ) -> Classifier:
+        """Load a run folder or an exported folder; UserError where it is neither.
+
+        `checkpoint` is a run's best, last, average or a checkpoint folder. A run is computed by PyTorch, an exported
+        folder by what it was exported for, with so many threads.
+        """
+        from echelon.inference.loading import load_classifier
+
+        return load_classifier(Path(path), checkpoint=checkpoint, threads=threads)
+
+    def classify(self, pictures: Iterable[str | Path | bytes], top: int = 5) -> list[list[Guess]]:
+        """The `top` likeliest classes of each picture, the likeliest first.
+
+        Pictures are files of any usual kind: their paths, or what is in them. UserError names the one that is none.
+        """
+        seen = [self._see(picture, number) for number, picture in enumerate(pictures, start=1)]
+        starts = range(0, len(seen), _AT_A_TIME)
+        return [guesses for start in starts for guesses in self._guess(seen[start : start + _AT_A_TIME], top)]
+
+    def _see(self, picture: str | Path | bytes, number: int) -> Pixels:
+        name = f"picture {number}" if isinstance(picture, bytes) else str(picture)
+        try:
+            content = picture if isinstance(picture, bytes) else Path(picture).read_bytes()
+        except OSError as error:
+            raise UserError(f"{name}: cannot be read: {error.strerror}") from None
+        try:
+            return self.rules.see(content)
+        except (OSError, ValueError) as error:
+            raise UserError(f"{name}: is not a picture that can be read ({error})") from None
+
+    def _guess(self, pictures: Sequence[Pixels], top: int) -> list[list[Guess]]:
+        probabilities_NK = self.engine.probabilities(np.stack(pictures))
+        best = np.argsort(-probabilities_NK, axis=1, kind="stable")[:, :top]
+        names = self.rules.classes
+        return [
+            [Guess(names[index], float(row[index])) for index in indices]
+            for row, indices in zip(probabilities_NK, best, strict=True)
+        ]

@@ -1,0 +1,92 @@
+"""What a server with a classifier answers: the likeliest classes of a picture, which is the body of the request."""
+
+from __future__ import annotations
+
+import asyncio
+import io
+import time
+from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING, Annotated
+
+from fastapi import FastAPI, Query, Request
+from starlette.exceptions import HTTPException
+
+from echelon.errors import UserError
+from echelon.extras import require_extra
+from echelon.inference.classifier import Classifier
+from echelon.inference.pictures import Guess
+from echelon.serve.answering import QueueFullError, answer_in_time
+from echelon.serve.limits import PICTURE_PIXELS
+from echelon.serve.schema import ClassAnswer, ClassifyAnswer, PictureModelAnswer
+
+if TYPE_CHECKING:
+    from echelon.serve.app import ServerState
+
+_BODY = {"required": True, "content": {"image/*": {"schema": {"type": "string", "format": "binary"}}}}
+
+
+def add_classification(app: FastAPI, classifier: Classifier, state: ServerState) -> None:
+    queue = PictureQueue(classifier, state.limits.queue_lines)
+
+    @app.post("/v1/classify", summary="Classify a picture", openapi_extra={"requestBody": _BODY})
+    async def classify(
+        request: Request,
+        top: Annotated[int, Query(ge=1, le=1000, description="How many classes are named.")] = 5,
+    ) -> ClassifyAnswer:
+        started, content = time.monotonic(), await request.body()
+        check_size(content)
+        try:
+            guesses = await answer_in_time(queue.classify(content, top), request, state.limits.answer_s)
+        except UserError:
+            raise HTTPException(422, "the body is not a picture that can be read") from None
+        state.metrics.observe("echelon_compute_seconds", time.monotonic() - started)
+        classes = [ClassAnswer(**{"class": guess.name}, probability=guess.probability) for guess in guesses]
+        return ClassifyAnswer(classes=classes, seconds=round(time.monotonic() - started, 4))
+
+    @app.get("/v1/model", summary="What is served")
+    async def model() -> PictureModelAnswer:
+        return PictureModelAnswer(
+            name=state.name,
+            task="classification",
+            classes=list(classifier.rules.classes),
+            pixels=classifier.rules.pixels,
+            engine=classifier.engine.name,
+            precision=state.precision,
+            bytes=state.limits.body_bytes,
+        )
+
+
+class PictureQueue:
+    """Classifies one picture after the other, in the order they came, in a thread. Belongs to one event loop."""
+
+    def __init__(self, classifier: Classifier, most: int) -> None:
+        self._classifier = classifier
+        self._most = most
+        self._waiting = 0
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="classify")
+
+    async def classify(self, content: bytes, top: int) -> list[Guess]:
+        """QueueFullError where too many wait; UserError where it is no picture."""
+        if self._waiting >= self._most:
+            raise QueueFullError
+        self._waiting += 1
+        try:
+            loop = asyncio.get_running_loop()
+            (guesses,) = await loop.run_in_executor(self._thread, self._classifier.classify, [content], top)
+            return guesses
+        finally:
+            self._waiting -= 1
+
+
+def check_size(content: bytes) -> None:
+    """Refuse a picture that would unfold to more than is accepted, by its head alone."""
+    image = require_extra("PIL.Image", "images")
+    try:
+        with image.open(io.BytesIO(content)) as picture:
+            width, height = picture.size
+    except image.DecompressionBombError:
+        width, height = PICTURE_PIXELS, 2
+    except (OSError, ValueError, SyntaxError):
+        raise HTTPException(422, "the body is not a picture that can be read") from None
+    if width * height > PICTURE_PIXELS:
+        raise HTTPException(413, f"more than {PICTURE_PIXELS:,} pixels; send a smaller picture")

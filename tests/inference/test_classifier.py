@@ -1,0 +1,50 @@
+"""The library: pictures to classes."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from echelon import Classifier, Translator
+from echelon.errors import UserError
+from tests.small_image_run import CLASSES, make_small_image_run, picture
+
+
+@pytest.fixture(scope="module")
+def classifier(tmp_path_factory: pytest.TempPathFactory) -> Classifier:
+    return Classifier.load(make_small_image_run(tmp_path_factory.mktemp("pictures") / "run").path)
+
+
+def test_the_likeliest_classes_come_first_and_add_up(classifier: Classifier) -> None:
+    (guesses,) = classifier.classify([picture(1)], top=10)
+    assert sorted(guess.name for guess in guesses) == sorted(CLASSES)
+    assert [g.probability for g in guesses] == sorted((g.probability for g in guesses), reverse=True)
+    assert sum(guess.probability for guess in guesses) == pytest.approx(1)
+
+
+def test_batches_do_not_matter_and_order_is_kept(classifier: Classifier, tmp_path: Path) -> None:
+    many = [picture(seed) for seed in range(70)]
+    together = classifier.classify(many, top=1)
+    for number in (0, 63, 64, 69):
+        ((alone,),) = classifier.classify([many[number]], top=1)
+        assert together[number][0].name == alone.name
+        assert together[number][0].probability == pytest.approx(alone.probability, rel=1e-4)
+    (tmp_path / "a.png").write_bytes(many[3])
+    assert classifier.classify([tmp_path / "a.png"])[0][0].name == together[3][0].name
+
+
+def test_what_is_no_picture_is_named(classifier: Classifier, tmp_path: Path) -> None:
+    (tmp_path / "letter.txt").write_text("dear")
+    with pytest.raises(UserError, match=r"letter\.txt: is not a picture"):
+        classifier.classify([tmp_path / "letter.txt"])
+    with pytest.raises(UserError, match="picture 2: is not a picture"):
+        classifier.classify([picture(1), b"dear"])
+    with pytest.raises(UserError, match="cannot be read"):
+        classifier.classify([tmp_path / "nowhere.png"])
+
+
+def test_a_classifier_does_not_translate(tmp_path: Path) -> None:
+    run = make_small_image_run(tmp_path / "run")
+    with pytest.raises(UserError, match="use `echelon classify`"):
+        Translator.load(run.path)

@@ -1,0 +1,88 @@
+"""A server with a classifier, over HTTP and in a real browser."""
+
+from __future__ import annotations
+
+import base64
+import io
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from fastapi.testclient import TestClient
+from PIL import Image
+
+from echelon import Classifier
+from echelon.runfolder import RunFolder
+from echelon.serve import pictures
+from echelon.serve.app import ServerState, build_app
+from echelon.serve.limits import Limits
+from echelon.serve.server import ServeOptions, load_state
+from tests.browser import open_browser
+from tests.serve.served import serve
+from tests.small_image_run import CLASSES, make_small_image_run, picture
+
+DROP = """(() => {
+  const bytes = Uint8Array.from(atob("%s"), (letter) => letter.charCodeAt(0));
+  const data = new DataTransfer();
+  data.items.add(new File([bytes], "noise.png", { type: "image/png" }));
+  document.dispatchEvent(new DragEvent("drop", { dataTransfer: data, bubbles: true, cancelable: true }));
+})()"""
+
+
+@pytest.fixture(scope="module")
+def image_run(tmp_path_factory: pytest.TempPathFactory) -> RunFolder:
+    return make_small_image_run(tmp_path_factory.mktemp("pictures") / "run")
+
+
+@pytest.fixture
+def picture_client(image_run: RunFolder) -> Iterator[TestClient]:
+    state = ServerState(Classifier.load(image_run.path), "animals", "float32", Limits())
+    with TestClient(build_app(state), raise_server_exceptions=False) as client:
+        yield client
+
+
+def test_a_picture_is_classified(picture_client: TestClient, image_run: RunFolder) -> None:
+    answer = picture_client.post("/v1/classify?top=3", content=picture(1))
+    assert answer.status_code == 200
+    (wanted,) = Classifier.load(image_run.path).classify([picture(1)], top=3)
+    assert [entry["class"] for entry in answer.json()["classes"]] == [guess.name for guess in wanted]
+
+
+def test_the_model_is_described(picture_client: TestClient) -> None:
+    model = picture_client.get("/v1/model").json()
+    assert (model["task"], model["classes"], model["pixels"]) == ("classification", list(CLASSES), 32)
+    assert "/v1/classify" in picture_client.get("/openapi.json").json()["paths"]
+    assert picture_client.post("/v1/translate", json={"text": "x"}).status_code == 404
+
+
+def test_what_is_no_picture_is_refused(picture_client: TestClient, monkeypatch: pytest.MonkeyPatch) -> None:
+    for content in (b"", b"dear", picture(1)[:60]):
+        answer = picture_client.post("/v1/classify", content=content)
+        assert (answer.status_code, "not a picture" in answer.json()["error"]) == (422, True)
+    assert picture_client.post("/v1/classify?top=0", content=picture(1)).status_code == 422
+    monkeypatch.setattr(pictures, "PICTURE_PIXELS", 1000)
+    file = io.BytesIO()
+    Image.new("RGB", (40, 40)).save(file, "PNG")
+    assert picture_client.post("/v1/classify", content=file.getvalue()).status_code == 413
+
+
+def test_a_run_of_pictures_is_served_with_room_for_pictures(image_run: RunFolder, tmp_path: Path) -> None:
+    state = load_state(ServeOptions(image_run.path), tmp_path)
+    assert isinstance(state.model, Classifier)
+    assert state.limits.body_bytes > Limits().body_bytes
+
+
+@pytest.mark.slow
+def test_a_picture_dropped_on_the_page_is_classified(image_run: RunFolder) -> None:
+    with serve(image_run.path) as served, open_browser() as page:
+        page.open(served.address)
+        page.wait_for("document.querySelector('#model').textContent.includes('10 classes')")
+        page.evaluate(DROP % base64.b64encode(picture(1)).decode())
+        page.wait_for("document.querySelectorAll('.bars li').length === 5")
+        (wanted,) = Classifier.load(image_run.path).classify([picture(1)], top=1)
+        assert page.text(".bars li span") == wanted[0].name
+        page.resize(360, 740, is_phone=True)
+        assert page.evaluate("document.documentElement.scrollWidth") <= 360
+        page.evaluate(DROP % base64.b64encode(b"no picture").decode())
+        page.wait_for("document.querySelector('.picture .problem') !== null")
+        assert all(address.startswith((served.address, "blob:")) for address in page.requests)
