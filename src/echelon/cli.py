@@ -508,8 +508,10 @@ def classify(
 
 def experiment(
     kind: Annotated[
-        Literal["checkpoints", "resume", "workers"],
-        typer.Argument(help="What checkpoints cost; whether a resumed run is the same; 1, 2 and 4 workers."),
+        Literal["checkpoints", "resume", "workers", "exchanges"],
+        typer.Argument(
+            help="What checkpoints cost; whether a resumed run is the same; 1, 2 and 4 workers; how workers agree."
+        ),
     ],
     recipe: RecipeFile,
     *,

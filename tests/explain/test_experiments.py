@@ -22,6 +22,12 @@ def test_a_resumed_run_is_trained_in_two_stages() -> None:
     assert len({stage.checkpoint_every for stage in stages}) == 1
 
 
+def test_every_exchange_is_tried() -> None:
+    stages = plan_stages("exchanges", 50)
+    assert [stage.run for stage in stages] == ["all_reduce", "compressed", "low_rank", "local"]
+    assert stages[3].overrides() == ["train.epochs=", "train.steps=50", "train.exchange=local"]
+
+
 def test_one_two_and_four_workers_do_the_same_steps() -> None:
     assert [(stage.workers, stage.steps) for stage in plan_stages("workers", 50)] == [
         (1, 50),

@@ -11,9 +11,10 @@ from echelon.explain.drawing import Sheet
 from echelon.explain.report import Report
 from echelon.explain.wording import show_count, show_share, show_step
 
-Experiment = Literal["checkpoints", "resume", "workers"]
+Experiment = Literal["checkpoints", "resume", "workers", "exchanges"]
 INTERVALS = (100, 500, 1000)
 WORKERS = (1, 2, 4)
+EXCHANGES = ("all_reduce", "compressed", "low_rank", "local")
 
 
 @dataclass(frozen=True)
@@ -24,12 +25,16 @@ class Stage:
     steps: int
     workers: int | None = None
     checkpoint_every: int | None = None
+    exchange: str | None = None
 
     def overrides(self) -> list[str]:
         """What is set beside the recipe."""
-        lengths = ["train.epochs=", f"train.steps={self.steps}"]
-        every = self.checkpoint_every
-        return lengths if every is None else [*lengths, f"checkpoint.every={every}"]
+        settings = ["train.epochs=", f"train.steps={self.steps}"]
+        if self.checkpoint_every is not None:
+            settings.append(f"checkpoint.every={self.checkpoint_every}")
+        if self.exchange is not None:
+            settings.append(f"train.exchange={self.exchange}")
+        return settings
 
 
 def plan_stages(experiment: Experiment, steps: int) -> list[Stage]:
@@ -47,6 +52,8 @@ def plan_stages(experiment: Experiment, steps: int) -> list[Stage]:
             ]
         case "workers":
             return [Stage(f"workers-{count}", steps, workers=count) for count in WORKERS]
+        case "exchanges":
+            return [Stage(name, steps, exchange=name) for name in EXCHANGES]
 
 
 def draw_experiment(experiment: Experiment, stages: Sequence[Stage], reports: Sequence[Report]) -> Sheet:
@@ -71,6 +78,12 @@ def draw_experiment(experiment: Experiment, stages: Sequence[Stage], reports: Se
                 for number, (name, report) in enumerate(by_run.items())
             ]
             return line_chart("Training loss, interrupted and not", series)
+        case "exchanges":
+            series = [
+                Series(name, list(zip(*report.history.losses(), strict=True)))
+                for name, report in by_run.items()
+            ]
+            return line_chart("Training loss by exchange", series)
         case "workers":
             speeds = [(float(stage.workers or 1), targets_per_second(by_run[stage.run])) for stage in stages]
             ideal = [(count, count * speeds[0][1] / speeds[0][0]) for count, _ in speeds]
@@ -101,6 +114,13 @@ def conclude(experiment: Experiment, stages: Sequence[Stage], reports: Sequence[
             return [
                 f"The two curves differ from step {apart:,}: {whole[apart - 1]} and {resumed[apart - 1]}."
             ]
+        case "exchanges":
+            return [
+                f"{name}: {show_step(report.history.seconds_per_step)} a step, "
+                f"{show_count(targets_per_second(report))} {report.history.unit} a second; "
+                f"the loss of the last steps is {last_loss(report):.4f}"
+                for name, report in by_run.items()
+            ]
         case "workers":
             alone = targets_per_second(reports[0])
             return [
@@ -108,6 +128,13 @@ def conclude(experiment: Experiment, stages: Sequence[Stage], reports: Sequence[
                 for name, report in by_run.items()
                 if (speed := targets_per_second(report))
             ]
+
+
+def last_loss(report: Report) -> float:
+    """Mean of the last tenth of the steps."""
+    _, losses = report.history.losses()
+    last = losses[-max(1, len(losses) // 10) :]
+    return sum(last) / max(1, len(last))
 
 
 def checkpoint_share(report: Report) -> float:
