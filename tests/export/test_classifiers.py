@@ -18,7 +18,7 @@ NETWORKS = {
     "thin": ("model={preset = 'resnet20', width = 8}",),
     "projections": ("model={preset = 'resnet18', width = 8}",),
     "bottlenecks": ("model={preset = 'resnet50', width = 8}", "evaluate.flip=true"),
-    "speednet": ("model={preset = 'speednet', width = 8}", "evaluate.flip=true"),
+    "speednet": ("model={preset = 'speednet', width = 8}", "evaluate.flip=true", "evaluate.shift=1"),
 }
 
 

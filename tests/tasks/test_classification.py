@@ -8,7 +8,8 @@ import torch
 
 from echelon.data.images.prepare import prepare_images
 from echelon.data.images.store import Normalisation, PreparedImages
-from echelon.tasks.classification import ClassificationTask, Normaliser, build_network, classify
+from echelon.recipe.image_sections import ImageEvaluation
+from echelon.tasks.classification import ClassificationTask, Normaliser, build_network, classify, views
 from tests.sample_image_recipe import sample_image_recipe
 
 CPU = torch.device("cpu")
@@ -61,9 +62,19 @@ def test_the_mean_of_a_picture_and_its_mirror_image() -> None:
     model = build_network(recipe, 10, 8).eval()
     images = torch.randn(4, 3, 8, 8)
     with torch.inference_mode():
-        both = classify(model, images, flip=True)
+        both = classify(model, images, ImageEvaluation(flip=True))
         mean = (model(images).softmax(1) + model(images.flip(3)).softmax(1)) / 2
     torch.testing.assert_close(both.softmax(1), mean)
+
+
+def test_moved_views_show_the_picture_further_up_or_down() -> None:
+    images = torch.arange(36.0).view(1, 1, 6, 6).expand(1, 3, 6, 6)
+    (same, half), (one, quarter), (other, _) = views(images, ImageEvaluation(shift=1))
+    assert (half, quarter) == (0.5, 0.25)
+    assert torch.equal(same, images)
+    assert torch.equal(one[:, :, 1:, 1:], images[:, :, :-1, :-1])
+    assert torch.equal(other[:, :, :-1, :-1], images[:, :, 1:, 1:])
+    assert sum(share for _, share in views(images, ImageEvaluation(shift=1, flip=True))) == 1
 
 
 def test_blended_pictures_are_between_the_two(digits: PreparedImages) -> None:

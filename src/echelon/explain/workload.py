@@ -187,7 +187,7 @@ def image_layers(shape: ImageShape, pictures: int) -> tuple[Layer, ...]:
 def image_matrices(shape: ImageShape) -> tuple[tuple[int, int], ...]:
     """Convolutions are matrices of output channels by everything else."""
     sizes = [size for layer in images.layers(shape) for _, size in layer.parameters]
-    return tuple((size[0], prod(size[1:])) for size in sizes if len(size) > 1)
+    return tuple((size[0], prod(size[1:])) for size in sizes if prod(size[1:]) > 1)
 
 
 def image_activations(shape: ImageShape, pictures: int) -> float:
@@ -195,6 +195,6 @@ def image_activations(shape: ImageShape, pictures: int) -> float:
     numbers = 0.0
     for layer in images.layers(shape):
         numbers += sum(
-            3 * layer.flops / (2 * prod(size[1:])) for _, size in layer.parameters if len(size) > 1
+            3 * layer.flops / (2 * prod(size[1:])) for _, size in layer.parameters if prod(size[1:]) > 1
         )
     return FLOAT32_BYTES * numbers * pictures

@@ -61,8 +61,8 @@ def export_classifier(run: RunFolder, recipe: ClassificationRecipe, options: Exp
         manifest = _manifest(recipe, weights, model, rules, options)
         package.write_manifest(asdict(manifest))
         write_atomically(package.recipe, run.recipe.read_bytes())
-        pictures, flip = real_pictures(run, rules), recipe.evaluate.flip
-        wanted = torch_probabilities(model, rules, pictures, flip)
+        pictures = real_pictures(run, rules)
+        wanted = torch_probabilities(model, recipe, rules, pictures)
         check = compare_pictures(_read_back(package, recipe, rules, pictures), wanted)
         scores = write_scores(package, run)
         facts = PictureFacts(manifest, recipe, scores, package.num_bytes(), options.licence, asdict(check))
@@ -78,7 +78,7 @@ def _write_model(
     options: ExportOptions,
 ) -> None:
     if options.format == "onnx":
-        write_picture_onnx(model, rules, recipe.evaluate.flip, package.network)
+        write_picture_onnx(model, rules, recipe.evaluate, package.network)
     else:
         tensors = {name: tensor.detach().contiguous() for name, tensor in model.state_dict().items()}
         safetensors.torch.save_file(tensors, package.weights)
@@ -124,11 +124,11 @@ def real_pictures(run: RunFolder, rules: PictureRules) -> Pixels:
 
 
 def torch_probabilities(
-    model: nn.Module, rules: PictureRules, pictures: Pixels, flip: bool
+    model: nn.Module, recipe: ClassificationRecipe, rules: PictureRules, pictures: Pixels
 ) -> NDArray[np.float32]:
     """PyTorch's in float32: what the others are compared with."""
     with torch.inference_mode():
-        logits_NK = classify(model, Normaliser(rules.normalisation)(pictures), flip=flip)
+        logits_NK = classify(model, Normaliser(rules.normalisation)(pictures), recipe.evaluate)
     result: NDArray[np.float32] = logits_NK.softmax(1).numpy()
     return result
 
@@ -141,7 +141,7 @@ def _read_back(
         return OnnxPictures(package.network, available_cores()).probabilities(pictures)
     written = Weights(safetensors.torch.load_file(package.weights), 0, package.weights.name)
     model = build_classifier(recipe, rules, written)
-    return torch_probabilities(model, rules, pictures, recipe.evaluate.flip)
+    return torch_probabilities(model, recipe, rules, pictures)
 
 
 def compare_pictures(written: NDArray[np.float32], wanted: NDArray[np.float32]) -> PictureCheck:

@@ -1,4 +1,4 @@
-"""A network for pictures as one ONNX graph: from bytes to probabilities, normalisation and test-time flip included.
+"""A network for pictures as one ONNX graph: from bytes to probabilities, normalisation and all views included.
 
 N  pictures    P  height and width    C  channels    H, W  height and width    K  classes
 """
@@ -19,21 +19,21 @@ from echelon.inference.pictures import PictureRules
 from echelon.models.batch_norm import BatchNorm
 from echelon.models.resnet import Block, ResNet
 from echelon.models.speednet import OUTPUT_SCALE, Group, SpeedNet
+from echelon.recipe.image_sections import ImageEvaluation
 
 _TO_THE_END = 2**31 - 1
 
 
-def write_picture_onnx(model: nn.Module, rules: PictureRules, flip: bool, file: Path) -> None:
+def write_picture_onnx(model: nn.Module, rules: PictureRules, evaluate: ImageEvaluation, file: Path) -> None:
     """Input `pictures`, bytes [N, P, P, 3]; output `probabilities`, float32 [N, K]."""
     graph = Graph("classifier")
     pictures_NPPC = graph.input("pictures", np.uint8, ["N", rules.pixels, rules.pixels, 3])
     x_NCHW = _normalised(graph, pictures_NPPC, rules.normalisation)
-    probabilities_NK = _softmax(graph, model, x_NCHW)
-    if flip:
-        mirrored_NK = _softmax(graph, model, _mirrored(graph, x_NCHW))
-        both = graph.op("Add", probabilities_NK, mirrored_NK)
-        probabilities_NK = graph.op("Mul", both, graph.constant(0.5))
-    graph.output("probabilities", probabilities_NK, np.float32, ["N", len(rules.classes)])
+    parts = [
+        graph.op("Mul", _softmax(graph, model, view), graph.constant(share))
+        for view, share in _views(graph, x_NCHW, rules.pixels, evaluate)
+    ]
+    graph.output("probabilities", graph.op("Sum", *parts), np.float32, ["N", len(rules.classes)])
     graph.write(file)
 
 
@@ -41,6 +41,21 @@ def _normalised(graph: Graph, pictures: str, values: Normalisation) -> str:
     x_NPPC = graph.op("Sub", graph.cast(pictures, np.float32), graph.constant(np.array(values.mean)))
     x_NPPC = graph.op("Div", x_NPPC, graph.constant(np.array(values.deviation)))
     return graph.op("Transpose", x_NPPC, perm=[0, 3, 1, 2])
+
+
+def _views(graph: Graph, x: str, pixels: int, evaluate: ImageEvaluation) -> list[tuple[str, float]]:
+    """As `echelon.tasks.classification.views`."""
+    found = [(x, 1.0)]
+    if evaluate.shift:
+        around = graph.constant([0, 0, evaluate.shift, evaluate.shift] * 2)
+        padded = graph.op("Pad", x, around, mode="reflect")
+        found = [(x, 0.5)]
+        for start in (0, 2 * evaluate.shift):
+            window = ([start] * 2, [start + pixels] * 2, [2, 3])
+            found.append((graph.op("Slice", padded, *(graph.constant(value) for value in window)), 0.25))
+    if evaluate.flip:
+        found = [(side, share / 2) for view, share in found for side in (view, _mirrored(graph, view))]
+    return found
 
 
 def _mirrored(graph: Graph, x_NCHW: str) -> str:
@@ -97,7 +112,7 @@ def _shortcut(graph: Graph, block: Block, x: str) -> str:
 
 def _speednet(graph: Graph, model: SpeedNet, x: str) -> str:
     whiten = model.whiten
-    x = graph.op("Conv", x, _weight(graph, whiten.weight), _weight(graph, whiten.bias))
+    x = graph.op("Conv", x, _weight(graph, whiten.weight), _weight(graph, whiten.bias.flatten()))
     x = _gelu(graph, x)
     for group in model.groups:
         assert isinstance(group, Group)

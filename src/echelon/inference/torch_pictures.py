@@ -34,12 +34,12 @@ class TorchPictures:
         self._precision = Precision("bf16" if is_low else "float32", device)
         self._model = model.to(device).eval()
         self._normalise = Normaliser(rules.normalisation, device)
-        self._flip = recipe.evaluate.flip
+        self._evaluate = recipe.evaluate
 
     @torch.inference_mode()
     def probabilities(self, pictures: Pixels) -> NDArray[np.float32]:
         with self._precision.autocast():
-            logits_NK = classify(self._model, self._normalise(pictures), flip=self._flip)
+            logits_NK = classify(self._model, self._normalise(pictures), self._evaluate)
         result: NDArray[np.float32] = logits_NK.softmax(1).cpu().numpy()
         return result
 

@@ -48,7 +48,8 @@ class Whitening(nn.Module):
     def __init__(self) -> None:
         super().__init__()
         self.register_buffer("weight", torch.zeros(WHITENED, 3, 2, 2))
-        self.bias = nn.Parameter(torch.zeros(WHITENED))
+        # Not a vector: it learns at the rate of the convolutions, while the norms' biases may learn faster.
+        self.bias = nn.Parameter(torch.zeros(WHITENED, 1, 1))
 
     @torch.no_grad()
     def fit(self, x_NCHW: Tensor) -> None:
@@ -62,7 +63,7 @@ class Whitening(nn.Module):
         self.weight.copy_(both.view(WHITENED, 3, 2, 2))
 
     def forward(self, x_NCHW: Tensor) -> Tensor:
-        return F.conv2d(x_NCHW, self.weight, self.bias)
+        return F.conv2d(x_NCHW, self.weight, self.bias.flatten())
 
 
 class Group(nn.Module):

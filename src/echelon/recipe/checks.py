@@ -146,6 +146,8 @@ def _augment_problems(recipe: ClassificationRecipe) -> Iterator[Problem]:
         yield Problem("data.augment", "has both pad and min_area, two ways to crop; choose one")
     if augment.pad and augment.border == "mirror" and pixels is not None and augment.pad >= pixels:
         yield Problem("data.augment.pad", f"a mirrored border of {augment.pad} is wider than the picture")
+    if pixels is not None and recipe.evaluate.shift >= pixels:
+        yield Problem("evaluate.shift", f"{recipe.evaluate.shift} moves the whole picture away; lower it")
     if pixels is not None and augment.cutout > pixels:
         yield Problem("data.augment.cutout", f"{augment.cutout} is more than data.pixels = {pixels}")
 

@@ -89,5 +89,8 @@ class ImageEvaluation(Section):
     """Steps between two scorings of the validation set; the last step is always scored."""
     flip: bool = False
     """Classify every picture and its mirror image, and take the mean."""
+    shift: NonNegativeInt = 0
+    """Also classify every picture moved by so many pixels, up and left and down and right, and take the mean; 0 does
+    not."""
     final: Literal["best", "last", "average"] = "best"
     """Which weights are scored at the end and used by `classify`."""

@@ -32,7 +32,7 @@ def layers(shape: SpeedNetShape) -> list[LayerShape]:
     """Every layer with parameters, in the order of the module's `named_parameters()`."""
     side, channels = shape.pixels - 1, WHITENED
     flops = 2 * 12 * WHITENED * side**2
-    result = [LayerShape("whiten", (("whiten.bias", (WHITENED,)),), "whiten", flops)]
+    result = [LayerShape("whiten", (("whiten.bias", (WHITENED, 1, 1)),), "whiten", flops)]
     for number, width in enumerate(shape.widths):
         for place, size in ((1, channels), (2, width)):
             name = f"groups.{number}.conv{place}"

@@ -14,6 +14,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
+from torch.nn import functional as F
 
 from echelon.data.images.batches import ImagePlan, load_slot, take_middle
 from echelon.data.images.store import ImageStore, Normalisation, Pixels, PreparedImages, open_images
@@ -23,6 +24,7 @@ from echelon.models.image_loss import class_loss
 from echelon.models.loss import SummedLoss
 from echelon.models.resnet import ResNet
 from echelon.models.speednet import SpeedNet
+from echelon.recipe.image_sections import ImageEvaluation
 from echelon.recipe.schema import ClassificationRecipe
 from echelon.recipe.sizes import image_shape
 from echelon.runfolder import RunFolder
@@ -128,7 +130,7 @@ class ClassificationTask:
     def _score_batch(self, model: nn.Module, store: ImageStore, indices: NDArray[np.int64]) -> list[Any]:
         pictures = take_middle(store, indices, self._prepared.manifest.pixels)
         labels_N = torch.from_numpy(store.labels[indices].astype(np.int64)).to(self._device)
-        logits_NK = classify(model, self._normalise(pictures), flip=self._recipe.evaluate.flip)
+        logits_NK = classify(model, self._normalise(pictures), self._recipe.evaluate)
         return [class_loss(logits_NK, labels_N).nll.item(), *ranked_guesses(logits_NK, labels_N)]
 
     def combine_scores(self, shares: Sequence[Any], split: Split, *, final: bool) -> Scores:
@@ -139,7 +141,7 @@ class ClassificationTask:
         guesses = [guess for batch in batches for guess in batch[3]]
         assert len(guesses) == len(store), "every picture counts once"
         metrics, details = combine_guesses(store.labels.tolist(), ranks, guesses, classes)
-        signature = f"{split}:{len(store)}|classes:{len(classes)}|flip:{'yes' if self._recipe.evaluate.flip else 'no'}"
+        signature = f"{split}:{len(store)}|classes:{len(classes)}|{view_words(self._recipe.evaluate)}"
         outputs = [classes[guess] for guess in guesses]
         return Scores(metrics | {"loss": loss}, signature, outputs, details=details)
 
@@ -170,14 +172,31 @@ def build_network(recipe: ClassificationRecipe, classes: int, pixels: int) -> nn
     return ResNet(shape, momentum=model.norm_momentum, zero_init=model.zero_init)
 
 
-def classify(model: nn.Module, images_NCPP: Tensor, *, flip: bool) -> Tensor:
-    """Logits [N, K] in float32; with `flip`, log of the mean probability of a picture and its mirror image."""
-    logits_NK: Tensor = model(images_NCPP).float()
-    if not flip:
+def classify(model: nn.Module, images_NCPP: Tensor, evaluate: ImageEvaluation) -> Tensor:
+    """Logits [N, K] in float32; where several views of a picture are looked at, log of the mean of probabilities."""
+    seen = views(images_NCPP, evaluate)
+    if len(seen) == 1:
+        logits_NK: Tensor = model(images_NCPP).float()
         return logits_NK
-    mirrored_NK = model(images_NCPP.flip(3)).float()
-    both = torch.stack([logits_NK.log_softmax(1), mirrored_NK.log_softmax(1)])
-    return both.logsumexp(0) - math.log(2)
+    logs = [model(view_NCPP).float().log_softmax(1) + math.log(share) for view_NCPP, share in seen]
+    return torch.stack(logs).logsumexp(0)
+
+
+def views(images_NCPP: Tensor, evaluate: ImageEvaluation) -> list[tuple[Tensor, float]]:
+    """What is looked at to classify pictures, and what each counts for: themselves, moved, mirrored."""
+    found = [(images_NCPP, 1.0)]
+    if evaluate.shift:
+        pixels, wide = images_NCPP.shape[2], 2 * evaluate.shift
+        padded = F.pad(images_NCPP, (evaluate.shift,) * 4, "reflect")
+        moved = [padded[:, :, start : start + pixels, start : start + pixels] for start in (0, wide)]
+        found = [(images_NCPP, 0.5), *((view, 0.25) for view in moved)]
+    if evaluate.flip:
+        found = [(side, share / 2) for view, share in found for side in (view, view.flip(3))]
+    return found
+
+
+def view_words(evaluate: ImageEvaluation) -> str:
+    return f"flip:{'yes' if evaluate.flip else 'no'}|shift:{evaluate.shift}"
 
 
 def _batches(store: ImageStore) -> Iterator[tuple[int, NDArray[np.int64]]]:
