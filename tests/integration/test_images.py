@@ -19,6 +19,7 @@ from echelon.recipe.loading import load_recipe
 from echelon.recipe.schema import ClassificationRecipe
 from echelon.runfolder import RunFolder
 from echelon.tasks.classification import ClassificationTask
+from echelon.train.checkpoint import list_checkpoints
 from tests.integration.runs import Echelon, assert_same_end
 
 RECIPE = """\
@@ -192,3 +193,16 @@ def test_a_folder_in_imagenets_layout_trains_from_end_to_end(
     losses = [record["loss"] for record in records(run, "step")]
     assert min(losses[-5:]) < min(losses[:5])
     assert records(run, "valid")[-1]["top5"] > 30
+
+
+@pytest.mark.slow
+def test_float16_trains_with_float32_norms_and_a_loss_scale(train_pictures: TrainPictures) -> None:
+    run = train_pictures("half", "train.precision=fp16", "train.steps=12", "train.average_decay=0.9")
+    losses = [record["loss"] for record in records(run, "step")]
+    assert np.isfinite(losses).all()
+    assert losses[-1] < losses[0]
+    last = list_checkpoints(run.checkpoints)[-1]
+    assert last.load_state().precision["scale"] <= 2.0**16
+    kinds = {tensor.dtype for tensor in (last.load_model() | last.load_optimiser()).values()}
+    assert kinds <= {torch.float32, torch.int64}
+    assert any(name.startswith("trained/") for name in last.load_optimiser())
