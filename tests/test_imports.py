@@ -102,17 +102,17 @@ def with_packages(module: str) -> Iterator[str]:
         yield ".".join(parts[:count])
 
 
-@cache
-def way_to_torch(module: str, seen: frozenset[str] = frozenset()) -> tuple[str, ...] | None:
-    """The chain of imports by which loading `module` loads torch; None where it does not."""
-    for name in sorted(imports_of(module, at_load=True)):
-        if name.split(".")[0] in ("torch", "tensorboard") or name.startswith("safetensors.torch"):
-            return (module, name)
-        for loaded in with_packages(name) if name in MODULES else ():
-            if loaded not in seen and loaded != module:
-                way = way_to_torch(loaded, seen | {module})
-                if way is not None:
-                    return (module, *way)
+def way_to_torch(module: str) -> tuple[str, ...] | None:
+    """A chain of imports by which loading `module` loads torch; None where it does not."""
+    ways, seen = [(module,)], {module}
+    while ways:
+        way = ways.pop()
+        for name in sorted(imports_of(way[-1], at_load=True)):
+            if name.split(".")[0] in ("torch", "tensorboard") or name.startswith("safetensors.torch"):
+                return (*way, name)
+            new = [loaded for loaded in with_packages(name) if name in MODULES and loaded not in seen]
+            seen.update(new)
+            ways += [(*way, loaded) for loaded in new]
     return None
 
 
