@@ -104,7 +104,8 @@ def with_packages(module: str) -> Iterator[str]:
 
 def way_to_torch(module: str) -> tuple[str, ...] | None:
     """A chain of imports by which loading `module` loads torch; None where it does not."""
-    ways, seen = [(module,)], {module}
+    ways: list[tuple[str, ...]] = [(module,)]
+    seen = {module}
     while ways:
         way = ways.pop()
         for name in sorted(imports_of(way[-1], at_load=True)):

@@ -12,6 +12,7 @@ from echelon import Classifier, Translator
 from echelon.errors import PackageError, UserError
 from echelon.export import classifiers
 from echelon.export.exporting import ExportOptions, export_run
+from echelon.export.picture_graph import write_picture_onnx
 from tests.small_image_run import make_small_image_run, picture
 
 NETWORKS = {
@@ -62,13 +63,12 @@ def test_what_a_classifier_cannot_be_is_said(tmp_path: Path, options: dict[str, 
 
 def test_a_wrong_export_is_not_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     run = make_small_image_run(tmp_path / "run")
-    write = classifiers.write_picture_onnx
 
     def spoil(model: torch.nn.Module, *arguments: Any) -> None:
         weight = model.get_parameter("fc.weight").detach()
         kept = weight.clone()
         weight.zero_()
-        write(model, *arguments)
+        write_picture_onnx(model, *arguments)
         weight.copy_(kept)
 
     monkeypatch.setattr(classifiers, "write_picture_onnx", spoil)
