@@ -25,7 +25,7 @@ needs_nft = pytest.mark.skipif(NFT is None, reason="nftables is not installed")
 MEMBERS = ("host1", "host2", "host3")
 STRANGER = "host4"
 SSH_PORT = 22
-LONGER = ("--set", "train.steps=700", "--set", "evaluate.every=350", "--set", "checkpoint.every=100")
+LONGER = ("--set", "train.steps=1200", "--set", "evaluate.every=600", "--set", "checkpoint.every=100")
 
 
 @pytest.fixture(scope="module")

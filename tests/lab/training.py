@@ -96,6 +96,7 @@ class Training:
         """Have it save and leave."""
         if self.process.poll() is None:
             self.process.terminate()
+        if self.process.stdout and not self.process.stdout.closed:
             self.process.communicate(timeout=60)
 
     def finish(self, status: int | None = 0) -> str:
