@@ -125,8 +125,6 @@ def test_what_was_written_too_soon_after_a_look_is_shown_later(run: RunFolder) -
 
 @pytest.mark.slow
 def test_a_browser_draws_the_page_and_keeps_it_up_to_date(run: RunFolder, tmp_path: Path) -> None:
-    pictures = SCREENSHOTS if os.environ.get("ECHELON_SCREENSHOTS") else tmp_path
-    pictures.mkdir(exist_ok=True)
     with open_page(run, "127.0.0.1", 0, hourly=0.752) as address, open_browser(1280, 900) as page:
         page.open(address)
         assert "step 240 of 400" in page.text(".state")
@@ -136,10 +134,22 @@ def test_a_browser_draws_the_page_and_keeps_it_up_to_date(run: RunFolder, tmp_pa
         go_on(run, 241, 320)
         page.wait_for("document.querySelector('.state').innerText.includes('step 320')")
         assert page.evaluate("document.querySelector('#answer-network details').open"), "it stays open"
-        take_pictures(page, pictures)
+        take_pictures(page, tmp_path)
         assert_usable_without_a_mouse(page)
         assert page.errors == []
         assert [request for request in page.requests if not request.startswith((address, "data:"))] == []
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(
+    "ECHELON_SCREENSHOTS" not in os.environ,
+    reason="the pictures in docs/images are taken where ECHELON_SCREENSHOTS names a run",
+)
+def test_pictures_of_a_real_run() -> None:
+    run = RunFolder(Path(os.environ["ECHELON_SCREENSHOTS"]))
+    with open_page(run, "127.0.0.1", 0) as address, open_browser(1280, 900) as page:
+        page.open(address)
+        take_pictures(page, SCREENSHOTS)
 
 
 def charts_drawn(page: Page) -> int:
