@@ -200,9 +200,11 @@ def test_every_problem_of_a_recipe_is_on_stderr(echelon: Echelon, tmp_path: Path
 
 
 def test_a_missing_corpus_is_told_before_workers_start(echelon: Echelon) -> None:
-    result = echelon("train", WMT)
+    result = echelon(
+        "train", WMT, "--set", "data.valid={source='gone.en', target='gone.de'}", "--set", "data.download=[]"
+    )
     assert result.status == 2
-    assert "train.en.gz" in result.messages
+    assert "training-parallel-europarl-v7.tgz does not exist" in result.messages
 
 
 def test_long_messages_are_not_broken_into_lines(echelon: Echelon) -> None:

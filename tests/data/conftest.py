@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from echelon.data import fetching
 from tests.data.corpus_files import MakeData, write_corpora
 
 
@@ -24,3 +25,10 @@ def real_data() -> Path:
 def make_data(tmp_path: Path) -> MakeData:
     """Writes corpora into tmp_path."""
     return write_corpora(tmp_path)
+
+
+@pytest.fixture(autouse=True)
+def no_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Downloads are tried again at once, and no proxy stands between the tests and their own servers."""
+    monkeypatch.setattr(fetching, "FIRST_PAUSE_S", 0.0)
+    monkeypatch.setenv("no_proxy", "127.0.0.1")

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import bz2
 import gzip
 import lzma
 import os
@@ -11,7 +12,7 @@ import zstandard
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from echelon.data import corpora
+from echelon.data import corpora, formats, streams
 from echelon.data.corpora import FilePair, LineReader, chunks, resolve
 from echelon.errors import DataError
 
@@ -20,8 +21,9 @@ PACKERS: dict[str, Callable[[bytes], bytes]] = {
     "gz": gzip.compress,
     "xz": lzma.compress,
     "zst": zstandard.ZstdCompressor().compress,
+    "bz2": bz2.compress,
 }
-COMPRESSED = ["gz", "xz", "zst"]
+COMPRESSED = ["gz", "xz", "zst", "bz2"]
 
 lines_of_bytes = st.lists(
     st.binary(max_size=30).map(lambda line: line.replace(b"\n", b"").rstrip(b"\r")), min_size=1, max_size=20
@@ -58,12 +60,12 @@ def test_compressed_streams_may_follow_each_other(packer: str, tmp_path: Path) -
 def test_what_was_written_is_read_whatever_the_block_size(
     lines: list[bytes], packer: str, block: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(corpora, "READ_BYTES", block)
+    monkeypatch.setattr(streams, "READ_BYTES", block)
     text = b"".join(line + b"\n" for line in lines)
-    if packer == "plain" and any(text.startswith(magic) for magic in corpora.DECODERS):
+    if packer == "plain" and any(text.startswith(magic) for magic in streams.DECODERS):
         return
     path = tmp_path / "lines"
-    path.write_bytes(PACKERS[packer](corpora.BYTE_ORDER_MARK + text))
+    path.write_bytes(PACKERS[packer](formats.BYTE_ORDER_MARK + text))
     assert read(path) == lines
 
 
@@ -130,7 +132,7 @@ def test_permission_error_is_explained(tmp_path: Path, monkeypatch: pytest.Monke
 
 
 def test_endless_line_does_not_fill_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(corpora, "LONGEST_LINE_BYTES", 1000)
+    monkeypatch.setattr(formats, "LONGEST_LINE_BYTES", 1000)
     (tmp_path / "binary").write_bytes(b"x" * 2000)
     with pytest.raises(DataError, match="is it text"):
         read(tmp_path / "binary")

@@ -97,3 +97,19 @@ def test_busy_workers_end_at_once_on_ctrl_c() -> None:
     assert time.monotonic() - started < 300, "waited for the sleepers"
     assert pids
     assert not any(psutil.pid_exists(pid) for pid in pids)
+
+
+def large_result(size: int) -> bytes:
+    return bytes(size)
+
+
+def test_an_error_while_large_results_are_on_their_way_ends_the_workers() -> None:
+    """A worker that ends halfway through sending a result must not be waited for."""
+
+    def leave_while_results_come() -> None:
+        with ordered_map(2) as in_order:
+            next(in_order(large_result, [20_000_000] * 8))
+            raise DataError("left")
+
+    with pytest.raises(DataError, match="left"):
+        leave_while_results_come()

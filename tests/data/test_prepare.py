@@ -19,7 +19,7 @@ from echelon.data.cleaning import Dropped
 from echelon.data.grammar import generate
 from echelon.data.prepare import default_cache, prepare
 from echelon.data.prepared import Prepared, open_prepared
-from echelon.data.stages import Progress
+from echelon.data.progress import Progress
 from echelon.data.tokeniser import EOS, Tokeniser
 from echelon.errors import DataError
 from echelon.recipe.schema import Clean, Corpus, Data, TrainingCorpus
@@ -231,6 +231,7 @@ def test_errors_leave_nothing_behind(make_data: MakeData, tmp_path: Path) -> Non
     with pytest.raises(DataError, match=r"train0\.en has 10 lines, but .*train0\.de has 9"):
         prepare_in(tmp_path, data)
     assert names(tmp_path / "cache" / "prepared") == []
+    assert names(tmp_path / "cache" / "halfway") == []
 
 
 def test_faulty_validation_set_is_found_before_the_long_work(make_data: MakeData, tmp_path: Path) -> None:
@@ -288,9 +289,29 @@ def test_killed_process_leaves_nothing_that_the_next_does_not_remove(
     ]
     _, alive = psutil.wait_procs(helpers, timeout=60)
     assert not alive, "helper processes outlived the process that started them"
-    prepared = prepare_in(tmp_path, data)
+    stages: list[str] = []
+    tell = lambda progress: stages.append(progress.stage)  # noqa: E731
+    prepared = prepare(data, recipe_folder=tmp_path, cache=tmp_path / "cache", progress=tell)
+    assert set(stages) == {"hash", "encode"}, "what was cleaned and learnt is not done again"
     assert names(tmp_path / "cache" / "prepared") == [prepared.key]
+    assert names(tmp_path / "cache" / "halfway") == []
     open_prepared(prepared.folder, verify=True)
+    again = prepare(data, recipe_folder=tmp_path, cache=tmp_path / "other")
+    assert again.manifest.files == prepared.manifest.files, "going on gives the same bytes"
+
+
+def test_cleaned_text_that_lost_its_end_is_cleaned_again(make_data: MakeData, tmp_path: Path) -> None:
+    data = make_data((random_lines(300, 1), random_lines(300, 2)))
+
+    def interrupt(progress: Progress) -> None:
+        if progress.stage == "encode":
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        prepare(data, recipe_folder=tmp_path, cache=tmp_path / "cache", progress=interrupt)
+    (folder,) = (tmp_path / "cache" / "halfway").iterdir()
+    (folder / "clean-0.temporary").write_bytes((folder / "clean-0.temporary").read_bytes()[:-1])
+    assert len(prepare_in(tmp_path, data).train[0]) == 300
 
 
 def test_ctrl_c_leaves_nothing(make_data: MakeData, tmp_path: Path) -> None:
@@ -302,6 +323,7 @@ def test_ctrl_c_leaves_nothing(make_data: MakeData, tmp_path: Path) -> None:
     assert child.process.returncode != 0
     assert messages.count("Traceback") == 1, messages
     assert names(tmp_path / "cache" / "prepared") == []
+    assert names(tmp_path / "cache" / "halfway") == []
 
 
 def test_two_processes_that_prepare_the_same_do_it_once(make_data: MakeData, tmp_path: Path) -> None:

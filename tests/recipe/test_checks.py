@@ -45,8 +45,11 @@ def test_a_good_recipe_has_no_problem() -> None:
         ),
         (["model.heads=5"], "model.heads: d_model = 128 does not divide into 5 heads; use a divisor"),
         (["model.d_model=129", "model.heads=3"], "model.d_model: 129 is odd; positions need an even width"),
-        (["data.train.0.target="], "data.train.0: needs both source and target, or embedded = true"),
-        (["data.valid={}"], "data.valid: needs both source and target, or embedded = true"),
+        (
+            ["data.train.0.target="],
+            "data.train.0: needs both source and target, or pairs, or embedded = true",
+        ),
+        (["data.valid={}"], "data.valid: needs both source and target, or pairs, or embedded = true"),
         (
             ["data.test={source='a', embedded=true}"],
             "data.test: is embedded and has files (source); choose one",

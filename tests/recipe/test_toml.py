@@ -78,9 +78,7 @@ def test_the_file_is_one_that_a_person_would_write() -> None:
     recipe = sample_recipe("early_stop=[{metric='loss'}, {metric='bleu'}]", "train.clip_norm=1.0")
     text = dump_recipe(recipe)
     assert text.startswith('version = 1\nname = "sample"\ntask = "translation"\nseed = 1\n\n[data]\n')
-    assert (
-        '\n[[data.train]]\nembedded = false\nsource = "train.en"\ntarget = "train.de"\nweight = 1.0\n' in text
-    )
+    assert '\n[[data.train]]\nembedded = false\nsource = "train.en"\ntarget = "train.de"\n' in text
     assert '\n[schedule]\nkind = "fixed"\nlearning_rate = 0.001\n' in text
     assert text.count("[[early_stop]]") == 2
     assert "None" not in text

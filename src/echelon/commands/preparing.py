@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 from rich.console import Console
-from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeElapsedColumn
+from rich.progress import BarColumn, Progress, TaskID, TaskProgressColumn, TextColumn, TimeElapsedColumn
 
 from echelon.data import prepare as preparation
 from echelon.data.images.prepare import find_images, prepare_images
 from echelon.data.planning import AnyPrepared
 from echelon.data.prepared import Prepared
-from echelon.data.stages import Progress as StageProgress
+from echelon.data.progress import Progress as StageProgress
 from echelon.errors import UserError
 from echelon.recipe.schema import ClassificationRecipe, Recipe, TranslationRecipe
 from echelon.runfolder import RunFolder
@@ -32,15 +31,7 @@ def prepare_data(recipe: Recipe, recipe_folder: Path, console: Console) -> AnyPr
         transient=True,
         disable=not console.is_terminal,
     ) as bars:
-        stages: dict[str, Any] = {}
-
-        def show(progress: StageProgress) -> None:
-            if progress.stage not in stages:
-                stages[progress.stage] = bars.add_task(progress.stage)
-                if not console.is_terminal:
-                    console.print(f"preparing: {progress.stage}", highlight=False)
-            bars.update(stages[progress.stage], completed=progress.done, total=progress.total)
-
+        screen = _Screen(bars, console)
         cache = preparation.default_cache()
         match recipe:
             case TranslationRecipe():
@@ -48,11 +39,38 @@ def prepare_data(recipe: Recipe, recipe_folder: Path, console: Console) -> AnyPr
                     recipe.data,
                     recipe_folder=recipe_folder,
                     cache=cache,
-                    progress=show,
+                    progress=screen.show,
                     tokeniser=_given_tokeniser(recipe),
                 )
             case ClassificationRecipe():
-                return prepare_images(recipe.data, recipe_folder=recipe_folder, cache=cache, progress=show)
+                return prepare_images(
+                    recipe.data, recipe_folder=recipe_folder, cache=cache, progress=screen.show
+                )
+
+
+class _Screen:
+    """A bar for each stage on a terminal; elsewhere a line when it begins, and for a download every tenth."""
+
+    def __init__(self, bars: Progress, console: Console) -> None:
+        self._bars = bars
+        self._console = console
+        self._tasks: dict[str, TaskID] = {}
+        self._tenths: dict[str, int] = {}
+
+    def show(self, progress: StageProgress) -> None:
+        name = f"{progress.stage} {progress.what}".rstrip()
+        if name not in self._tasks:
+            self._tasks[name] = self._bars.add_task(name, total=progress.total or None)
+        self._bars.update(self._tasks[name], completed=progress.done, total=progress.total or None)
+        tenth = 10 * progress.done // progress.total if progress.what and progress.total else 0
+        if not self._console.is_terminal and tenth > self._tenths.get(name, -1):
+            self._tenths[name] = tenth
+            amount = (
+                f" {10 * tenth}% of {progress.total / 1e6:,.1f} MB"
+                if progress.what and progress.total
+                else ""
+            )
+            self._console.print(f"preparing: {name}{amount}", highlight=False, markup=False, soft_wrap=True)
 
 
 def find_data(recipe: Recipe, recipe_folder: Path) -> AnyPrepared | None:

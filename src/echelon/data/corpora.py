@@ -6,123 +6,45 @@ sentences and would shift one side against the other.
 
 from __future__ import annotations
 
-import lzma
 import os
-import zlib
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import zip_longest
 from pathlib import Path
-from typing import BinaryIO, Protocol
+from typing import Protocol
 
-import zstandard
-
+from echelon.data.formats import PAIR_READERS, SEGMENT_SUFFIX, Layout, segments, split_lines
+from echelon.data.streams import BlockReader, Place
 from echelon.errors import DataError
 
-BYTE_ORDER_MARK = b"\xef\xbb\xbf"
-READ_BYTES = 1 << 16
-LONGEST_LINE_BYTES = 1 << 24
 CHUNK_LINES = 4096
 CHUNK_BYTES = 1 << 22
-
-
-class Decoder(Protocol):
-    """What zlib, lzma and zstandard have in common."""
-
-    @property
-    def eof(self) -> bool: ...
-    @property
-    def unused_data(self) -> bytes: ...
-    def decompress(self, data: bytes, /) -> bytes: ...
-
-
-# A frame may ask for a window of up to 2 GiB (`zstd --long=31`), which zstandard refuses by default.
-DECODERS: dict[bytes, Callable[[], Decoder]] = {
-    b"\x1f\x8b": lambda: zlib.decompressobj(wbits=31),
-    b"\xfd7zXZ\x00": lzma.LZMADecompressor,
-    b"\x28\xb5\x2f\xfd": lambda: zstandard.ZstdDecompressor(max_window_size=1 << 31).decompressobj(),
-}
 
 
 class LineReader:
     """The lines of one file, as bytes without their line ends, read in bounded memory.
 
-    Compression is recognised by content. Iterating raises DataError, naming the file, where it is missing, a
-    folder, unreadable, empty, cut short or damaged.
+    Of an SGML file (.sgm), as test sets are published, the segments. Iterating raises DataError, naming the file,
+    where it is missing, a folder, unreadable, empty, cut short or damaged.
     """
 
-    def __init__(self, path: Path) -> None:
-        self.path = path
-        self.bytes_read = 0
-        """Bytes of the file itself, so compressed ones where it is compressed."""
+    def __init__(self, place: Place | Path) -> None:
+        self.place = place if isinstance(place, Place) else Place(place)
         self.lines_read = 0
+        self._blocks = BlockReader(self.place, lambda: f"{self.place}, line {self.lines_read + 1:,}")
+
+    @property
+    def bytes_read(self) -> int:
+        """Bytes of the file itself, so compressed ones where it is compressed."""
+        return self._blocks.bytes_read
 
     def __iter__(self) -> Iterator[bytes]:
-        with self._naming_the_file(), self.path.open("rb") as file:
-            for line in _lines(self._blocks(file), self.path):
-                self.lines_read += 1
-                yield line
+        lines = split_lines(iter(self._blocks), self.place)
+        for line in segments(lines) if self.place.text_suffix == SEGMENT_SUFFIX else lines:
+            self.lines_read += 1
+            yield line
         if self.lines_read == 0:
-            raise DataError(f"{self.path} is empty")
-
-    def _blocks(self, file: BinaryIO) -> Iterator[bytes]:
-        """The file's bytes, decompressed; several compressed streams may follow each other."""
-        start = file.read(6)
-        file.seek(0)
-        new_decoder = next((new for magic, new in DECODERS.items() if start.startswith(magic)), None)
-        decoder: Decoder | None = None
-        while data := file.read(READ_BYTES):
-            self.bytes_read += len(data)
-            if new_decoder is None:
-                yield data
-                continue
-            while decoder is not None or (data := data.lstrip(b"\0")):  # zeros may pad the end of a stream
-                decoder = decoder or new_decoder()
-                yield decoder.decompress(data)
-                if not decoder.eof:
-                    break
-                data, decoder = decoder.unused_data, None
-        if decoder is not None:
-            raise EOFError
-
-    @contextmanager
-    def _naming_the_file(self) -> Iterator[None]:
-        try:
-            yield
-        except FileNotFoundError as error:
-            raise DataError(f"{self.path} does not exist") from error
-        except IsADirectoryError as error:
-            raise DataError(f"{self.path} is a folder; name a text file") from error
-        except PermissionError as error:
-            raise DataError(f"{self.path} may not be read by this user; change its permissions") from error
-        except EOFError as error:
-            raise DataError(
-                f"{self.path}, line {self.lines_read + 1:,}: the compressed data ends early; fetch it again"
-            ) from error
-        except (zlib.error, lzma.LZMAError, zstandard.ZstdError) as error:
-            where = f"{self.path}, line {self.lines_read + 1:,}"
-            raise DataError(f"{where}: the compressed data is damaged ({error}); fetch it again") from error
-        except OSError as error:
-            raise DataError(f"{self.path} cannot be read: {error.strerror or error}") from error
-
-
-def _lines(blocks: Iterator[bytes], path: Path) -> Iterator[bytes]:
-    """Cut blocks at '\\n'; '\\r\\n' is taken for a line end too, and a byte order mark is left out."""
-    rest = b""
-    at_start = True
-    for block in blocks:
-        rest += block
-        if at_start and len(rest) >= len(BYTE_ORDER_MARK):
-            rest = rest.removeprefix(BYTE_ORDER_MARK)
-            at_start = False
-        *whole, rest = rest.split(b"\n")
-        if len(rest) > LONGEST_LINE_BYTES:
-            raise DataError(f"{path} has a line of more than {LONGEST_LINE_BYTES >> 20} MiB; is it text?")
-        for line in whole:
-            yield line.removesuffix(b"\r")
-    if rest:
-        yield rest.removesuffix(b"\r")
+            raise DataError(f"{self.place} is empty")
 
 
 class ParallelText(Protocol):
@@ -131,6 +53,16 @@ class ParallelText(Protocol):
     @property
     def label(self) -> str: ...
     @property
+    def names(self) -> tuple[str, str]:
+        """What messages call the two sides."""
+        ...
+
+    @property
+    def places(self) -> dict[str, Place]:
+        """The files it is read from, by what they are; the names say whatever else decides what is read."""
+        ...
+
+    @property
     def size_bytes(self) -> int: ...
     @property
     def bytes_read(self) -> int: ...
@@ -138,17 +70,25 @@ class ParallelText(Protocol):
 
 
 class FilePair:
-    """Two files whose lines belong together."""
+    """Two files, or members of archives, whose lines belong together."""
 
-    def __init__(self, label: str, source: Path, target: Path) -> None:
+    def __init__(self, label: str, source: Place | Path, target: Place | Path) -> None:
         self.label = label
-        self.source = source
-        self.target = target
+        self.source = source if isinstance(source, Place) else Place(source)
+        self.target = target if isinstance(target, Place) else Place(target)
         self._readers: tuple[LineReader, ...] = ()
 
     @property
+    def names(self) -> tuple[str, str]:
+        return str(self.source), str(self.target)
+
+    @property
+    def places(self) -> dict[str, Place]:
+        return {"source": self.source, "target": self.target}
+
+    @property
     def size_bytes(self) -> int:
-        return sum(path.stat().st_size for path in (self.source, self.target))
+        return sum(place.path.stat().st_size for place in self.places.values())
 
     @property
     def bytes_read(self) -> int:
@@ -167,6 +107,53 @@ class FilePair:
                 f"{self.source} has {source.lines_read:,} lines, "
                 f"but {self.target} has {target.lines_read:,}; their lines must translate each other"
             )
+
+
+class PairFile:
+    """One file that holds both sides: TSV, TMX, or a gettext catalogue."""
+
+    def __init__(
+        self, label: str, place: Place, columns: tuple[int, int], languages: tuple[str, str]
+    ) -> None:
+        if place.text_suffix not in PAIR_READERS:
+            raise DataError(
+                f"{place}: its name must end in one of {', '.join(PAIR_READERS)} (or those and .gz)"
+            )
+        self.label = label
+        self._place = place
+        self._layout = Layout(str(place), columns, languages)
+        self._blocks = BlockReader(place)
+
+    @property
+    def names(self) -> tuple[str, str]:
+        return str(self._place), str(self._place)
+
+    @property
+    def places(self) -> dict[str, Place]:
+        columns = "-".join(map(str, self._layout.columns))
+        return {f"pairs{self._place.text_suffix}[{columns}]": self._place}
+
+    @property
+    def size_bytes(self) -> int:
+        return self._place.path.stat().st_size
+
+    @property
+    def bytes_read(self) -> int:
+        return self._blocks.bytes_read
+
+    def pairs(self) -> Iterator[tuple[bytes, bytes]]:
+        """Every pair, in the file's order, each side on one line; DataError where there is none."""
+        read = PAIR_READERS[self._place.text_suffix]
+        count = 0
+        for count, (source, target) in enumerate(read(self._blocks, self._layout), 1):  # noqa: B007
+            yield _on_one_line(source), _on_one_line(target)
+        if count == 0:
+            languages = " and ".join(self._layout.languages)
+            raise DataError(f"{self._place} holds no pair of {languages}")
+
+
+def _on_one_line(text: bytes) -> bytes:
+    return b" ".join(text.split(b"\n")) if b"\n" in text else text
 
 
 @dataclass(frozen=True)
@@ -201,7 +188,7 @@ def _decode(block: bytes, name: str, first_line: int) -> str:
 
 def chunks(text: ParallelText) -> Iterator[Chunk]:
     """The whole text in chunks of bounded size."""
-    names = (str(text.source), str(text.target)) if isinstance(text, FilePair) else (text.label, text.label)
+    names = text.names
     source: list[bytes] = []
     target: list[bytes] = []
     first_line, held_bytes = 1, 0

@@ -7,6 +7,7 @@ from functools import cache, cached_property
 from typing import Literal
 
 from echelon.data.grammar import SHA256, EmbeddedCorpus, generate
+from echelon.data.streams import Place
 
 Split = Literal["train", "valid", "test"]
 
@@ -20,6 +21,14 @@ class EmbeddedText:
         self.label = f"embedded {split}"
         self.bytes_read = 0
         self._split = split
+
+    @property
+    def names(self) -> tuple[str, str]:
+        return self.label, self.label
+
+    @property
+    def places(self) -> dict[str, Place]:
+        return {}
 
     @cached_property
     def size_bytes(self) -> int:

@@ -62,8 +62,20 @@ def ordered_map(workers: int) -> Iterator[OrderedMap]:
         raise EchelonError("a process of prepare was killed, perhaps because memory ran out") from error
     finally:
         held_end.close()
+        _hear_that_workers_ended(executor)
         executor.shutdown(cancel_futures=True)
         lifeline.close()
+
+
+def _hear_that_workers_ended(executor: ProcessPoolExecutor) -> None:
+    """Close our copy of the pipe's end into which workers write their results.
+
+    A worker that ends while it sends a result leaves half of it in the pipe. The executor would wait for the other half
+    for ever, as long as this process itself could still write it.
+    """
+    results = getattr(executor, "_result_queue", None)  # None after an orderly shutdown
+    if results is not None:
+        results._writer.close()
 
 
 @contextmanager

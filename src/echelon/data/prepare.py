@@ -8,15 +8,14 @@ import json
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from echelon.data import stages
 from echelon.data.claim import claimed, publish
-from echelon.data.corpora import FilePair, ParallelText, resolve
-from echelon.data.embedded import EmbeddedText, Split
-from echelon.data.fingerprints import HashMemory, sha256_of_file
+from echelon.data.fingerprints import sha256_of_file
+from echelon.data.halfway import Halfway
+from echelon.data.pieces import PiecesText, check_pieces
 from echelon.data.pool import ordered_map
 from echelon.data.prepared import (
     FORMAT_VERSION,
@@ -27,8 +26,10 @@ from echelon.data.prepared import (
     Prepared,
     open_prepared,
 )
+from echelon.data.progress import Progress, Report
 from echelon.data.shards import FileEntry
-from echelon.data.stages import Encoded, Progress, Report, Workshop
+from echelon.data.sources import Library, Sources, find_sources, hash_inputs
+from echelon.data.stages import Encoded, Workshop
 from echelon.data.tokeniser import Tokeniser
 from echelon.errors import DataError
 from echelon.recipe import schema
@@ -58,19 +59,22 @@ def prepare(
     """Prepare the data of a recipe, or find them prepared.
 
     `tokeniser` is a SentencePiece model to use instead of learning one. If this process is killed on the way,
-    nothing is left that could be taken for prepared data, and the next call removes what is left.
+    nothing is left that could be taken for prepared data. The next call goes on with what was fetched, cleaned and
+    learnt.
     """
-    sources = _find_sources(data, recipe_folder, tokeniser)
+    with explaining_disk_errors(cache):
+        sources = find_sources(Library(data, recipe_folder, cache, progress), tokeniser)
     stamps = _time_stamps(sources)
-    inputs = _hash_inputs(sources, cache, progress)
-    settings = _settings(data, has_tokeniser=tokeniser is not None)
+    inputs = hash_inputs(sources)
+    settings = _settings(data, has_tokeniser=sources.tokeniser is not None)
     key = _key(settings, inputs)
     folder = prepared_folder(cache, key)
     if not folder.exists():
         with explaining_disk_errors(cache), claimed(folder) as unfinished:
             if not folder.exists():  # whom we waited for may have made it
-                corpora = _build(data, sources, unfinished, progress)
-                _check_unchanged(sources, stamps)
+                with Halfway(cache / "halfway" / key) as halfway:
+                    corpora = _build(data, sources, unfinished, halfway, progress)
+                    _check_unchanged(sources, stamps)
                 _write_manifest(unfinished, data, corpora, key=key, inputs=inputs, settings=settings)
                 publish(unfinished, folder)
     return open_prepared(folder)
@@ -81,11 +85,13 @@ def find_prepared(
 ) -> Prepared | None:
     """The data of a recipe where they are prepared already; None where not, or where the inputs are not here."""
     try:
-        sources = _find_sources(data, recipe_folder, tokeniser)
+        sources = find_sources(Library(data, recipe_folder, cache, ignore, may_fetch=False), tokeniser)
+        inputs = hash_inputs(sources)
     except DataError:
         return None
-    inputs = _hash_inputs(sources, cache, ignore)
-    folder = prepared_folder(cache, _key(_settings(data, has_tokeniser=tokeniser is not None), inputs))
+    folder = prepared_folder(
+        cache, _key(_settings(data, has_tokeniser=sources.tokeniser is not None), inputs)
+    )
     return open_prepared(folder) if folder.exists() else None
 
 
@@ -118,67 +124,6 @@ def prepared_folder(cache: Path, key: str) -> Path:
     return cache / "prepared" / key
 
 
-@dataclass(frozen=True)
-class _Sources:
-    """Where everything comes from."""
-
-    train: list[ParallelText]
-    valid: ParallelText
-    test: ParallelText | None
-    tokeniser: Path | None
-
-    def held_out(self) -> dict[str, ParallelText]:
-        return {"valid": self.valid} if self.test is None else {"valid": self.valid, "test": self.test}
-
-    def texts(self) -> dict[str, ParallelText]:
-        return {**{f"train-{index}": text for index, text in enumerate(self.train)}, **self.held_out()}
-
-    def files(self) -> list[Path]:
-        pairs = [text for text in self.texts().values() if isinstance(text, FilePair)]
-        return [path for pair in pairs for path in (pair.source, pair.target)]
-
-
-def _find_sources(data: schema.Data, recipe_folder: Path, tokeniser: Path | None) -> _Sources:
-    def find(corpus: schema.Corpus, split: Split) -> ParallelText:
-        if corpus.embedded:
-            return EmbeddedText(split)
-        if corpus.source is None or corpus.target is None:
-            raise DataError(f"data.{split} needs both `source` and `target`, or `embedded = true`")
-        source, target = (resolve(path, recipe_folder) for path in (corpus.source, corpus.target))
-        return FilePair(corpus.label, source, target)
-
-    train = [find(corpus, "train") for corpus in data.train]
-    test = None if data.test is None else find(data.test, "test")
-    return _Sources(train, find(data.valid, "valid"), test, tokeniser)
-
-
-def _hash_inputs(sources: _Sources, cache: Path, progress: Report) -> tuple[InputEntry, ...]:
-    memory = HashMemory(cache / "hashes.json")
-    total = sum(path.stat().st_size for path in sources.files())
-    done = 0
-
-    def on_bytes(count: int) -> None:
-        nonlocal done
-        done += count
-        progress(Progress("hash", done, total, "bytes"))
-
-    inputs: list[InputEntry] = []
-    for name, text in sources.texts().items():
-        if isinstance(text, FilePair):
-            inputs.append(
-                InputEntry(f"{name}.source", str(text.source), memory.sha256(text.source, on_bytes))
-            )
-            inputs.append(
-                InputEntry(f"{name}.target", str(text.target), memory.sha256(text.target, on_bytes))
-            )
-        elif isinstance(text, EmbeddedText):
-            inputs.append(InputEntry(f"{name}.embedded", text.label, text.sha256))
-    if sources.tokeniser is not None:
-        inputs.append(InputEntry("tokeniser", str(sources.tokeniser), memory.sha256(sources.tokeniser)))
-    memory.save()
-    return tuple(inputs)
-
-
 def _settings(data: schema.Data, *, has_tokeniser: bool) -> dict[str, Any]:
     """The settings that make a difference to prepared data; weights and max_tokens are for batches."""
     settings = data.model_dump(include={"source_language", "target_language", "clean"})
@@ -206,35 +151,44 @@ def explaining_disk_errors(cache: Path) -> Iterator[None]:
         raise DataError(message) from error
 
 
-def _time_stamps(sources: _Sources) -> dict[Path, tuple[int, int]]:
+def _time_stamps(sources: Sources) -> dict[Path, tuple[int, int]]:
     return {path: ((status := path.stat()).st_size, status.st_mtime_ns) for path in sources.files()}
 
 
-def _check_unchanged(sources: _Sources, stamps: dict[Path, tuple[int, int]]) -> None:
+def _check_unchanged(sources: Sources, stamps: dict[Path, tuple[int, int]]) -> None:
     for path, stamp in _time_stamps(sources).items():
         if stamp != stamps[path]:
             raise DataError(f"{path} changed while it was being read; prepare again when it is complete")
 
 
-def _build(data: schema.Data, sources: _Sources, folder: Path, progress: Report) -> list[Encoded]:
-    """Make everything but the manifest."""
+def _build(
+    data: schema.Data, sources: Sources, folder: Path, halfway: Halfway, progress: Report
+) -> list[Encoded]:
+    """Make everything but the manifest; what an earlier process finished is not done again."""
     size_bytes = sum(text.size_bytes for text in sources.train)
     workers = len(os.sched_getaffinity(0)) if size_bytes >= POOL_FROM_BYTES else 1
     model = folder / TOKENISER
     with ordered_map(workers) as in_order:
-        shop = Workshop(folder, in_order, progress)
+        shop = Workshop(folder, halfway, in_order, progress)
         stages.check_held_out(sources.held_out().values())
+        if sources.tokeniser is not None:
+            _check_tokeniser(sources, sources.tokeniser)
         corpora = stages.clean(sources.train, data.clean, shop)
         if sources.tokeniser is None:
             model.write_bytes(stages.learn_vocabulary(corpora, data.vocabulary, shop))
         else:
             model.write_bytes(sources.tokeniser.read_bytes())
         encoded = stages.encode_training(corpora, model, shop)
-        for temporary in folder.glob("*.temporary"):
-            temporary.unlink()
         for name, text in sources.held_out().items():
             encoded.append(stages.encode_text(name, text, data.clean.unicode, model, shop))
     return encoded
+
+
+def _check_tokeniser(sources: Sources, tokeniser: Path) -> None:
+    loaded = Tokeniser.load(tokeniser)
+    for text in sources.texts().values():
+        if isinstance(text, PiecesText):
+            check_pieces(text, loaded)
 
 
 def _write_manifest(

@@ -5,39 +5,28 @@ Each reads its input in pieces, lets the cores work on a few of them at a time a
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import Literal
 
 import numpy as np
 
 from echelon.data.cleaning import Dropped, NormalForm
 from echelon.data.corpora import ParallelText, chunks
 from echelon.data.duplicates import first_occurrences
+from echelon.data.halfway import Halfway
 from echelon.data.pool import OrderedMap
 from echelon.data.prepared import CorpusEntry
+from echelon.data.progress import Progress, Report
 from echelon.data.shards import FileEntry, PairWriter, encode_block, encode_held_out
 from echelon.data.tokeniser import WordCounts, train_tokeniser
-from echelon.data.training_text import CleanCorpus, CleanText, count_block
+from echelon.data.training_text import CleanCorpus, CleanText, count_blocks
 from echelon.errors import DataError
 from echelon.recipe.schema import Clean
 
-Stage = Literal["hash", "clean", "count", "vocabulary", "encode", "fetch", "train", "valid", "test"]
-
-
-@dataclass(frozen=True)
-class Progress:
-    """How far a stage is."""
-
-    stage: Stage
-    done: int
-    total: int
-    unit: Literal["bytes", "pairs", "words", "pictures"]
-
-
-Report = Callable[[Progress], None]
+COUNTED_BLOCKS = 8
+"""Blocks whose words a worker counts together: most words come again, so fewer counts go back to be added up."""
 
 
 @dataclass(frozen=True)
@@ -45,6 +34,8 @@ class Workshop:
     """Where the work is done, by whom, and who is told."""
 
     folder: Path
+    """Where results go."""
+    halfway: Halfway
     in_order: OrderedMap
     report: Report
 
@@ -66,18 +57,24 @@ def check_held_out(texts: Iterable[ParallelText]) -> None:
 
 def clean(texts: Sequence[ParallelText], rules: Clean, shop: Workshop) -> list[CleanCorpus]:
     """Clean the training corpora and drop pairs seen before, in the same corpus or an earlier one."""
-    writer = CleanText(shop.folder, rules)
+    corpora = shop.halfway.clean_corpora()
+    if corpora is None:
+        corpora = _clean(texts, rules, shop)
+        shop.halfway.keep_clean(corpora)
+    if not any(corpus.pairs - corpus.dropped.duplicate for corpus in corpora):
+        raise DataError("cleaning left no training pair: " + "; ".join(map(_describe, corpora)))
+    return corpora
+
+
+def _clean(texts: Sequence[ParallelText], rules: Clean, shop: Workshop) -> list[CleanCorpus]:
+    writer = CleanText(shop.halfway.folder, rules)
     total = sum(text.size_bytes for text in texts)
 
     def report() -> None:
         shop.report(Progress("clean", sum(text.bytes_read for text in texts), total, "bytes"))
 
     corpora = [writer.add(text, shop.in_order, report) for text in texts]
-    if rules.drop_duplicates:
-        corpora = _drop_duplicates(corpora, writer.digests)
-    if not any(corpus.pairs - corpus.dropped.duplicate for corpus in corpora):
-        raise DataError("cleaning left no training pair: " + "; ".join(map(_describe, corpora)))
-    return corpora
+    return _drop_duplicates(corpora, writer.digests) if rules.drop_duplicates else corpora
 
 
 def _describe(corpus: CleanCorpus) -> str:
@@ -100,12 +97,21 @@ def _drop_duplicates(corpora: Sequence[CleanCorpus], digests: Path) -> list[Clea
 
 def learn_vocabulary(corpora: Sequence[CleanCorpus], vocabulary: int, shop: Workshop) -> bytes:
     """A SentencePiece model learnt from the words of all training pairs."""
+    model = shop.halfway.model()
+    if model is None:
+        model = _learn_vocabulary(corpora, vocabulary, shop)
+        shop.halfway.keep_model(model)
+    return model
+
+
+def _learn_vocabulary(corpora: Sequence[CleanCorpus], vocabulary: int, shop: Workshop) -> bytes:
     blocks = [block for corpus in corpora for block in corpus.blocks]
     total, done = sum(block.pairs for block in blocks), 0
     words = WordCounts()
-    for block, counts in zip(blocks, shop.in_order(count_block, blocks), strict=True):
+    groups = [blocks[start : start + COUNTED_BLOCKS] for start in range(0, len(blocks), COUNTED_BLOCKS)]
+    for group, counts in zip(groups, shop.in_order(count_blocks, groups), strict=True):
         words.add(counts)
-        done += block.pairs
+        done += sum(block.pairs for block in group)
         shop.report(Progress("count", done, total, "pairs"))
     training_words = words.most_frequent()
     shop.report(Progress("vocabulary", 0, len(training_words), "words"))

@@ -46,8 +46,9 @@ class WordCounts:
 
     def most_frequent(self, limit: int = TRAINING_WORDS) -> dict[str, int]:
         """The words that occur most, ties in order of their code points."""
-        ranked = sorted(self.counts.items(), key=lambda item: (-item[1], item[0]))
-        return dict(ranked[:limit])
+        counts = self.counts
+        ranked = sorted(sorted(counts), key=counts.__getitem__, reverse=True)  # equal ones keep their order
+        return {word: counts[word] for word in ranked[:limit]}
 
 
 def count_words_of(lines: Iterable[str]) -> Counter[str]:
@@ -166,6 +167,10 @@ class Tokeniser:
         new = list(words)
         for word, ids in zip(new, self._processor.encode(new, num_threads=1), strict=True):
             self._tokens_of_words[word] = np.array(ids, TOKEN_TYPE).tobytes()
+
+    def ids(self, pieces: Sequence[str]) -> list[int]:
+        """The id of each piece; UNK where the model does not have it."""
+        return [int(index) for index in self._processor.piece_to_id(list(pieces))]
 
     def pieces(self, ids: Sequence[int]) -> list[str]:
         """The subword each id stands for; a space before a word is SPACE_MARK."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -15,7 +15,7 @@ from echelon.data.cleaning import Dropped, Reason, clean_pairs
 from echelon.data.corpora import Chunk, ParallelText, chunks
 from echelon.data.duplicates import pair_digests
 from echelon.data.pool import OrderedMap
-from echelon.data.tokeniser import count_words_of
+from echelon.data.tokeniser import LONGEST_WORD
 from echelon.recipe.schema import Clean
 
 
@@ -32,15 +32,22 @@ class Block:
     kept: Path | None = None
     """File with a byte for each cleaned pair of all corpora: 0 where it repeats an earlier one."""
 
-    def read(self) -> tuple[list[str], list[str]]:
-        """Source and target lines, without duplicates."""
+    def read_bytes(self) -> bytes:
+        """The lines, without duplicates."""
         with self.path.open("rb") as file:
             file.seek(self.offset_bytes)
-            lines = file.read(self.size_bytes).decode("utf-8").split("\n")[:-1]
-        if self.kept is not None:
-            is_kept = np.fromfile(self.kept, np.bool_, self.pairs, offset=self.first_pair)
-            lines = [line for line, keep in zip(lines, is_kept.tolist(), strict=True) if keep]
-        pairs = [line.split("\t") for line in lines]
+            text = file.read(self.size_bytes)
+        if self.kept is None:
+            return text
+        is_kept = np.fromfile(self.kept, np.bool_, self.pairs, offset=self.first_pair)
+        if is_kept.all():
+            return text
+        lines = zip(text.split(b"\n")[:-1], is_kept.tolist(), strict=True)
+        return b"".join(line + b"\n" for line, keep in lines if keep)
+
+    def read(self) -> tuple[list[str], list[str]]:
+        """Source and target lines, without duplicates."""
+        pairs = [line.split("\t") for line in self.read_bytes().decode("utf-8").split("\n")[:-1]]
         return [source for source, _ in pairs], [target for _, target in pairs]
 
 
@@ -115,7 +122,9 @@ class CleanText:
         return [block]
 
 
-def count_block(block: Block) -> Counter[str]:
-    """Words of both sides of a block."""
-    source, target = block.read()
-    return count_words_of(source + target)
+def count_blocks(blocks: Sequence[Block]) -> Counter[str]:
+    """Words of both sides of some blocks: split as bytes, which is faster, and only distinct ones decoded."""
+    words: Counter[bytes] = Counter()
+    for block in blocks:
+        words.update(block.read_bytes().split())
+    return Counter({word.decode(): count for word, count in words.items() if len(word) <= LONGEST_WORD})

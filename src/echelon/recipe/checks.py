@@ -17,6 +17,7 @@ from echelon.recipe.schema import (
     TranslationRecipe,
 )
 from echelon.recipe.sizes import model_sizes
+from echelon.recipe.web import is_web_address
 
 
 def find_problems(recipe: Recipe) -> list[Problem]:
@@ -37,6 +38,8 @@ def _task_problems(recipe: Recipe) -> Iterator[Problem]:
             yield from _slot_problems(recipe)
             yield from _model_problems(recipe)
             yield from _corpus_problems(recipe)
+            yield from _fetching_problems(recipe)
+            yield from _tokeniser_problems(recipe)
         case ClassificationRecipe():
             yield from _batch_problems(recipe)
             yield from _image_data_problems(recipe)
@@ -98,11 +101,40 @@ def _corpus_problems(recipe: TranslationRecipe) -> Iterator[Problem]:
 
 
 def _one_corpus_problems(key: str, corpus: Corpus) -> Iterator[Problem]:
-    files = [name for name in ("source", "target") if getattr(corpus, name) is not None]
+    files = [name for name in ("source", "target", "pairs", "archive") if getattr(corpus, name) is not None]
     if corpus.embedded and files:
         yield Problem(key, f"is embedded and has files ({', '.join(files)}); choose one")
-    if not corpus.embedded and len(files) < 2:
-        yield Problem(key, "needs both source and target, or embedded = true")
+    if corpus.embedded:
+        return
+    if corpus.pairs is not None and {"source", "target"} & set(files):
+        yield Problem(key, "has pairs, which hold both sides, and source or target; choose one")
+    elif corpus.pairs is None and not {"source", "target"} <= set(files):
+        yield Problem(key, "needs both source and target, or pairs, or embedded = true")
+    if corpus.pairs is None and corpus.columns != [1, 2]:
+        yield Problem(f"{key}.columns", "is for pairs; source and target have no columns")
+
+
+def _fetching_problems(recipe: TranslationRecipe) -> Iterator[Problem]:
+    data = recipe.data
+    for number, download in enumerate(data.download):
+        for url in download.urls:
+            if not is_web_address(url):
+                yield Problem(f"data.download.{number}.urls", f"{url!r} is no http or https address")
+        if any(earlier.name == download.name for earlier in data.download[:number]):
+            yield Problem(
+                f"data.download.{number}.name", f"{download.name} is there more than once; keep one"
+            )
+
+
+def _tokeniser_problems(recipe: TranslationRecipe) -> Iterator[Problem]:
+    data = recipe.data
+    corpora = [*data.train, data.valid, *([data.test] if data.test else [])]
+    if data.tokeniser is not None and recipe.train.init_from is not None:
+        yield Problem("data.tokeniser", "train.init_from has its own vocabulary; remove one of them")
+    if data.tokeniser is None and any(corpus.pieces for corpus in corpora):
+        yield Problem(
+            "data.tokeniser", "is missing; corpora with pieces = true need the model that made the pieces"
+        )
 
 
 def _batch_problems(recipe: ClassificationRecipe) -> Iterator[Problem]:

@@ -16,6 +16,7 @@ _TABLES: list[tuple[str, type[Section]]] = [
     ("data", schema.Data),
     ("data.train[]", schema.TrainingCorpus),
     ("data.valid, data.test", schema.Corpus),
+    ("data.download[]", schema.Download),
     ("data.clean", schema.Clean),
     ("model", schema.Model),
     ("train", schema.TranslationTrain),

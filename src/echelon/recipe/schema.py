@@ -25,6 +25,7 @@ from echelon.recipe.workers import parse_workers
 SCHEMA_VERSION = 1
 
 Metric = Literal["bleu", "chrf", "loss", "perplexity"]
+Tokenisation = Literal["13a", "intl", "char", "zh", "none"]
 ImageMetric = Literal["top1", "top5", "loss"]
 LOWER_IS_BETTER = {"loss", "perplexity"}
 """The metrics that improve downwards."""
@@ -38,24 +39,48 @@ def _check_workers(value: object) -> object:
     return value
 
 
-class Corpus(Section):
-    """A pair of text files, line i of one being the translation of line i of the other; or the embedded corpus.
+class Download(Section):
+    """A file that is fetched from the network where it is neither beside the recipe nor under ECHELON_DATA."""
 
-    Files may be plain, .gz, .xz or .zst. A relative path is looked for beside the recipe, then under the folder
-    named by the environment variable ECHELON_DATA.
+    name: Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*(/[A-Za-z0-9][A-Za-z0-9._-]*)*$")]
+    """What corpora call it, and its path under ECHELON_DATA, a mirror or the cache."""
+    urls: Annotated[list[str], Field(min_length=1)]
+    """Where it is: http or https addresses, tried one after the other."""
+    bytes: PositiveInt | None = None
+    """Its size."""
+    sha256: Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")] | None = None
+    """Its SHA-256. Where not given, that of the first fetch is written down, and later ones must have the same."""
+
+
+class Corpus(Section):
+    """A pair of text files, line i of one being the translation of line i of the other; one file that holds both sides;
+    or the embedded corpus.
+
+    Files may be plain, .gz, .xz, .bz2 or .zst. A relative path is looked for beside the recipe, then under the folder
+    named by the environment variable ECHELON_DATA, then among the downloads. An http or https address is fetched.
     """
 
     embedded: bool = False
-    """Use the English-German corpus that Echelon generates itself; `source` and `target` are then left out."""
+    """Use the English-German corpus that Echelon generates itself; the keys below are then left out."""
     source: str | None = None
-    """File with the sentences to translate from."""
+    """File with the sentences to translate from, one a line; of an .sgm file, one a segment."""
     target: str | None = None
     """File with their translations."""
+    pairs: str | None = None
+    """One file with both sides in place of `source` and `target`: .tsv, .tmx, or a gettext catalogue, .po or .mo."""
+    columns: Annotated[list[PositiveInt], Field(min_length=2, max_length=2)] = Field(default=[1, 2])
+    """pairs: the columns of source and target in a .tsv file; in a catalogue 1 is the message, 2 its translation."""
+    archive: str | None = None
+    """A .tar file, compressed or not, or a .zip file whose members the names above are. It is never unpacked."""
+    pieces: bool = False
+    """The lines are cut into pieces of `data.tokeniser` already, a space between two: "▁A ▁small ▁dog"."""
 
     @property
     def label(self) -> str:
         """What messages call this corpus."""
-        return "embedded" if self.embedded else f"{self.source} | {self.target}"
+        if self.embedded:
+            return "embedded"
+        return self.pairs if self.pairs is not None else f"{self.source} | {self.target}"
 
 
 class TrainingCorpus(Corpus):
@@ -98,6 +123,13 @@ class Data(Section):
     """Sentences scored once, at the end."""
     vocabulary: Annotated[int, Field(ge=64, le=65536)] = 32768
     """Pieces of the joint vocabulary. A corpus too small for that many gets as many as it supports."""
+    tokeniser: str | None = None
+    """A SentencePiece model (pad 0, eos 1, bos 2, unk 3) to use in place of learning a vocabulary; `vocabulary` is then
+    only what `describe` counts with before the data are prepared."""
+    download: list[Download] = Field(default=[])
+    """Files to fetch where they are not here."""
+    mirrors: list[str] = Field(default=[])
+    """Folders, or http and https addresses, that are asked for MIRROR/NAME before a download's own addresses."""
     max_tokens: PositiveInt = 256
     """Training pairs with a longer side than this, in pieces, are left out of training."""
     clean: Clean = Clean()
@@ -381,6 +413,9 @@ class Evaluate(Section):
     """Beam for the final score, `evaluate` and `translate`."""
     length_penalty: NonNegativeFloat = 0.6
     """Exponent of the length penalty ((5 + length) / 6)**penalty; 0 is none."""
+    tokenisation: Tokenisation = "13a"
+    """How sacreBLEU cuts the text into words before it counts; "none" is for text that is tokenised already, and its
+    scores must not be compared with the others'."""
     samples: NonNegativeInt = 4
     """Validation sentences whose translations are kept over time."""
     final: Literal["best", "last", "average"] = "best"

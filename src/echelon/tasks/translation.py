@@ -135,7 +135,7 @@ class TranslationTask:
         outputs = [text for _, text in sorted(entry for share in shares for entry in share["outputs"])]
         loss = math.fsum(nll for _, nll, _ in losses) / sum(targets for _, _, targets in losses)
         references = store.reference_lines()[:count]
-        metrics, signature = score_translations(outputs, references)
+        metrics, signature = score_translations(outputs, references, self._recipe.evaluate.tokenisation)
         metrics |= {"loss": loss, "perplexity": math.exp(min(loss, 700.0))}
         samples = self._samples(store.source_lines()[:count], references, outputs)
         return Scores(metrics, signature, outputs, samples)

@@ -33,8 +33,8 @@ from echelon.data.images.store import (
 )
 from echelon.data.prepare import explaining_disk_errors, ignore, prepared_folder
 from echelon.data.prepared import MANIFEST, InputEntry
+from echelon.data.progress import Progress, Report
 from echelon.data.shards import FileEntry
-from echelon.data.stages import Progress, Report
 from echelon.errors import DataError
 from echelon.recipe.image_sections import ImageData
 

@@ -1,0 +1,228 @@
+"""Files from the network: fetched once, from the first mirror that has them, resumed after a break, and checked.
+
+NAME             the whole file; it has this name only when size and SHA-256 are right
+NAME.partial     what is there of it so far; NAME.partial.json says where it comes from
+fetched.json     size, SHA-256 and origin of every file at its first fetch
+"""
+
+from __future__ import annotations
+
+import http.client
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from echelon.data.claim import locked
+from echelon.data.fingerprints import sha256_of_file
+from echelon.errors import DataError
+from echelon.runfolder import read_json, write_json
+
+READ_BYTES = 1 << 18
+TIMEOUT_S = 30.0
+TRIES_WITHOUT_PROGRESS = 3
+"""A mirror is given up after so many broken connections that have not brought a byte."""
+FIRST_PAUSE_S = 1.0
+FETCHED = "fetched.json"
+
+OnBytes = Callable[[int, int | None], None]
+"""Told how many bytes are there, and how many there will be, where that is known."""
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """A file that can be fetched, and what is known of it."""
+
+    name: str
+    urls: Sequence[str]
+    """Where it is, the first choice first."""
+    bytes: int | None = None
+    sha256: str | None = None
+
+
+class _WrongContentError(Exception):
+    """A mirror has another file under this name."""
+
+
+class _BrokenError(Exception):
+    """The connection ended before the file did."""
+
+
+def fetch(wanted: Wanted, folder: Path, on_bytes: OnBytes = lambda done, total: None) -> Path:
+    """The file, fetched now unless it is in the folder; DataError with every mirror's reason where none has it.
+
+    Killed at any moment, it goes on from there the next time. Two processes that want the same file take turns.
+    """
+    path = folder / wanted.name
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with locked(path.with_name(f"{path.name}.lock")):
+        if path.exists():
+            return path
+        problems = []
+        for url in wanted.urls:
+            try:
+                _fetch_from(url, wanted, folder, on_bytes)
+                return path
+            except (
+                OSError,
+                http.client.HTTPException,
+                ValueError,
+                _WrongContentError,
+                _BrokenError,
+            ) as error:
+                problems.append(f"{url}: {_reason(error)}")
+    raise DataError(
+        f"{wanted.name} could not be fetched; put it into the folder that ECHELON_DATA names, or into {folder}"
+        + "".join(f"\n  {problem}" for problem in problems)
+    )
+
+
+def _fetch_from(url: str, wanted: Wanted, folder: Path, on_bytes: OnBytes) -> None:
+    path = folder / wanted.name
+    partial = _Partial(path.with_name(f"{path.name}.partial"))
+    if partial.url != url and wanted.sha256 is None:
+        partial.forget()  # another mirror's half could be of another file, and nothing would show it
+    tries = 0
+    while True:
+        size = partial.size
+        try:
+            _receive(url, partial, on_bytes)
+            break
+        except (_BrokenError, OSError, http.client.HTTPException) as error:
+            if isinstance(error, urllib.error.HTTPError) and error.code < http.client.INTERNAL_SERVER_ERROR:
+                raise
+            tries = tries + 1 if partial.size <= size else 1
+            if tries >= TRIES_WITHOUT_PROGRESS:
+                raise
+            time.sleep(FIRST_PAUSE_S * 2 ** (tries - 1))
+    try:
+        _check(partial.path, wanted, folder, url)
+    except _WrongContentError:
+        partial.forget()
+        raise
+    partial.path.rename(path)
+    partial.forget()
+
+
+class _Partial:
+    """The part of a file that has been fetched."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._note = path.with_name(f"{path.name}.json")
+        known: dict[str, Any] = {}
+        with suppress(OSError, ValueError):
+            known = read_json(self._note)
+        self.url = known.get("url")
+        self.validator: str | None = known.get("validator")
+        """The server's own mark of the file's version."""
+
+    @property
+    def size(self) -> int:
+        return self.path.stat().st_size if self.path.exists() else 0
+
+    def begin(self, url: str, validator: str | None) -> None:
+        self.url, self.validator = url, validator
+        write_json(self._note, {"url": url, "validator": validator})
+
+    def forget(self) -> None:
+        self.path.unlink(missing_ok=True)
+        self._note.unlink(missing_ok=True)
+
+
+def _receive(url: str, partial: _Partial, on_bytes: OnBytes) -> None:
+    """Append what is missing; _BrokenError where the connection ends too early."""
+    try:
+        answer = _ask(url, partial)
+    except urllib.error.HTTPError as error:
+        error.close()
+        if error.code != http.client.REQUESTED_RANGE_NOT_SATISFIABLE or not partial.size:
+            raise
+        if _total_of(error.headers.get("Content-Range")) == partial.size:
+            return  # nothing is missing
+        partial.forget()
+        raise _BrokenError("the file is shorter than what was fetched of it") from None
+    with answer:
+        done = _place_of(answer, partial)
+        length = answer.headers.get("Content-Length", "")
+        total = done + int(length) if length.isdecimal() else None
+        partial.begin(url, answer.headers.get("ETag") or answer.headers.get("Last-Modified"))
+        with partial.path.open("ab" if done else "wb") as file:
+            on_bytes(done, total)
+            while data := answer.read(READ_BYTES):
+                file.write(data)
+                done += len(data)
+                on_bytes(done, total)
+    if total is not None and done < total:
+        raise _BrokenError(f"the connection ended after {done:,} of {total:,} bytes")
+
+
+def _ask(url: str, partial: _Partial) -> Any:
+    """The server's answer, which begins where the partial file ends if server and file allow it."""
+    headers = {"User-Agent": "echelon", "Accept-Encoding": "identity"}
+    if partial.size:
+        headers["Range"] = f"bytes={partial.size}-"
+        # A weak mark doesn't promise the same bytes, and servers don't accept one here.
+        if partial.url == url and partial.validator and not partial.validator.startswith("W/"):
+            headers["If-Range"] = partial.validator
+    return urllib.request.urlopen(urllib.request.Request(url, headers=headers), timeout=TIMEOUT_S)
+
+
+def _place_of(answer: Any, partial: _Partial) -> int:
+    """Where in the file the answer begins: at what is missing, or at 0."""
+    if answer.status != http.client.PARTIAL_CONTENT:
+        return 0
+    if not answer.headers.get("Content-Range", "").startswith(f"bytes {partial.size}-"):
+        partial.forget()
+        raise _BrokenError("the server sent another part than it was asked for")
+    return partial.size
+
+
+def _total_of(content_range: str | None) -> int | None:
+    """The N of `bytes */N`."""
+    total = (content_range or "").rpartition("/")[2]
+    return int(total) if total.isdecimal() else None
+
+
+def _check(path: Path, wanted: Wanted, folder: Path, url: str) -> None:
+    """Compare with what the recipe says, else with what came at the first fetch, else write that down."""
+    size = path.stat().st_size
+    if wanted.bytes is not None and size != wanted.bytes:
+        raise _WrongContentError(f"has {size:,} bytes instead of {wanted.bytes:,}")
+    sha256 = sha256_of_file(path)
+    if wanted.sha256 is not None and sha256 != wanted.sha256:
+        raise _WrongContentError(f"has SHA-256 {sha256} instead of {wanted.sha256}")
+    with locked(folder / f"{FETCHED}.lock"):
+        _compare_and_record(wanted, folder, {"bytes": size, "sha256": sha256, "url": url})
+
+
+def _compare_and_record(wanted: Wanted, folder: Path, fetched: dict[str, Any]) -> None:
+    known, sha256 = first_fetches(folder), fetched["sha256"]
+    first = known.get(wanted.name)
+    if wanted.sha256 is None and first is not None and first["sha256"] != sha256:
+        raise _WrongContentError(
+            f"has SHA-256 {sha256}, but had {first['sha256']} when it was first fetched, on {first['on']}; if that is "
+            f"right, take it out of {folder / FETCHED}"
+        )
+    today = datetime.now(UTC).date().isoformat()
+    write_json(folder / FETCHED, {**known, wanted.name: {**fetched, "on": today}})
+
+
+def first_fetches(folder: Path) -> dict[str, Any]:
+    """What is known of the files that were fetched into a folder, by name."""
+    with suppress(OSError, ValueError):
+        known = read_json(folder / FETCHED)
+        return known if isinstance(known, dict) else {}
+    return {}
+
+
+def _reason(error: Exception) -> str:
+    if isinstance(error, urllib.error.HTTPError):
+        return f"the server answers {error.code} {error.reason}"
+    reason = error.reason if isinstance(error, urllib.error.URLError) else error
+    return str(reason) or type(reason).__name__

@@ -1,0 +1,86 @@
+"""What preparation has finished halfway, kept so that one that was killed, or failed, goes on from there.
+
+clean.json          the cleaned corpora, once all of them are cleaned; *.temporary is their text
+tokeniser.model     the vocabulary, once it is learnt
+
+The folder is that of one key, so of the same inputs and settings. Who uses it holds the claim on the key.
+"""
+
+from __future__ import annotations
+
+import shutil
+import time
+from contextlib import suppress
+from pathlib import Path
+from types import TracebackType
+
+from pydantic import TypeAdapter, ValidationError
+
+from echelon.data.training_text import CleanCorpus
+from echelon.errors import DataError
+from echelon.runfolder import write_atomically
+
+CLEAN = "clean.json"
+MODEL = "tokeniser.model"
+KEPT_DAYS = 7
+_CORPORA = TypeAdapter(list[CleanCorpus])
+
+
+class Halfway:
+    """The folder of one preparation; left in good order it is gone, and also where it could not help or takes room."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    def __enter__(self) -> Halfway:
+        _remove_old(self.folder.parent)
+        self.folder.mkdir(parents=True, exist_ok=True)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if isinstance(error, DataError | OSError) or error is None or not (self.folder / CLEAN).exists():
+            self._remove()
+
+    def clean_corpora(self) -> list[CleanCorpus] | None:
+        """What was cleaned; None, and an empty folder, where that was not finished or is not whole."""
+        with suppress(OSError, ValidationError):
+            corpora = _CORPORA.validate_json((self.folder / CLEAN).read_bytes())
+            if all(_is_whole(corpus) for corpus in corpora):
+                return corpora
+        self._remove()
+        self.folder.mkdir(parents=True)
+        return None
+
+    def keep_clean(self, corpora: list[CleanCorpus]) -> None:
+        write_atomically(self.folder / CLEAN, _CORPORA.dump_json(corpora))
+
+    def model(self) -> bytes | None:
+        with suppress(OSError):
+            return (self.folder / MODEL).read_bytes()
+        return None
+
+    def keep_model(self, model: bytes) -> None:
+        write_atomically(self.folder / MODEL, model)
+
+    def _remove(self) -> None:
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+
+def _is_whole(corpus: CleanCorpus) -> bool:
+    """Whether the cleaned text is all there: a machine that stopped may have lost its end."""
+    if not corpus.blocks:
+        return True
+    last = corpus.blocks[-1]
+    kept = [block.kept for block in corpus.blocks if block.kept is not None]
+    size = last.path.stat().st_size
+    return size == last.offset_bytes + last.size_bytes and all(path.exists() for path in kept)
+
+
+def _remove_old(parent: Path) -> None:
+    """Remove what nobody has gone on with for days: it takes as much room as the corpus."""
+    with suppress(OSError):
+        for folder in parent.iterdir():
+            if time.time() - folder.stat().st_mtime > KEPT_DAYS * 86400:
+                shutil.rmtree(folder, ignore_errors=True)

@@ -1,0 +1,76 @@
+"""Text that another program has cut into pieces already, as the text it was made from.
+
+Encoding that text with the same model gives the same pieces again; so cleaning, counting and scoring need not know.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import islice
+
+from echelon.data.cleaning import SPACE_MARK
+from echelon.data.corpora import ParallelText
+from echelon.data.streams import Place
+from echelon.data.tokeniser import Tokeniser
+from echelon.errors import DataError
+
+CHECKED_PAIRS = 1000
+LARGEST_SHARE_OF_OTHERS = 0.05
+_MARK = SPACE_MARK.encode()
+
+
+class PiecesText:
+    """A parallel text whose lines are pieces with spaces between them, read as plain text."""
+
+    def __init__(self, text: ParallelText) -> None:
+        self.in_pieces = text
+
+    @property
+    def label(self) -> str:
+        return self.in_pieces.label
+
+    @property
+    def names(self) -> tuple[str, str]:
+        return self.in_pieces.names
+
+    @property
+    def places(self) -> dict[str, Place]:
+        return {f"{kind}.pieces": place for kind, place in self.in_pieces.places.items()}
+
+    @property
+    def size_bytes(self) -> int:
+        return self.in_pieces.size_bytes
+
+    @property
+    def bytes_read(self) -> int:
+        return self.in_pieces.bytes_read
+
+    def pairs(self) -> Iterator[tuple[bytes, bytes]]:
+        for source, target in self.in_pieces.pairs():
+            yield joined(source), joined(target)
+
+
+def joined(line: bytes) -> bytes:
+    """The text that pieces were made from."""
+    return line.replace(b" ", b"").replace(_MARK, b" ").strip(b" ")
+
+
+def check_pieces(text: PiecesText, tokeniser: Tokeniser) -> None:
+    """DataError where the model cuts the text into other pieces than the file has: they are another model's."""
+    others, example = 0, ""
+    lines = [
+        line.decode("utf-8", "replace")
+        for pair in islice(text.in_pieces.pairs(), CHECKED_PAIRS)
+        for line in pair
+    ]
+    ours = tokeniser.encode([joined(line.encode()).decode() for line in lines])
+    for line, ids in zip(lines, ours, strict=True):
+        if tokeniser.ids(line.split()) != ids:
+            others += 1
+            example = example or line
+    if others > LARGEST_SHARE_OF_OTHERS * len(lines):
+        name = " | ".join(dict.fromkeys(text.names))
+        raise DataError(
+            f"{name}: {others} of the first {len(lines)} lines are cut into other pieces than data.tokeniser "
+            f"makes, such as {example[:60]!r}; name the model that made them, or leave out pieces = true for plain text"
+        )

@@ -1,0 +1,178 @@
+"""Where everything that a recipe names is: beside it, under ECHELON_DATA, on a mirror, or fetched into the cache."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from pathlib import Path
+from urllib.parse import urlsplit
+
+from echelon.data.corpora import FilePair, PairFile, ParallelText, resolve
+from echelon.data.embedded import EmbeddedText, Split
+from echelon.data.fetching import Wanted, fetch
+from echelon.data.fingerprints import HashMemory
+from echelon.data.pieces import PiecesText
+from echelon.data.prepared import InputEntry
+from echelon.data.progress import Progress, Report
+from echelon.data.streams import Place
+from echelon.errors import DataError
+from echelon.recipe import schema
+from echelon.recipe.web import is_web_address
+
+
+@dataclass(frozen=True)
+class Library:
+    """Finds the files of a recipe's data, and fetches those that are nowhere here."""
+
+    data: schema.Data
+    recipe_folder: Path
+    cache: Path
+    report: Report
+    may_fetch: bool = True
+
+    def find(self, name: str) -> Path:
+        """Where the file is; DataError where it is nowhere, or cannot be fetched."""
+        wanted = self._wanted(name)
+        if wanted is None:
+            return resolve(name, self.recipe_folder)
+        here = self._find_here(wanted.name)
+        if here is not None:
+            return here
+        if not self.may_fetch:
+            raise DataError(f"{name} is not here yet")
+        return fetch(self._with_mirrors(wanted), self.downloads, self._teller(wanted.name))
+
+    @property
+    def downloads(self) -> Path:
+        return self.cache / "downloads"
+
+    def check(self, path: Path, name: str, sha256: str) -> None:
+        """DataError where the file that was found for a download is not the one that the recipe means."""
+        wanted = self._wanted(name)
+        if wanted is not None and wanted.sha256 not in (None, sha256):
+            raise DataError(
+                f"{path} has SHA-256 {sha256}, but the recipe says {wanted.sha256}; remove it, or fetch it again"
+            )
+
+    def _wanted(self, name: str) -> Wanted | None:
+        """What is to be fetched under this name, where the recipe says; an address names itself."""
+        if is_web_address(name):
+            last = urlsplit(name).path.rpartition("/")[2] or "index"
+            return Wanted(f"{hashlib.sha256(name.encode()).hexdigest()[:8]}-{last}", [name])
+        for download in self.data.download:
+            if download.name == name:
+                return Wanted(name, download.urls, download.bytes, download.sha256)
+        return None
+
+    def _find_here(self, name: str) -> Path | None:
+        with suppress(DataError):
+            return resolve(name, self.recipe_folder)
+        folders = [Path(mirror).expanduser() for mirror in self.data.mirrors if not is_web_address(mirror)]
+        places = [folder / name for folder in [*folders, self.downloads]]
+        return next((place for place in places if place.is_file()), None)
+
+    def _with_mirrors(self, wanted: Wanted) -> Wanted:
+        mirrors = [
+            f"{mirror.rstrip('/')}/{wanted.name}" for mirror in self.data.mirrors if is_web_address(mirror)
+        ]
+        return replace(wanted, urls=[*mirrors, *wanted.urls])
+
+    def _teller(self, name: str) -> Callable[[int, int | None], None]:
+        return lambda done, total: self.report(Progress("fetch", done, total or 0, "bytes", name))
+
+
+@dataclass(frozen=True)
+class Sources:
+    """Everything that prepared data are made from, found."""
+
+    library: Library
+    train: list[ParallelText]
+    valid: ParallelText
+    test: ParallelText | None
+    tokeniser: Path | None
+    names: dict[Path, str]
+    """What the recipe calls a file."""
+
+    def held_out(self) -> dict[str, ParallelText]:
+        return {"valid": self.valid} if self.test is None else {"valid": self.valid, "test": self.test}
+
+    def texts(self) -> dict[str, ParallelText]:
+        return {**{f"train-{index}": text for index, text in enumerate(self.train)}, **self.held_out()}
+
+    def files(self) -> list[Path]:
+        return list(
+            dict.fromkeys(place.path for text in self.texts().values() for place in text.places.values())
+        )
+
+
+def find_sources(library: Library, tokeniser: Path | None) -> Sources:
+    """Find, or fetch, all that the recipe's data names; `tokeniser` is used in place of the recipe's."""
+    data = library.data
+    names: dict[Path, str] = {}
+
+    def find(name: str) -> Path:
+        path = library.find(name)
+        names[path] = name
+        return path
+
+    def open_text(corpus: schema.Corpus, split: Split) -> ParallelText:
+        if corpus.embedded:
+            return EmbeddedText(split)
+
+        def place(name: str) -> Place:
+            return Place(find(name)) if corpus.archive is None else Place(find(corpus.archive), name)
+
+        text: ParallelText
+        if corpus.pairs is not None:
+            first, second = corpus.columns
+            languages = (data.source_language, data.target_language)
+            text = PairFile(corpus.label, place(corpus.pairs), (first, second), languages)
+        elif corpus.source is None or corpus.target is None:
+            raise DataError(
+                f"data.{split} needs both `source` and `target`, or `pairs`, or `embedded = true`"
+            )
+        else:
+            text = FilePair(corpus.label, place(corpus.source), place(corpus.target))
+        return PiecesText(text) if corpus.pieces else text
+
+    train = [open_text(corpus, "train") for corpus in data.train]
+    valid = open_text(data.valid, "valid")
+    test = None if data.test is None else open_text(data.test, "test")
+    if tokeniser is None and data.tokeniser is not None:
+        tokeniser = find(data.tokeniser)
+    return Sources(library, train, valid, test, tokeniser, names)
+
+
+def hash_inputs(sources: Sources) -> tuple[InputEntry, ...]:
+    """What every input contains; a download must contain what the recipe says."""
+    memory = HashMemory(sources.library.cache / "hashes.json")
+    files = sources.files()
+    total = sum(path.stat().st_size for path in files)
+    done = 0
+
+    def on_bytes(count: int) -> None:
+        nonlocal done
+        done += count
+        sources.library.report(Progress("hash", done, total, "bytes"))
+
+    hashes = {path: memory.sha256(path, on_bytes) for path in files}
+    if sources.tokeniser is not None:
+        hashes[sources.tokeniser] = memory.sha256(sources.tokeniser)
+    memory.save()
+    for path, name in sources.names.items():
+        sources.library.check(path, name, hashes[path])
+    return tuple(_entries(sources, hashes))
+
+
+def _entries(sources: Sources, hashes: dict[Path, str]) -> Iterator[InputEntry]:
+    for name, text in sources.texts().items():
+        for kind, place in text.places.items():
+            member = "" if place.member is None else f"#{json.dumps(place.member)}"
+            yield InputEntry(f"{name}.{kind}{member}", str(place), hashes[place.path])
+        if isinstance(text, EmbeddedText):
+            yield InputEntry(f"{name}.embedded", text.label, text.sha256)
+    if sources.tokeniser is not None:
+        yield InputEntry("tokeniser", str(sources.tokeniser), hashes[sources.tokeniser])

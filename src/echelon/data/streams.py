@@ -1,0 +1,184 @@
+"""The bytes of a file, or of a member of an archive, in blocks: decompressed on the way, never unpacked to disk."""
+
+from __future__ import annotations
+
+import bz2
+import difflib
+import io
+import lzma
+import tarfile
+import zipfile
+import zlib
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from itertools import chain
+from pathlib import Path, PurePosixPath
+from typing import BinaryIO, Protocol
+
+import zstandard
+
+from echelon.errors import DataError
+
+READ_BYTES = 1 << 16
+TAR_READ_BYTES = 1 << 20
+COMPRESSED_SUFFIXES = {".gz", ".xz", ".zst", ".bz2"}
+ZIP_START = b"PK\x03\x04"
+
+
+class Decoder(Protocol):
+    """What zlib, lzma, bz2 and zstandard have in common."""
+
+    @property
+    def eof(self) -> bool: ...
+    @property
+    def unused_data(self) -> bytes: ...
+    def decompress(self, data: bytes, /) -> bytes: ...
+
+
+# A frame may ask for a window of up to 2 GiB (`zstd --long=31`), which zstandard refuses by default.
+DECODERS: dict[bytes, Callable[[], Decoder]] = {
+    b"\x1f\x8b": lambda: zlib.decompressobj(wbits=31),
+    b"\xfd7zXZ\x00": lzma.LZMADecompressor,
+    b"\x28\xb5\x2f\xfd": lambda: zstandard.ZstdDecompressor(max_window_size=1 << 31).decompressobj(),
+    b"BZh": bz2.BZ2Decompressor,
+}
+_RECOGNISED_BYTES = max(map(len, DECODERS))
+
+
+@dataclass(frozen=True)
+class Place:
+    """A file, or a member of the archive that the file is."""
+
+    path: Path
+    member: str | None = None
+
+    def __str__(self) -> str:
+        return str(self.path) if self.member is None else f"{self.member} in {self.path}"
+
+    @property
+    def text_suffix(self) -> str:
+        """The ending that says what the text is: that of x.tmx.gz is .tmx."""
+        name = PurePosixPath(self.member or self.path.name)
+        return PurePosixPath(name.stem if name.suffix.lower() in COMPRESSED_SUFFIXES else name).suffix.lower()
+
+
+class BlockReader:
+    """The decompressed bytes of a place, read in bounded memory; compression is recognised by content.
+
+    Iterating raises DataError, naming the place, where it is missing, a folder, unreadable, cut short or damaged.
+    `where` is what those messages call it.
+    """
+
+    def __init__(self, place: Place, where: Callable[[], str] | None = None) -> None:
+        self.place = place
+        self.bytes_read = 0
+        """Bytes of the file itself, so compressed ones where it is compressed."""
+        self._where = where or (lambda: str(place))
+
+    def __iter__(self) -> Iterator[bytes]:
+        with naming_the_place(self.place, self._where), self.place.path.open("rb") as file:
+            if self.place.member is None:
+                yield from decompressed(self._raw_blocks(file))
+            else:
+                yield from self._member_blocks(file, self.place.member)
+        self.bytes_read = self.place.path.stat().st_size
+
+    def _raw_blocks(self, file: BinaryIO, content: BinaryIO | None = None) -> Iterator[bytes]:
+        while data := (content or file).read(READ_BYTES):
+            self.bytes_read = file.tell()
+            yield data
+
+    def _member_blocks(self, file: BinaryIO, member: str) -> Iterator[bytes]:
+        is_zip = file.read(len(ZIP_START)) == ZIP_START
+        file.seek(0)
+        with self._open_zip(file, member) if is_zip else self._open_tar(file, member) as content:
+            yield from decompressed(self._raw_blocks(file, content))
+
+    @contextmanager
+    def _open_zip(self, file: BinaryIO, member: str) -> Iterator[BinaryIO]:
+        with zipfile.ZipFile(file) as archive:
+            if member not in archive.namelist():
+                raise _no_member(self.place, archive.namelist())
+            with archive.open(member) as content:
+                yield content  # type: ignore[misc]
+
+    @contextmanager
+    def _open_tar(self, file: BinaryIO, member: str) -> Iterator[BinaryIO]:
+        blocks = _BlockFile(decompressed(self._raw_blocks(file)))
+        names = []
+        with tarfile.open(fileobj=blocks, mode="r|", bufsize=TAR_READ_BYTES) as archive:
+            for entry in archive:
+                names.append(entry.name.removeprefix("./"))
+                if names[-1] == member and entry.isfile():
+                    content = archive.extractfile(entry)
+                    assert content is not None
+                    yield content  # type: ignore[misc]
+                    return
+        raise _no_member(self.place, names)
+
+
+class _BlockFile(io.RawIOBase):
+    """Blocks as the file that `tarfile` wants to read."""
+
+    def __init__(self, blocks: Iterator[bytes]) -> None:
+        self._blocks = blocks
+
+    def read(self, size: int = -1, /) -> bytes:
+        """The next block, which may be shorter or longer than was asked for: `tarfile` takes either."""
+        return next((block for block in self._blocks if block), b"")
+
+
+def decompressed(blocks: Iterator[bytes]) -> Iterator[bytes]:
+    """The blocks, decompressed where they are compressed; several compressed streams may follow each other."""
+    start = b""
+    for block in blocks:
+        start += block
+        if len(start) >= _RECOGNISED_BYTES:
+            break
+    blocks = chain([start], blocks)
+    new_decoder = next((new for magic, new in DECODERS.items() if start.startswith(magic)), None)
+    if new_decoder is None:
+        yield from blocks
+        return
+    decoder: Decoder | None = None
+    for block in blocks:
+        data = block
+        while decoder is not None or (data := data.lstrip(b"\0")):  # zeros may pad the end of a stream
+            decoder = decoder or new_decoder()
+            yield decoder.decompress(data)
+            if not decoder.eof:
+                break
+            data, decoder = decoder.unused_data, None
+    if decoder is not None:
+        raise EOFError
+
+
+@contextmanager
+def naming_the_place(place: Place, where: Callable[[], str]) -> Iterator[None]:
+    """Errors of reading as DataError, saying where, and what to do."""
+    path = place.path
+    try:
+        yield
+    except FileNotFoundError as error:
+        raise DataError(f"{path} does not exist") from error
+    except IsADirectoryError as error:
+        raise DataError(f"{path} is a folder; name a text file") from error
+    except PermissionError as error:
+        raise DataError(f"{path} may not be read by this user; change its permissions") from error
+    except EOFError as error:
+        raise DataError(f"{where()}: the compressed data ends early; fetch it again") from error
+    except (zlib.error, lzma.LZMAError, zstandard.ZstdError) as error:
+        raise DataError(f"{where()}: the compressed data is damaged ({error}); fetch it again") from error
+    except (tarfile.TarError, zipfile.BadZipFile) as error:
+        raise DataError(f"{path}: is no archive, or a damaged one ({error}); fetch it again") from error
+    except OSError as error:
+        if error.errno is None:  # not the system's: bz2 says so that its data are damaged
+            raise DataError(f"{where()}: the compressed data is damaged ({error}); fetch it again") from error
+        raise DataError(f"{path} cannot be read: {error.strerror}") from error
+
+
+def _no_member(place: Place, names: list[str]) -> DataError:
+    near = difflib.get_close_matches(place.member or "", names, n=1, cutoff=0.5)
+    hint = f"did you mean {near[0]}?" if near else f"it has {', '.join(names[:5]) or 'none'}"
+    return DataError(f"{place.path} has no member {place.member}; {hint}")

@@ -1,0 +1,66 @@
+"""A real HTTP server on this machine, which can break connections, lie and count what it is asked."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+import threading
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+
+class Mirror:
+    """A web server that answers every request with one file, and what went on there."""
+
+    def __init__(self, content: bytes) -> None:
+        self.content = content
+        self.breaks_after: list[int] = []
+        """Bytes after which the next connections are cut."""
+        self.knows_ranges = True
+        self.status = 0
+        """Answer everything with this, where not 0."""
+        self.ranges: list[str | None] = []
+        """The Range header of each request."""
+        mirror = self
+
+        class Handler(BaseHTTPRequestHandler):
+            def do_GET(self) -> None:
+                mirror.answer(self)
+
+            def log_message(self, format: str, *args: object) -> None:
+                """Keep the test's screen clean."""
+
+        self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        threading.Thread(target=self._server.serve_forever, daemon=True).start()
+        self.url = f"http://127.0.0.1:{self._server.server_port}/file.bin"
+
+    def answer(self, request: BaseHTTPRequestHandler) -> None:
+        wanted = request.headers.get("Range")
+        self.ranges.append(wanted)
+        if self.status:
+            request.send_error(self.status)
+            return
+        tag = f'"{hashlib.sha256(self.content).hexdigest()[:8]}"'
+        start = int(re.findall(r"\d+", wanted)[0]) if wanted and self.knows_ranges else 0
+        if request.headers.get("If-Range", tag) != tag:
+            start = 0
+        if start >= len(self.content) > 0:
+            request.send_response(416)
+            request.send_header("Content-Range", f"bytes */{len(self.content)}")
+            request.send_header("Content-Length", "0")
+            request.end_headers()
+            return
+        body = self.content[start:]
+        request.send_response(206 if start else 200)
+        if start:
+            request.send_header("Content-Range", f"bytes {start}-{len(self.content) - 1}/{len(self.content)}")
+        request.send_header("Content-Length", str(len(body)))
+        request.send_header("ETag", tag)
+        request.end_headers()
+        if self.breaks_after:
+            body = body[: self.breaks_after.pop(0)]
+            request.close_connection = True
+        request.wfile.write(body)
+
+    def close(self) -> None:
+        self._server.shutdown()
+        self._server.server_close()

@@ -1,0 +1,156 @@
+from __future__ import annotations
+
+import hashlib
+import multiprocessing
+import os
+import random
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from echelon.data import fetching
+from echelon.data.fetching import Wanted, fetch, first_fetches
+from echelon.errors import DataError
+from tests.data.mirror import Mirror
+
+CONTENT = random.Random(1).randbytes(300_000)
+SHA256 = hashlib.sha256(CONTENT).hexdigest()
+
+
+@pytest.fixture
+def mirror() -> Iterator[Mirror]:
+    made = Mirror(CONTENT)
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def second() -> Iterator[Mirror]:
+    made = Mirror(CONTENT)
+    yield made
+    made.close()
+
+
+def left_over(folder: Path) -> set[str]:
+    return {path.name for path in folder.iterdir()} - {"file.bin", fetching.FETCHED}
+
+
+def test_a_file_is_fetched_once_with_progress(mirror: Mirror, tmp_path: Path) -> None:
+    told: list[tuple[int, int | None]] = []
+    wanted = Wanted("file.bin", [mirror.url], len(CONTENT), SHA256)
+    path = fetch(wanted, tmp_path, lambda done, total: told.append((done, total)))
+    assert path.read_bytes() == CONTENT
+    assert told[0] == (0, len(CONTENT))
+    assert told[-1] == (len(CONTENT), len(CONTENT))
+    assert fetch(wanted, tmp_path) == path
+    assert mirror.ranges == [None]
+    assert left_over(tmp_path) == set()
+
+
+def test_broken_connections_are_resumed_where_they_broke(mirror: Mirror, tmp_path: Path) -> None:
+    mirror.breaks_after = [100_000, 50_000, 0, 1]
+    path = fetch(Wanted("file.bin", [mirror.url], None, SHA256), tmp_path)
+    assert path.read_bytes() == CONTENT
+    assert mirror.ranges == [None, "bytes=100000-", "bytes=150000-", "bytes=150000-", "bytes=150001-"]
+
+
+def test_a_server_without_ranges_begins_again(mirror: Mirror, tmp_path: Path) -> None:
+    mirror.knows_ranges = False
+    mirror.breaks_after = [100_000]
+    assert fetch(Wanted("file.bin", [mirror.url]), tmp_path).read_bytes() == CONTENT
+    assert mirror.ranges == [None, "bytes=100000-"]
+
+
+def test_a_file_that_changed_meanwhile_is_fetched_whole(mirror: Mirror, tmp_path: Path) -> None:
+    mirror.breaks_after = [100_000, 0, 0, 0]
+    with pytest.raises(DataError):
+        fetch(Wanted("file.bin", [mirror.url]), tmp_path)
+    mirror.breaks_after = []
+    mirror.content = random.Random(2).randbytes(200_000)
+    assert fetch(Wanted("file.bin", [mirror.url]), tmp_path).read_bytes() == mirror.content
+
+
+def test_the_next_process_goes_on_where_a_killed_one_was(mirror: Mirror, tmp_path: Path) -> None:
+    mirror.breaks_after = [120_000]
+    wanted = Wanted("file.bin", [mirror.url], None, SHA256)
+    process = multiprocessing.get_context("fork").Process(target=_fetch_and_die, args=(wanted, tmp_path))
+    process.start()
+    process.join()
+    assert process.exitcode == 9
+    assert (tmp_path / "file.bin.partial").stat().st_size == 120_000
+    assert not (tmp_path / "file.bin").exists()
+    assert fetch(wanted, tmp_path).read_bytes() == CONTENT
+    assert mirror.ranges == [None, "bytes=120000-"]
+    assert left_over(tmp_path) == set()
+
+
+def _fetch_and_die(wanted: Wanted, folder: Path) -> None:
+    fetching.time.sleep = lambda seconds: os._exit(9)  # type: ignore[attr-defined]
+    fetch(wanted, folder)
+
+
+def test_the_second_mirror_takes_over_and_goes_on(mirror: Mirror, second: Mirror, tmp_path: Path) -> None:
+    mirror.breaks_after = [100_000, 0, 0, 0]
+    path = fetch(Wanted("file.bin", [mirror.url, second.url], None, SHA256), tmp_path)
+    assert path.read_bytes() == CONTENT
+    assert second.ranges == ["bytes=100000-"]
+
+
+def test_halves_of_two_mirrors_are_not_joined_without_a_hash(
+    mirror: Mirror, second: Mirror, tmp_path: Path
+) -> None:
+    mirror.breaks_after = [100_000, 0, 0, 0]
+    second.content = random.Random(3).randbytes(250_000)
+    assert fetch(Wanted("file.bin", [mirror.url, second.url]), tmp_path).read_bytes() == second.content
+    assert second.ranges == [None]
+
+
+def test_a_mirror_with_another_file_is_passed_over(mirror: Mirror, second: Mirror, tmp_path: Path) -> None:
+    mirror.content = CONTENT[:-1] + b"x"
+    path = fetch(Wanted("file.bin", [mirror.url, second.url], len(CONTENT), SHA256), tmp_path)
+    assert path.read_bytes() == CONTENT
+    assert second.ranges == [None]
+
+
+def test_every_mirror_s_reason_is_told(mirror: Mirror, second: Mirror, tmp_path: Path) -> None:
+    mirror.status = 404
+    second.content = b"short"
+    wanted = Wanted("file.bin", [mirror.url, second.url, "http://127.0.0.1:9/file.bin"], len(CONTENT), SHA256)
+    with pytest.raises(DataError) as caught:
+        fetch(wanted, tmp_path)
+    assert "404 Not Found" in str(caught.value)
+    assert "has 5 bytes instead of 300,000" in str(caught.value)
+    assert "refused" in str(caught.value)
+    assert mirror.ranges == [None], "what is not there is not asked for again"
+    assert left_over(tmp_path) == set()
+
+
+def test_an_unknown_hash_is_written_down_and_compared_with_later(mirror: Mirror, tmp_path: Path) -> None:
+    wanted = Wanted("file.bin", [mirror.url])
+    path = fetch(wanted, tmp_path)
+    first = first_fetches(tmp_path)["file.bin"]
+    assert (first["bytes"], first["sha256"], first["url"]) == (len(CONTENT), SHA256, mirror.url)
+    path.unlink()
+    assert fetch(wanted, tmp_path).read_bytes() == CONTENT
+    path.unlink()
+    mirror.content = b"another"
+    with pytest.raises(DataError, match="when it was first fetched"):
+        fetch(wanted, tmp_path)
+
+
+def test_what_is_whole_but_not_named_yet_is_not_fetched_again(mirror: Mirror, tmp_path: Path) -> None:
+    (tmp_path / "file.bin.partial").write_bytes(CONTENT)
+    assert fetch(Wanted("file.bin", [mirror.url], None, SHA256), tmp_path).read_bytes() == CONTENT
+    assert mirror.ranges == ["bytes=300000-"]
+
+
+def test_two_that_want_the_same_file_fetch_it_once(mirror: Mirror, tmp_path: Path) -> None:
+    wanted = Wanted("file.bin", [mirror.url], None, SHA256)
+    threads = [threading.Thread(target=fetch, args=(wanted, tmp_path)) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert mirror.ranges == [None]

@@ -1,0 +1,172 @@
+from __future__ import annotations
+
+import gettext
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from echelon.data.corpora import LineReader, PairFile
+from echelon.data.streams import Place
+from echelon.errors import DataError
+
+TMX = """<?xml version="1.0" encoding="utf-8"?>
+<!DOCTYPE tmx SYSTEM "tmx14.dtd">
+<tmx version="1.4"><header srclang="en"/><body>
+<tu><tuv xml:lang="en"><seg>A dog &amp; a cat</seg></tuv><tuv xml:lang="de"><seg>Hund und Katze</seg></tuv></tu>
+<tu><tuv xml:lang="fr"><seg>chien</seg></tuv><tuv xml:lang="de"><seg>Hund</seg></tuv></tu>
+<tu><tuv xml:lang="EN_gb"><seg>two
+lines <bpt i="1">&lt;b&gt;</bpt>bold<ept i="1">&lt;/b&gt;</ept> <hi>more</hi>.</seg></tuv>
+<tuv lang="DE-at"><seg>zwei Zeilen</seg></tuv></tu>
+</body></tmx>
+"""
+PO = r"""# A header
+msgid ""
+msgstr ""
+"Content-Type: text/plain; charset=UTF-8\n"
+
+#: main.c:3
+msgid "Open \"file\""
+msgstr "Datei "
+"öffnen"
+
+#, fuzzy
+msgid "Close"
+msgstr "Offen"
+
+msgid "Not translated"
+msgstr ""
+
+msgctxt "menu"
+msgid "one\tfile"
+msgid_plural "%d files"
+msgstr[0] "eine\tDatei"
+msgstr[1] "%d Dateien"
+#~ msgid "old"
+#~ msgstr "alt"
+msgid "two\nlines"
+msgstr "zwei\nZeilen"
+"""
+PO_PAIRS = [
+    ('Open "file"', "Datei öffnen"),
+    ("one\tfile", "eine\tDatei"),
+    ("%d files", "%d Dateien"),
+    ("two lines", "zwei Zeilen"),
+]
+
+
+def read(
+    path: Path, columns: tuple[int, int] = (1, 2), languages: tuple[str, str] = ("en", "de")
+) -> list[tuple[str, str]]:
+    pairs = PairFile(path.name, Place(path), columns, languages).pairs()
+    return [(source.decode(), target.decode()) for source, target in pairs]
+
+
+def write(folder: Path, name: str, text: str | bytes) -> Path:
+    path = folder / name
+    path.write_bytes(text.encode() if isinstance(text, str) else text)
+    return path
+
+
+def test_tmx_units_with_both_languages_are_read(tmp_path: Path) -> None:
+    path = write(tmp_path, "memory.tmx", TMX)
+    assert read(path) == [("A dog & a cat", "Hund und Katze"), ("two lines bold more.", "zwei Zeilen")]
+    assert read(path, languages=("de", "fr")) == [("Hund", "chien")]
+
+
+def test_tmx_in_utf16_is_read(tmp_path: Path) -> None:
+    path = write(tmp_path, "memory.tmx", TMX.replace("utf-8", "utf-16").encode("utf-16"))
+    assert read(path)[0] == ("A dog & a cat", "Hund und Katze")
+
+
+def test_damaged_tmx_is_named(tmp_path: Path) -> None:
+    path = write(tmp_path, "memory.tmx", TMX[:-20])
+    with pytest.raises(DataError, match=r"memory\.tmx: is no TMX file"):
+        read(path)
+
+
+def test_a_file_without_the_languages_is_an_error(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match="holds no pair of cs and pl"):
+        read(write(tmp_path, "memory.tmx", TMX), languages=("cs", "pl"))
+
+
+def test_columns_of_tsv_are_chosen(tmp_path: Path) -> None:
+    path = write(tmp_path, "pairs.tsv", "1\thouse\tHaus\n2\ttree\tBaum\r\n")
+    assert read(path, columns=(2, 3)) == [("house", "Haus"), ("tree", "Baum")]
+    assert read(path, columns=(3, 2)) == [("Haus", "house"), ("Baum", "tree")]
+
+
+def test_a_line_with_too_few_columns_is_named(tmp_path: Path) -> None:
+    path = write(tmp_path, "pairs.tsv", "house\tHaus\ntree Baum\n")
+    with pytest.raises(DataError, match=r"pairs\.tsv, line 2: has 1 columns, not 2"):
+        read(path)
+
+
+def test_translated_messages_of_a_catalogue_are_read(tmp_path: Path) -> None:
+    path = write(tmp_path, "de.po", PO)
+    assert read(path) == PO_PAIRS
+    assert read(path, columns=(2, 1)) == [(target, source) for source, target in PO_PAIRS]
+
+
+def test_the_catalogue_s_character_set_is_used(tmp_path: Path) -> None:
+    path = write(tmp_path, "de.po", PO.replace("UTF-8", "ISO-8859-1").encode("latin-1"))
+    assert read(path) == PO_PAIRS
+
+
+def test_an_unknown_character_set_is_named(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match=r"de\.po: names a character set klingon"):
+        read(write(tmp_path, "de.po", PO.replace("UTF-8", "klingon")))
+
+
+def test_what_is_not_gettext_s_is_named(tmp_path: Path) -> None:
+    path = write(tmp_path, "de.po", PO + "\nint main() {}\n")
+    with pytest.raises(DataError, match=r"de\.po, line 28: 'int main"):
+        read(path)
+
+
+def test_a_compiled_catalogue_holds_the_same(tmp_path: Path) -> None:
+    msgfmt = shutil.which("msgfmt")
+    if msgfmt is None:
+        pytest.skip("gettext is not installed")
+    path = write(tmp_path, "de.po", PO)
+    for option in ("--endianness=little", "--endianness=big"):
+        subprocess.run([msgfmt, option, "-o", tmp_path / "de.mo", path], check=True)
+        assert sorted(read(tmp_path / "de.mo")) == sorted(PO_PAIRS)
+    with (tmp_path / "de.mo").open("rb") as file:
+        assert gettext.GNUTranslations(file).gettext('Open "file"') == "Datei öffnen"
+
+
+def mo(*messages: tuple[bytes, bytes]) -> bytes:
+    """A compiled catalogue, as msgfmt writes it."""
+    header, body = 28, b""
+    tables: list[list[bytes]] = [[], []]
+    start = header + 16 * len(messages)
+    for table, side in ((0, 0), (1, 1)):
+        for message in messages:
+            entry = len(message[side]).to_bytes(4, "little") + (start + len(body)).to_bytes(4, "little")
+            tables[table].append(entry)
+            body += message[side] + b"\0"
+    numbers = [0x950412DE, 0, len(messages), header, header + 8 * len(messages), 0, 0]
+    return b"".join(n.to_bytes(4, "little") for n in numbers) + b"".join(tables[0] + tables[1]) + body
+
+
+def test_contexts_and_plurals_of_a_compiled_catalogue(tmp_path: Path) -> None:
+    content = mo(
+        (b"", b"Content-Type: text/plain; charset=latin-1\n"), (b"menu\4a\0b", b"\xe4\0B"), (b"no", b"")
+    )
+    assert read(write(tmp_path, "de.mo", content)) == [("a", "ä"), ("b", "B")]
+    with pytest.raises(DataError, match="cut short"):
+        read(write(tmp_path, "de.mo", content[:-12]))
+    with pytest.raises(DataError, match="not a compiled gettext catalogue"):
+        read(write(tmp_path, "de.mo", b"text"))
+
+
+def test_segments_of_sgml_are_lines(tmp_path: Path) -> None:
+    text = '<doc>\n<hl><seg id="1">Rock &amp; Roll </seg></hl>\n<seg id="2">two\nlines</seg> <seg id="3"></seg>\n'
+    assert list(LineReader(write(tmp_path, "src.en.sgm", text))) == [b"Rock & Roll", b"two lines", b""]
+
+
+def test_an_unknown_ending_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match=r"must end in one of \.tsv"):
+        read(write(tmp_path, "pairs.xlsx", "x"))

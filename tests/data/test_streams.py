@@ -1,0 +1,89 @@
+from __future__ import annotations
+
+import bz2
+import gzip
+import io
+import lzma
+import tarfile
+import zipfile
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import zstandard
+
+from echelon.data.corpora import FilePair, LineReader
+from echelon.data.streams import Place
+from echelon.errors import DataError
+
+PACKERS: dict[str, Callable[[bytes], bytes]] = {
+    "tar": bytes,
+    "tgz": gzip.compress,
+    "tar.xz": lzma.compress,
+    "tar.bz2": bz2.compress,
+    "tar.zst": zstandard.ZstdCompressor().compress,
+}
+MEMBERS = {"training/x.de-en.en": b"a\nb\n", "training/x.de-en.de": b"A\nB\n", "big": b"0123456789" * 200_000}
+
+
+def tar_of(members: dict[str, bytes]) -> bytes:
+    file = io.BytesIO()
+    with tarfile.open(fileobj=file, mode="w") as archive:
+        for name, content in members.items():
+            entry = tarfile.TarInfo(name)
+            entry.size = len(content)
+            archive.addfile(entry, io.BytesIO(content))
+    return file.getvalue()
+
+
+@pytest.mark.parametrize("ending", PACKERS)
+def test_members_of_a_tar_file_are_read_side_by_side(ending: str, tmp_path: Path) -> None:
+    path = tmp_path / f"corpus.{ending}"
+    path.write_bytes(PACKERS[ending](tar_of({"big": MEMBERS["big"], **MEMBERS})))
+    pair = FilePair("x", Place(path, "training/x.de-en.en"), Place(path, "training/x.de-en.de"))
+    assert list(pair.pairs()) == [(b"a", b"A"), (b"b", b"B")]
+    assert pair.bytes_read == pair.size_bytes
+    assert list(tmp_path.iterdir()) == [path], "nothing is unpacked"
+
+
+def test_members_of_a_zip_file_are_read(tmp_path: Path) -> None:
+    path = tmp_path / "corpus.zip"
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
+        for name, content in MEMBERS.items():
+            archive.writestr(name, content)
+    assert list(LineReader(Place(path, "training/x.de-en.de"))) == [b"A", b"B"]
+    with pytest.raises(DataError, match=r"has no member x; it has training/x\.de-en\.en"):
+        list(LineReader(Place(path, "x")))
+
+
+def test_a_compressed_member_is_decompressed_too(tmp_path: Path) -> None:
+    path = tmp_path / "corpus.tar"
+    path.write_bytes(tar_of({"./x.en.gz": gzip.compress(b"a\nb\n")}))
+    assert list(LineReader(Place(path, "x.en.gz"))) == [b"a", b"b"]
+
+
+def test_a_member_that_is_not_there_is_named_with_the_nearest(tmp_path: Path) -> None:
+    path = tmp_path / "corpus.tar"
+    path.write_bytes(tar_of(MEMBERS))
+    with pytest.raises(
+        DataError, match=r"no member training/x\.de-en\.fr; did you mean training/x\.de-en\.\w\w\?"
+    ):
+        list(LineReader(Place(path, "training/x.de-en.fr")))
+
+
+@pytest.mark.parametrize(
+    "content", [b"text\n" * 3000, gzip.compress(tar_of(MEMBERS))[:-3000], tar_of(MEMBERS)[:5000]]
+)
+def test_what_is_no_archive_or_ends_early_is_an_error(content: bytes, tmp_path: Path) -> None:
+    path = tmp_path / "corpus.tgz"
+    path.write_bytes(content)
+    with pytest.raises(DataError, match=r"no archive|ends early|damaged"):
+        list(LineReader(Place(path, "big")))
+
+
+@pytest.mark.parametrize(
+    ("name", "suffix"), [("a.tmx", ".tmx"), ("a.TMX.gz", ".tmx"), ("a.po", ".po"), ("a.gz", ""), ("a", "")]
+)
+def test_the_ending_of_the_text_is_found_below_that_of_the_compression(name: str, suffix: str) -> None:
+    assert Place(Path("x") / name).text_suffix == suffix
+    assert Place(Path("x.tar.gz"), f"folder.d/{name}").text_suffix == suffix
