@@ -963,17 +963,41 @@ CLOUD_VERBS: dict[str, Callable[..., None]] = {
 
 
 def convert(
-    kind: Annotated[Literal["ai-platform"], typer.Argument(metavar="ai-platform", help="What FILE is.")],
-    file: Annotated[Path, typer.Argument(metavar="FILE", help="The old configuration.")],
+    kind: Annotated[
+        Literal["openseq2seq", "ai-platform"],
+        typer.Argument(metavar="openseq2seq|ai-platform", help="What FILE is."),
+    ],
+    file: Annotated[
+        Path, typer.Argument(metavar="FILE", help="The old configuration: read, never executed.")
+    ],
+    to: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Write it there; to stdout where not given.")
+    ] = None,
+    workers: Annotated[
+        int | None, typer.Option(min=1, help="openseq2seq: processes or GPUs that it was used with.")
+    ] = None,
     json_: Json = False,
 ) -> None:
     """The configuration of another system as one of ours."""
-    from echelon.commands.rendering import convert_ai_platform
+    if kind == "openseq2seq":
+        from echelon.commands.converting import convert_openseq2seq
 
-    text, notes = convert_ai_platform(file)
+        converted = convert_openseq2seq(file, workers)
+        text, notes = converted.text, converted.notes
+    else:
+        from echelon.commands.rendering import convert_ai_platform
+
+        if workers is not None:
+            raise UserError("--workers is for openseq2seq; an AI Platform configuration says it itself")
+        text, notes = convert_ai_platform(file)
     for note in notes:
         messages().print(f"note: {note}", markup=False, highlight=False, soft_wrap=True)
-    show(json_, {"text": text, "notes": notes}, text.rstrip("\n"))
+    if to is not None:
+        from echelon.runfolder import write_atomically
+
+        write_atomically(to, text)
+        messages().print(f"{to}: written", markup=False, highlight=False)
+    show(json_, {"text": text, "notes": notes}, "" if to is not None else text.rstrip("\n"))
 
 
 VERBS: dict[str, Callable[..., None]] = {

@@ -10,7 +10,12 @@ from echelon.recipe.schema import Recipe
 
 def dump_recipe(recipe: Recipe) -> str:
     """The whole recipe, defaults included, as TOML that `load_recipe` reads back to an equal one."""
-    return "\n".join(_table_lines("", recipe.model_dump(exclude_none=True))).strip() + "\n"
+    return dump_table(recipe.model_dump(exclude_none=True))
+
+
+def dump_table(table: dict[str, Any]) -> str:
+    """A recipe's table as TOML."""
+    return "\n".join(_table_lines("", table)).strip() + "\n"
 
 
 def _table_lines(name: str, table: dict[str, Any]) -> list[str]:

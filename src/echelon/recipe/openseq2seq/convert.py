@@ -1,0 +1,125 @@
+"""A recipe from a configuration of OpenSeq2Seq, and what to know about it."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any
+
+from echelon.errors import UserError
+from echelon.recipe.openseq2seq.images import convert_images
+from echelon.recipe.openseq2seq.settings import Settings, merged
+from echelon.recipe.openseq2seq.syntax import Named, Table, read_assignments
+from echelon.recipe.openseq2seq.text import convert_text
+from echelon.recipe.openseq2seq.training import (
+    RUN_REASONS,
+    Draft,
+    convert_optimiser,
+    convert_run,
+    convert_schedule,
+)
+
+MODES = ("train", "eval", "infer")
+
+
+@dataclass(frozen=True)
+class Made:
+    """What a configuration means."""
+
+    table: dict[str, Any]
+    """The recipe."""
+    notes: list[str]
+    """What has no equivalent, or means something else."""
+    logdir: str | None
+    infer_source: str | None
+
+
+def convert(
+    text: str, where: str, workers: int | None = None, changes: Mapping[str, str] = MappingProxyType({})
+) -> Made:
+    """The recipe that a configuration means.
+
+    `workers` is how many processes or GPUs the configuration was used with, where the file does not say; `changes`
+    replace settings of base_params. UserError where the file is no such configuration, or has no equivalent.
+    """
+    variables = read_assignments(text, where)
+    model = variables.get("base_model")
+    base = variables.get("base_params")
+    if not isinstance(model, Named) or not isinstance(base, Table):
+        raise UserError(
+            f"{where}: is no configuration of OpenSeq2Seq: it has no base_model or no base_params"
+        )
+    for key, value in changes.items():
+        _change(base, key, value)
+    modes = {
+        mode: Settings(merged(base, variables[f"{mode}_params"]), where)
+        for mode in MODES
+        if isinstance(variables.get(f"{mode}_params"), Table)
+    }
+    train = modes.setdefault("train", Settings(base, where))
+    draft = Draft()
+    draft.table = {"version": 1, "name": _name(where)}
+    slots = convert_run(train, draft, workers)
+    match model.name:
+        case "Text2Text":
+            convert_text(modes, draft, slots)
+            convert_schedule(train, draft, None)
+        case "Image2Label":
+            convert_schedule(train, draft, convert_images(modes, draft, slots))
+        case _:
+            raise UserError(
+                f"{where}:{variables.lines['base_model']}: base_model {model.name} has no equivalent; Text2Text and "
+                "Image2Label have"
+            )
+    convert_optimiser(train, draft)
+    used = ("loss", "data_layer", "encoder", "decoder")
+    for key in used:
+        train.get(key)
+    draft.notes += train.left_over(RUN_REASONS)
+    infer = modes.get("infer")
+    source = infer.inner("data_layer_params").text("source_file") if infer is not None else None
+    return Made(_in_order(draft.table), draft.notes, train.text("logdir"), source)
+
+
+def _change(base: Table, key: str, text: str) -> None:
+    """Set `a/b` in the tables, the value read as Python's where it is one."""
+    *tables, last = key.split("/")
+    place = base
+    for name in tables:
+        inner = place.get(name)
+        if not isinstance(inner, Table):
+            raise UserError(f"--{key}: the configuration has no dictionary {name}")
+        place = inner
+    if last not in place:
+        raise UserError(f"--{key}: the configuration has no such setting in base_params")
+    try:
+        value = ast.literal_eval(text)
+    except (ValueError, SyntaxError, RecursionError, MemoryError):
+        value = text
+    place.put(last, value, place.lines[last])
+
+
+def _name(where: str) -> str:
+    """The file's name as a run's: every character that a run's name cannot have becomes a dash."""
+    return re.sub(r"[^A-Za-z0-9._-]+", "-", Path(where).stem).lstrip("._-") or "converted"
+
+
+def _in_order(table: dict[str, Any]) -> dict[str, Any]:
+    order = (
+        "version",
+        "name",
+        "task",
+        "seed",
+        "data",
+        "model",
+        "train",
+        "optimiser",
+        "schedule",
+        "evaluate",
+        "checkpoint",
+    )
+    return {key: table[key] for key in order if table.get(key) not in (None, {})}

@@ -1,0 +1,154 @@
+"""Text2Text with a Transformer as a translation recipe."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from echelon.recipe.openseq2seq.settings import Settings
+from echelon.recipe.openseq2seq.training import Draft
+
+TOKENS_A_PAIR = 32
+"""What a sentence pair of WMT takes in pieces, near enough: batches were counted in pairs, ours are in tokens."""
+
+ENCODER_REASONS = {
+    "pad_embeddings_2_eight": "",
+    "remove_padding": "is always so: tokens are packed",
+    "norm_params": "has no equivalent: norms are layer norms in float32",
+    "regularizer": "is left out",
+}
+DECODER_REASONS = {
+    **ENCODER_REASONS,
+    "extra_decode_length": "is left out: the limit follows from the source's length",
+    **dict.fromkeys(("EOS_ID", "GO_SYMBOL", "END_SYMBOL", "PAD_SYMBOL", "GO_ID"), ""),
+}
+DATA_REASONS = {
+    "shuffle": "",
+    "shuffle_buffer_size": "is left out: every epoch is shuffled as a whole",
+    "repeat": "",
+    "map_parallel_calls": "is left out: data are prepared once",
+    "prefetch_buffer_size": "is left out: data are mapped from disk",
+    "pad_vocab_to_eight": "",
+    "pad_lengths_to_eight": "is left out: tokens are packed",
+    "special_tokens_already_in_vocab": "",
+    "use_start_token": "",
+    "num_cpus": "",
+}
+
+
+def convert_text(modes: dict[str, Settings], draft: Draft, slots: int) -> None:
+    """Data, model and batch of a Text2Text configuration, from its settings for train, eval and infer."""
+    train = modes["train"]
+    _convert_model(train, draft)
+    _convert_data(modes, draft)
+    pairs = int(train.number("batch_size_per_gpu", 32))
+    slot_tokens = max(pairs * TOKENS_A_PAIR, draft.table["data"].get("max_tokens", 256))
+    draft.put("train", batch_tokens=slot_tokens * slots)
+    draft.notes.append(
+        train.note(
+            "batch_size_per_gpu",
+            f"counts pairs: {pairs} became {slot_tokens:,} tokens for each of {slots} slots, at {TOKENS_A_PAIR} a pair",
+        )
+    )
+
+
+def _convert_model(settings: Settings, draft: Draft) -> None:
+    for side, expected in (("encoder", "TransformerEncoder"), ("decoder", "TransformerDecoder")):
+        if settings.name(side) != expected:
+            raise settings.error(
+                side, f"is {settings.name(side) or 'missing'}; only {expected} has an equivalent"
+            )
+    encoder, decoder = settings.inner("encoder_params"), settings.inner("decoder_params")
+
+    def same(key: str, default: Any) -> Any:
+        value, other = encoder.number(key, default), decoder.number(key, default)
+        if value != other:
+            raise decoder.error(key, f"is {other}, but the encoder has {value}; both must be alike")
+        return value
+
+    draft.put(
+        "model",
+        preset="base",
+        d_model=same("hidden_size", 512),
+        d_ff=same("filter_size", 2048),
+        heads=same("num_heads", 8),
+        encoder_layers=encoder.number("encoder_layers", 6),
+        decoder_layers=decoder.number("num_hidden_layers", 6),
+        norm="pre",
+        dropout=float(same("layer_postprocess_dropout", 0.1)),
+        attention_dropout=float(same("attention_dropout", 0.0)),
+        activation_dropout=float(same("relu_dropout", 0.0)),
+    )
+    beam, penalty = decoder.number("beam_size"), decoder.number("alpha")
+    draft.put("evaluate", beam=beam, length_penalty=None if penalty is None else float(penalty))
+    loss = settings.inner("loss_params")
+    draft.put("train", label_smoothing=float(loss.number("label_smoothing", 0.0)))
+    draft.notes += [
+        *encoder.left_over(ENCODER_REASONS),
+        *decoder.left_over(DECODER_REASONS),
+        *loss.left_over({"batch_size": "", "tgt_vocab_size": "", "offset_target_by_one": ""}),
+    ]
+
+
+def _convert_data(modes: dict[str, Settings], draft: Draft) -> None:
+    layers = {mode: _layer(settings, mode) for mode, settings in modes.items()}
+    train = layers["train"]
+    if "eval" not in layers:
+        raise modes["train"].error("eval_params", "is missing; a recipe needs a validation set")
+    tokeniser = _tokeniser(train, draft)
+    draft.put("data", tokeniser=tokeniser, max_tokens=train.number("max_length"))
+    draft.table["data"]["train"] = [_corpus(train, tokeniser, draft)]
+    draft.table["data"]["valid"] = _corpus(layers["eval"], tokeniser, draft)
+    if "infer" in layers:
+        infer = layers["infer"]
+        if infer.get("source_file") == infer.get("target_file"):
+            draft.notes.append(
+                infer.note("target_file", "is the source again: without references there is no data.test")
+            )
+        else:
+            draft.table["data"]["test"] = _corpus(infer, tokeniser, draft)
+    for layer in layers.values():
+        for key in ("src_vocab_file", "tgt_vocab_file", "max_length", "delimiter"):
+            layer.get(key)
+    notes = [note for layer in layers.values() for note in layer.left_over(DATA_REASONS)]
+    draft.notes += dict.fromkeys(notes)
+
+
+def _layer(settings: Settings, mode: str) -> Settings:
+    name = settings.name("data_layer")
+    if name != "ParallelTextDataLayer":
+        raise settings.error(
+            "data_layer", f"of {mode} is {name or 'missing'}; only ParallelTextDataLayer is converted"
+        )
+    return settings.inner("data_layer_params")
+
+
+def _tokeniser(layer: Settings, draft: Draft) -> str | None:
+    """The SentencePiece model beside the vocabulary; None where the vocabulary is not SentencePiece's."""
+    source, target = layer.text("src_vocab_file"), layer.text("tgt_vocab_file")
+    if source != target:
+        raise layer.error(
+            "tgt_vocab_file", "is not src_vocab_file: vocabularies of two languages have no equivalent"
+        )
+    if source is None or not source.endswith(".vocab"):
+        draft.notes.append(
+            layer.note(
+                "src_vocab_file",
+                "is not SentencePiece's: a new vocabulary is learnt, and files must hold plain text",
+            )
+        )
+        return None
+    return f"{source.removesuffix('.vocab')}.model"
+
+
+def _corpus(layer: Settings, tokeniser: str | None, draft: Draft) -> dict[str, Any]:
+    corpus: dict[str, Any] = {}
+    for ours, theirs in (("source", "source_file"), ("target", "target_file")):
+        path = layer.text(theirs)
+        if path is None:
+            raise layer.error(theirs, "is missing")
+        if "[" in path:
+            draft.notes.append(layer.note(theirs, f"is {path}: put the real path there"))
+        corpus[ours] = path
+    if tokeniser is not None:
+        corpus["pieces"] = True
+    return corpus

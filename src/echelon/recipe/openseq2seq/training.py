@@ -1,0 +1,210 @@
+"""What Text2Text and Image2Label configurations have in common: length, batch, optimiser, rate, precision, saves."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from echelon.recipe.openseq2seq.settings import Settings
+from echelon.recipe.openseq2seq.syntax import Named
+
+RUN_REASONS = {
+    "use_horovod": "is not needed: workers always agree on the weights; --workers and --hosts say where they are",
+    "num_gpus": "",
+    "logdir": "is not part of a recipe; give it as --run",
+    "base_logdir": "is not part of a recipe; give it as --run",
+    "save_summaries_steps": "is left out: curves have a point every train.log_every steps",
+    "print_samples_steps": "is left out: samples are shown at every evaluation",
+    "print_bench_info_steps": "is left out: `echelon benchmark` measures",
+    "bench_start": "is left out: `echelon benchmark` measures after its own warm-up",
+    "summaries": "is left out: TensorBoard gets loss, rate, gradient norm, speed and scores",
+    "initializer": "is left out: models start as their papers say",
+    "initializer_params": "is left out: models start as their papers say",
+    "larc_params": "has no equivalent: rates do not adapt layer by layer",
+    "loss_scaling": "is left out: with fp16 the loss scale always adapts by itself",
+    "loss_scaling_params": "is left out: with fp16 the loss scale always adapts by itself",
+    "hooks": "has no equivalent",
+    "restore_best_checkpoint": "is left out: `evaluate` and `translate` take --checkpoint best",
+    "load_model": "has no equivalent: TensorFlow's checkpoints cannot be read",
+    "load_fc": "has no equivalent: TensorFlow's checkpoints cannot be read",
+    "use_trt": "has no equivalent; see `echelon export`",
+    "use_xla_jit": "has no equivalent",
+    "automatic_mixed_precision": "is left out: dtype says it",
+    "gpu_ids": "is left out: CUDA_VISIBLE_DEVICES says it",
+}
+OPTIMISERS = {
+    "Adam": "adam",
+    "AdamOptimizer": "adam",
+    "LazyAdamOptimizer": "adam",
+    "AdamW": "adamw",
+    "AdamWOptimizer": "adamw",
+    "Momentum": "sgd",
+    "MomentumOptimizer": "sgd",
+    "SGD": "sgd",
+    "GradientDescentOptimizer": "sgd",
+}
+
+
+class Draft:
+    """A recipe in the making, and what the user must know about it."""
+
+    def __init__(self) -> None:
+        self.table: dict[str, Any] = {}
+        self.notes: list[str] = []
+
+    def put(self, section: str, **values: Any) -> None:
+        """Add keys to a section, those that are None left out."""
+        given = {key: value for key, value in values.items() if value is not None}
+        self.table.setdefault(section, {}).update(given)
+
+
+def convert_run(settings: Settings, draft: Draft, workers: int | None) -> int:
+    """Length, precision, saving and clipping; the number of slots, one for each worker and accumulated batch."""
+    gpus = workers or int(settings.number("num_gpus", 1))
+    slots = gpus * int(settings.number("iter_size", 1))
+    seed = settings.number("random_seed")
+    if seed is not None:
+        draft.table["seed"] = int(seed)
+    steps, epochs = settings.number("max_steps"), settings.number("num_epochs")
+    draft.put("train", steps=steps, epochs=None if epochs is None else float(epochs))
+    draft.put("train", slots=slots, workers=gpus, precision=_precision(settings, draft))
+    draft.put(
+        "train", log_every=settings.number("print_loss_steps"), clip_norm=_float(settings, "max_grad_norm")
+    )
+    draft.put("evaluate", every=settings.number("eval_steps"))
+    save = settings.number("save_checkpoint_steps")
+    if isinstance(steps, int) and isinstance(save, int) and save > steps // 4:
+        draft.notes.append(
+            settings.note(
+                "save_checkpoint_steps",
+                f'is {save}, hardly a save in {steps} steps: checkpoint.every = "auto" takes its place, as saves cost '
+                "next to nothing",
+            )
+        )
+        save = None
+    draft.put("checkpoint", every=save, keep=settings.number("num_checkpoints"))
+    if settings.get("use_horovod") and workers is None:
+        draft.notes.append(
+            settings.note(
+                "use_horovod",
+                f"makes the batch grow with the number of processes; this recipe is for {gpus}: give --workers N to "
+                "convert for N",
+            )
+        )
+    return slots
+
+
+def _float(settings: Settings, key: str) -> float | None:
+    value = settings.number(key)
+    return None if value is None else float(value)
+
+
+def _precision(settings: Settings, draft: Draft) -> str:
+    dtype = settings.get("dtype", "float32")
+    match dtype.name if isinstance(dtype, Named) else dtype:
+        case "float32":
+            return "float32"
+        case "float16" | "mixed":
+            if isinstance(settings.get("loss_scaling"), int | float):
+                draft.notes.append(
+                    settings.note("loss_scaling", "is left out: the loss scale adapts by itself")
+                )
+            return "fp16"
+    raise settings.error("dtype", f"is {dtype}; use tf.float32 or mixed")
+
+
+def convert_optimiser(settings: Settings, draft: Draft) -> None:
+    """The optimiser, and L2 regularisation as its weight decay."""
+    name = settings.name("optimizer")
+    parameters = settings.inner("optimizer_params")
+    kind = OPTIMISERS.get(name)
+    if kind is None:
+        kind = "adamw"
+        draft.notes.append(
+            settings.note("optimizer", f"{name} has no equivalent; AdamW is used, so check the rate")
+        )
+    draft.table["optimiser"] = {"kind": kind}
+    if kind == "sgd":
+        momentum = parameters.number("momentum", 0.0)
+        draft.put("optimiser", momentum=float(momentum), nesterov=parameters.get("use_nesterov"))
+    else:
+        for ours, theirs in (("beta1", "beta1"), ("beta2", "beta2"), ("epsilon", "epsilon")):
+            draft.put("optimiser", **{ours: _float(parameters, theirs)})
+    decay = parameters.number("weight_decay")
+    regularizer = settings.name("regularizer")
+    scale = settings.inner("regularizer_params").number("scale")
+    if regularizer == "l2_regularizer" and scale is not None:
+        decay = scale
+    elif regularizer:
+        draft.notes.append(settings.note("regularizer", f"{regularizer} has no equivalent, and is left out"))
+    draft.put("optimiser", weight_decay=None if decay is None else float(decay))
+    draft.notes += parameters.left_over({"use_locking": ""})
+
+
+def convert_schedule(settings: Settings, draft: Draft, steps_per_epoch: float | None) -> None:
+    """The learning rate's policy."""
+    policy = settings.name("lr_policy") or "fixed_lr"
+    parameters = settings.inner("lr_policy_params")
+    rate = _float(parameters, "learning_rate")
+    warmup = parameters.number("warmup_steps")
+    schedule: dict[str, Any]
+    match policy:
+        case "transformer_policy":
+            scale = (rate or 1.0) * float(parameters.number("coefficient", 1.0))
+            parameters.get("d_model")
+            schedule = {"kind": "transformer", "scale": scale}
+        case "fixed_lr":
+            schedule = {"kind": "fixed", "learning_rate": rate}
+        case "poly_decay":
+            schedule = {
+                "kind": "polynomial",
+                "learning_rate": rate,
+                "power": float(parameters.number("power", 1.0)),
+                "final_learning_rate": float(parameters.number("min_lr", 0.0)),
+            }
+        case "cosine_decay":
+            schedule = {
+                "kind": "cosine",
+                "learning_rate": rate,
+                "final_learning_rate": float(parameters.number("min_lr", 0.0)),
+            }
+        case "exp_decay":
+            schedule = {
+                "kind": "exponential",
+                "learning_rate": rate,
+                "decay": float(parameters.number("decay_rate", 1.0)),
+                "decay_steps": int(parameters.number("decay_steps", 1)),
+                "staircase": bool(parameters.get("use_staircase_decay", False)),
+            }
+        case "piecewise_constant":
+            schedule = _piecewise(settings, parameters, rate, steps_per_epoch)
+        case _:
+            raise settings.error(
+                "lr_policy", f"{policy} has no equivalent; see docs/recipe.md for the schedules"
+            )
+    if warmup is not None:
+        schedule["warmup_steps"] = int(warmup)
+    draft.table["schedule"] = schedule
+    draft.notes += parameters.left_over(
+        {
+            "max_lr": "has no equivalent: the schedule has no ceiling of its own",
+            "begin_decay_at": "has no equivalent: decay begins after the warm-up",
+            "decay_steps": "is left out: the decay ends with the training",
+            "min_lr": "has no equivalent in this schedule",
+            "dtype": "",
+        }
+    )
+
+
+def _piecewise(
+    settings: Settings, parameters: Settings, rate: float | None, steps_per_epoch: float | None
+) -> dict[str, Any]:
+    """Boundaries are epochs where the training's length is, and steps otherwise."""
+    boundaries = parameters.get("boundaries", [])
+    rates = [rate, *((rate or 0.0) * decay for decay in parameters.get("decay_rates", []))]
+    if "num_epochs" in settings:
+        if steps_per_epoch is None:
+            raise settings.error(
+                "num_epochs", "needs boundaries in steps here; give max_steps and them in steps"
+            )
+        boundaries = [round(epoch * steps_per_epoch) for epoch in boundaries]
+    return {"kind": "piecewise", "boundaries": boundaries, "learning_rates": rates}

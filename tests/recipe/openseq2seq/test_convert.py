@@ -1,0 +1,201 @@
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from echelon.errors import UserError
+from echelon.recipe.loading import check_recipe
+from echelon.recipe.openseq2seq.convert import convert
+from echelon.recipe.schema import Adam, Noam, TranslationRecipe
+from tests.recipe.openseq2seq.configs import TRANSFORMER
+
+CONFIG = TRANSFORMER.format(data="wmt")
+
+
+def changed(old: str, new: str) -> str:
+    assert old in CONFIG
+    return CONFIG.replace(old, new)
+
+
+def test_a_transformer_means_what_it_meant() -> None:
+    recipe = check_recipe(convert(CONFIG, "folder/transformer small.py").table, "x")
+    assert isinstance(recipe, TranslationRecipe)
+    assert recipe.name == "transformer-small"
+    assert recipe.data.tokeniser == "wmt/common.model"
+    assert (recipe.data.train[0].source, recipe.data.train[0].pieces) == ("wmt/train.en.tok", True)
+    assert recipe.data.valid.target == "wmt/valid.de.tok"
+    assert recipe.data.test is None
+    assert recipe.data.max_tokens == 56
+    model = recipe.model
+    assert (model.d_model, model.d_ff, model.heads, model.norm) == (32, 128, 4, "pre")
+    assert (model.encoder_layers, model.decoder_layers) == (2, 3)
+    assert (model.dropout, model.attention_dropout, model.activation_dropout) == (0.3, 0.1, 0.2)
+    train = recipe.train
+    assert (train.steps, train.batch_tokens, train.slots, train.precision) == (40, 512, 1, "float32")
+    assert (train.label_smoothing, train.log_every) == (0.1, 5)
+    assert recipe.optimiser == Adam(beta1=0.9, beta2=0.997, epsilon=1e-9)
+    assert recipe.schedule == Noam(kind="transformer", scale=2.0, warmup_steps=80)
+    assert (recipe.evaluate.every, recipe.evaluate.beam, recipe.evaluate.length_penalty) == (20, 5, 0.6)
+    assert (recipe.checkpoint.every, recipe.checkpoint.keep) == (10, 3)
+
+
+def test_what_has_no_equivalent_is_listed_with_line_and_reason() -> None:
+    notes = convert(
+        changed('"use_horovod": True', '"use_horovod": True, "larc_params": {}, "my_key": 3'), "x.py"
+    ).notes
+    text = "\n".join(notes)
+    assert re.search(r"line \d+: larc_params has no equivalent: rates do not adapt layer by layer", text)
+    assert re.search(r"line \d+: my_key is not known to this converter", text)
+    assert re.search(r"line \d+: batch_size_per_gpu counts pairs: 16 became 512 tokens", text)
+    assert re.search(r"line \d+: logdir is not part of a recipe; give it as --run", text)
+    assert re.search(r"line \d+: data_layer_params.target_file is the source again", text)
+    assert "shuffle_buffer_size is left out" in text
+    assert "GO_SYMBOL" not in text
+
+
+def test_workers_and_accumulated_batches_become_slots() -> None:
+    made = convert(changed('"num_gpus": 1', '"num_gpus": 1, "iter_size": 2'), "x.py", workers=4)
+    table, notes = made.table, made.notes
+    assert (table["train"]["slots"], table["train"]["workers"], table["train"]["batch_tokens"]) == (
+        8,
+        4,
+        8 * 512,
+    )
+    assert not any("use_horovod makes" in note for note in notes)
+    notes = convert(CONFIG, "x.py").notes
+    assert any("give --workers N to convert for N" in note for note in notes)
+
+
+@pytest.mark.parametrize(
+    ("policy", "parameters", "schedule"),
+    [
+        ("fixed_lr", '"learning_rate": 0.1', {"kind": "fixed", "learning_rate": 0.1}),
+        (
+            "poly_decay",
+            '"learning_rate": 0.1, "power": 2, "min_lr": 0.01, "warmup_steps": 5, "decay_steps": 9',
+            {
+                "kind": "polynomial",
+                "learning_rate": 0.1,
+                "power": 2.0,
+                "final_learning_rate": 0.01,
+                "warmup_steps": 5,
+            },
+        ),
+        (
+            "exp_decay",
+            '"learning_rate": 0.1, "decay_steps": 10, "decay_rate": 0.5, "use_staircase_decay": True',
+            {"kind": "exponential", "learning_rate": 0.1, "decay": 0.5, "decay_steps": 10, "staircase": True},
+        ),
+        (
+            "piecewise_constant",
+            '"learning_rate": 0.2, "boundaries": [10, 20], "decay_rates": [0.5, 0.25]',
+            {"kind": "piecewise", "boundaries": [10, 20], "learning_rates": [0.2, 0.1, 0.05]},
+        ),
+        (
+            "cosine_decay",
+            '"learning_rate": 0.1',
+            {"kind": "cosine", "learning_rate": 0.1, "final_learning_rate": 0.0},
+        ),
+    ],
+)
+def test_policies_of_the_rate_have_equivalents(
+    policy: str, parameters: str, schedule: dict[str, object]
+) -> None:
+    text = CONFIG.replace("import transformer_policy", f"import {policy}").replace(
+        "transformer_policy,", f"{policy},"
+    )
+    text = re.sub(r'"lr_policy_params": \{[^}]*\}', f'"lr_policy_params": {{{parameters}}}', text)
+    table = convert(text, "x.py").table
+    assert table["schedule"] == schedule
+    check_recipe(table, "x")
+
+
+@pytest.mark.parametrize(
+    ("optimiser", "expected"),
+    [
+        ('"Momentum"', {"kind": "sgd", "momentum": 0.5}),
+        ("tf.train.AdamOptimizer", {"kind": "adam"}),
+        ('"AdamW"', {"kind": "adamw"}),
+        ('"NovoGrad"', {"kind": "adamw"}),
+    ],
+)
+def test_optimisers_have_equivalents_or_a_note(optimiser: str, expected: dict[str, object]) -> None:
+    text = changed("tf.contrib.opt.LazyAdamOptimizer", optimiser)
+    text = re.sub(r'"optimizer_params": \{[^}]*\}', '"optimizer_params": {"momentum": 0.5}', text)
+    made = convert(text, "x.py")
+    table, notes = made.table, made.notes
+    assert table["optimiser"] == expected
+    assert any("NovoGrad has no equivalent" in note for note in notes) == ("NovoGrad" in optimiser)
+
+
+def test_mixed_precision_and_regularisation_are_taken_over() -> None:
+    text = changed(
+        '"dtype": tf.float32',
+        '"dtype": "mixed", "loss_scaling": "Backoff", "max_grad_norm": 2, "random_seed": 5, '
+        '"regularizer": tf.contrib.layers.l2_regularizer, "regularizer_params": {"scale": 0.001}',
+    )
+    recipe = check_recipe(convert(text, "x.py").table, "x")
+    assert (recipe.train.precision, recipe.train.clip_norm, recipe.seed) == ("fp16", 2.0, 5)
+    assert recipe.optimiser.weight_decay == 0.001
+
+
+def test_a_save_at_the_very_end_becomes_auto() -> None:
+    made = convert(changed('"save_checkpoint_steps": 10', '"save_checkpoint_steps": 39'), "x.py")
+    table, notes = made.table, made.notes
+    assert "every" not in table["checkpoint"]
+    assert any("hardly a save in 40 steps" in note for note in notes)
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        ("base_model = Text2Text", "base_model = Speech2Text", r"Speech2Text, which nothing before defines"),
+        (
+            "import Text2Text",
+            "import Text2Speech as Text2Text",
+            r"x\.py:\d+: base_model Text2Speech has no equivalent",
+        ),
+        (
+            '"encoder": TransformerEncoder',
+            '"encoder": tf.Rnn',
+            r"x\.py:\d+: encoder is Rnn; only TransformerEncoder",
+        ),
+        (
+            '"num_heads": 4,\n        "attention_dropout": 0.1,\n        "relu',
+            '"num_heads": 8,\n        "attention_dropout": 0.1,\n        "relu',
+            "both must be alike",
+        ),
+        ('"max_steps": 40', '"max_steps": "many"', r"max_steps is 'many', not a number"),
+        ('"dtype": tf.float32', '"dtype": tf.int8', r"dtype is tensorflow\.int8; use"),
+        ('"lr_policy": transformer_policy', '"lr_policy": tf.mine', "lr_policy mine has no equivalent"),
+        (
+            '"tgt_vocab_file": data_root + "common.vocab"',
+            '"tgt_vocab_file": data_root + "de.vocab"',
+            "two languages",
+        ),
+        ('"source_file": data_root + "train.en.tok",', "", "source_file is missing"),
+        ("base_params = {", "other = {", "has no base_model or no base_params"),
+    ],
+)
+def test_what_cannot_be_converted_is_an_error(old: str, new: str, message: str) -> None:
+    with pytest.raises(UserError, match=message):
+        convert(changed(old, new), "x.py")
+
+
+def test_a_placeholder_for_the_path_is_pointed_out() -> None:
+    notes = convert(TRANSFORMER.format(data="[REPLACE THIS]"), "x.py").notes
+    assert any("put the real path there" in note for note in notes)
+
+
+def test_settings_are_changed_as_run_py_took_them() -> None:
+    changes = {"max_steps": "7", "lr_policy_params/learning_rate": "0.5", "logdir": "elsewhere"}
+    made = convert(CONFIG, "x.py", None, changes)
+    assert (made.table["train"]["steps"], made.table["schedule"]["scale"], made.logdir) == (
+        7,
+        0.5,
+        "elsewhere",
+    )
+    assert made.infer_source == "wmt/test.en.tok"
+    with pytest.raises(UserError, match="--max_step: the configuration has no such setting"):
+        convert(CONFIG, "x.py", None, {"max_step": "7"})
