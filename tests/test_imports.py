@@ -29,7 +29,8 @@ LAYERS: list[tuple[str, ...]] = [
     ("cluster",),
     ("commands",),
     ("cli",),
-    ("__main__",),
+    ("fronts",),
+    ("__main__", "run", "cifar10_main", "imagenet_distributed"),
 ]
 """From the lowest to the highest: a part may import, anywhere in its files, itself and parts of lower rows."""
 

@@ -1,0 +1,70 @@
+"""`python -m echelon.cifar10_main`: the script of TensorFlow's CIFAR-10 tutorial."""
+
+from __future__ import annotations
+
+from echelon.commands.demo import find_recipe
+from echelon.errors import UserError
+from echelon.fronts.front import Flags, Modern
+
+_UNUSED = {
+    "variable_strategy": "has no equivalent: every worker has the weights",
+    "sync": "is always so; train.exchange says how workers agree",
+    "num_intra_threads": "is left out: OMP_NUM_THREADS says it",
+    "num_inter_threads": "is left out: OMP_NUM_THREADS says it",
+    "data_format": "is left out: the layout is chosen by the machine",
+    "log_device_placement": "has no equivalent",
+    "eval_batch_size": "is left out: it makes no difference to the score",
+    "batch_norm_epsilon": "is left out: it is 1e-5",
+}
+_LAYERS = (20, 32, 44, 56, 110)
+
+
+def translate(arguments: list[str]) -> Modern:
+    """The command that does what the tutorial's script would have done."""
+    flags = Flags(
+        "python -m echelon.cifar10_main", description="TensorFlow's CIFAR-10 tutorial, done with Echelon."
+    )
+    flags.add_argument("--data-dir", help="a folder with CIFAR-10's .bin files; fetched where it has none")
+    flags.add_argument("--job-dir", required=True, help="the run's folder")
+    flags.add_argument("--num-gpus", type=int, default=1)
+    flags.add_argument("--num-layers", type=int, default=44, choices=_LAYERS)
+    flags.add_argument("--train-steps", type=int, default=80_000)
+    flags.add_argument("--train-batch-size", type=int, default=128)
+    flags.add_argument("--checkpoint-num-steps", type=int, default=1000)
+    flags.add_argument("--momentum", type=float, default=0.9)
+    flags.add_argument("--weight-decay", type=float, default=2e-4)
+    flags.add_argument("--learning-rate", type=float, default=0.1)
+    flags.add_argument("--batch-norm-decay", type=float, default=0.997)
+    flags.add_argument("--use-distortion-for-training", choices=("True", "False"), default="True")
+    for name in _UNUSED:
+        flags.add_argument(f"--{name.replace('_', '-')}", nargs="?", const="True")
+    given = flags.parse_args(arguments)
+    notes = [
+        f"--{name.replace('_', '-')} {why}"
+        for name, why in _UNUSED.items()
+        if getattr(given, name) is not None
+    ]
+    if given.learning_rate <= 0:
+        raise UserError("--learning-rate must be above 0")
+    settings = {
+        "model.preset": f"resnet{given.num_layers}",
+        "train.epochs": "",
+        "train.steps": given.train_steps,
+        "train.batch_images": given.train_batch_size,
+        "checkpoint.every": given.checkpoint_num_steps,
+        "optimiser.momentum": given.momentum,
+        "optimiser.weight_decay": given.weight_decay,
+        "model.norm_momentum": round(1.0 - given.batch_norm_decay, 9),
+    }
+    if given.learning_rate != 0.1:
+        rates = [given.learning_rate * factor for factor in (1.0, 0.1, 0.01, 0.002)]
+        settings["schedule.learning_rates"] = f"[{', '.join(f'{rate:g}' for rate in rates)}]"
+    if given.use_distortion_for_training == "False":
+        settings |= {"data.augment.pad": 0, "data.augment.flip": "no"}
+    if given.data_dir is not None:
+        settings["data.path"] = given.data_dir
+    workers = max(given.num_gpus, 1)
+    words = ["train", str(find_recipe("cifar10-resnet44")), "--run", given.job_dir, "--workers", str(workers)]
+    return Modern(
+        [*words, *(word for key, value in settings.items() for word in ("--set", f"{key}={value}"))], notes
+    )

@@ -1,0 +1,53 @@
+"""Old habits: commands of other systems, taken as they are, shown as ours, and run."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import shlex
+import subprocess
+import sys
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from typing import NoReturn
+
+from echelon.cli import fail, messages
+from echelon.errors import EchelonError, UserError
+
+
+@dataclass(frozen=True)
+class Modern:
+    """What an old command means today."""
+
+    words: list[str]
+    """What comes after `echelon`."""
+    notes: list[str] = field(default_factory=list)
+    lines: Iterable[bytes] | None = None
+    """What goes to its standard input, where that is not the user's."""
+
+    def __str__(self) -> str:
+        return shlex.join(["echelon", *self.words])
+
+
+class Flags(argparse.ArgumentParser):
+    """Flags of an old command; a mistake is the user's error, as everywhere else."""
+
+    def error(self, message: str) -> NoReturn:
+        raise UserError(f"{message}; see `{self.prog} --help`")
+
+
+def main(translate: Callable[[list[str]], Modern]) -> NoReturn:
+    """Print the modern command, then become it."""
+    try:
+        modern = translate(sys.argv[1:])
+    except EchelonError as error:
+        fail(str(error), error.exit_status)
+    for note in modern.notes:
+        messages().print(f"note: {note}", markup=False, highlight=False, soft_wrap=True)
+    messages().print(f"today this is: {modern}", markup=False, highlight=False, soft_wrap=True)
+    sys.stderr.flush()
+    command = [sys.executable, "-m", "echelon", *modern.words]
+    if modern.lines is None:
+        os.execv(sys.executable, command)
+    text = b"".join(line + b"\n" for line in modern.lines)
+    sys.exit(subprocess.run(command, input=text, check=False).returncode)

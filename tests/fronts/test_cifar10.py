@@ -1,0 +1,71 @@
+from __future__ import annotations
+
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+
+from echelon.errors import UserError
+from echelon.fronts import cifar10
+from echelon.fronts.cifar10 import translate
+from echelon.recipe.loading import load_recipe
+from echelon.recipe.schema import ClassificationRecipe
+
+
+@pytest.fixture(autouse=True)
+def recipe(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cifar10, "find_recipe", lambda name: f"recipes/{name}.toml")
+
+
+def test_the_tutorial_s_first_command() -> None:
+    modern = translate(["--data-dir=/d", "--job-dir=/tmp/cifar10", "--num-gpus=0", "--train-steps=1000"])
+    assert str(modern).startswith(
+        "echelon train recipes/cifar10-resnet44.toml --run /tmp/cifar10 --workers 1 --set model.preset=resnet44 "
+        "--set train.epochs= --set train.steps=1000 --set train.batch_images=128 --set checkpoint.every=1000"
+    )
+    assert modern.words[-1] == "data.path=/d"
+    assert modern.notes == []
+
+
+def test_its_other_flags() -> None:
+    modern = translate(
+        [
+            "--job-dir=j",
+            "--num-gpus=4",
+            "--checkpoint-num-steps=500",
+            "--num-layers=20",
+            "--learning-rate=0.2",
+            "--use-distortion-for-training=False",
+            "--sync",
+            "--variable-strategy",
+            "CPU",
+        ]
+    )
+    words = set(modern.words)
+    assert {"4", "checkpoint.every=500", "model.preset=resnet20", "data.augment.pad=0"} <= words
+    assert "schedule.learning_rates=[0.2, 0.02, 0.002, 0.0004]" in words
+    assert modern.notes[0].startswith("--variable-strategy has no equivalent")
+    assert modern.notes[1].startswith("--sync is always so")
+
+
+def test_mistakes_are_the_user_s() -> None:
+    with pytest.raises(UserError, match="required: --job-dir"):
+        translate([])
+    with pytest.raises(UserError, match="invalid choice: 43"):
+        translate(["--job-dir=j", "--num-layers=43"])
+
+
+def test_the_recipe_takes_all_of_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.undo()
+    flags = [
+        "--train-steps=1000",
+        "--train-batch-size=64",
+        "--learning-rate=0.2",
+        "--use-distortion-for-training=False",
+    ]
+    words = translate(["--job-dir=j", "--data-dir=d", *flags]).words
+    settings = [word for before, word in pairwise(words) if before == "--set"]
+    recipe = load_recipe(Path(words[1]), settings)
+    assert isinstance(recipe, ClassificationRecipe)
+    assert (recipe.train.steps, recipe.train.epochs, recipe.train.batch_images) == (1000, None, 64)
+    assert (recipe.data.path, recipe.data.augment.pad, recipe.model.norm_momentum) == ("d", 0, 0.003)

@@ -1,0 +1,172 @@
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import sentencepiece
+
+from echelon.data.tokeniser import count_words_of, train_tokeniser
+from echelon.errors import UserError
+from echelon.fronts.openseq2seq import translate
+from echelon.recipe.loading import load_recipe
+from echelon.recipe.schema import TranslationRecipe
+from echelon.runfolder import RunFolder
+from tests.conftest import write_toy_corpus
+from tests.recipe.openseq2seq.configs import RESNET, TRANSFORMER
+
+
+@pytest.fixture
+def config(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A configuration with its text cut into pieces, as OpenSeq2Seq's users have it."""
+    monkeypatch.setenv("ECHELON_CACHE", str(tmp_path / "cache"))
+    for name, lines, seed in (("train", 300, 1), ("valid", 20, 2), ("test", 20, 3)):
+        write_toy_corpus(tmp_path, name, lines, seed)
+    text = [(tmp_path / f"train.{side}").read_text() for side in ("en", "de")]
+    model = tmp_path / "common.model"
+    model.write_bytes(train_tokeniser(count_words_of("".join(text).split("\n")), 120))
+    processor = sentencepiece.SentencePieceProcessor(model_file=str(model))
+    for name in ("train", "valid", "test"):
+        for side in ("en", "de"):
+            sentences = (tmp_path / f"{name}.{side}").read_text().split("\n")[:-1]
+            cut = [" ".join(processor.encode(sentence, out_type=str)) for sentence in sentences]
+            (tmp_path / f"{name}.{side}.tok").write_text("".join(f"{line}\n" for line in cut))
+    path = tmp_path / "transformer-small.py"
+    path.write_text(TRANSFORMER.format(data=tmp_path))
+    return path
+
+
+def test_training_is_the_converted_recipe_beside_the_run(config: Path, tmp_path: Path) -> None:
+    modern = translate(
+        [f"--config_file={config}", "--mode=train_eval", f"--logdir={tmp_path}/run", "--max_steps=9"]
+    )
+    assert str(modern) == f"echelon train {tmp_path}/run.toml --run {tmp_path}/run"
+    recipe = load_recipe(tmp_path / "run.toml")
+    assert recipe.train.steps == 9
+    assert any("batch_size_per_gpu counts pairs" in note for note in modern.notes)
+
+
+def test_the_batch_is_a_flag_too(config: Path, tmp_path: Path) -> None:
+    translate(
+        [
+            f"--config_file={config}",
+            f"--logdir={tmp_path}/run",
+            "--batch_size_per_gpu=32",
+            "--use_horovod=True",
+        ]
+    )
+    recipe = load_recipe(tmp_path / "run.toml")
+    assert isinstance(recipe, TranslationRecipe)
+    assert recipe.train.batch_tokens == 32 * 32
+
+
+def test_the_folder_is_the_configuration_s_where_none_is_given(
+    config: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert (
+        str(translate([f"--config_file={config}"]))
+        == "echelon train transformer-small.toml --run transformer-small"
+    )
+
+
+def test_under_mpirun_the_batch_has_a_slot_for_every_process(
+    config: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, value in (("RANK", "1"), ("SIZE", "4"), ("LOCAL_RANK", "1"), ("LOCAL_SIZE", "4")):
+        monkeypatch.setenv(f"OMPI_COMM_WORLD_{name}", value)
+    translate([f"--config_file={config}", f"--logdir={tmp_path}/run"])
+    assert load_recipe(tmp_path / "run.toml").train.slots == 4
+
+
+def test_a_folder_with_a_run_needs_continue_learning(config: Path, tmp_path: Path) -> None:
+    run = RunFolder(tmp_path / "run")
+    run.create()
+    run.recipe.write_text("x")
+    arguments = [f"--config_file={config}", f"--logdir={run.path}"]
+    with pytest.raises(UserError, match="give --continue_learning"):
+        translate(arguments)
+    assert translate([*arguments, "--continue_learning"]).words[0] == "train"
+    assert translate([*arguments, "--mode=eval"]).words == ["evaluate", str(run.path), "--split", "valid"]
+    assert translate([*arguments, "--mode=interactive_infer"]).words == ["translate", str(run.path)]
+    assert translate([*arguments, "--benchmark", "--bench_steps=7"]).words[-2:] == ["--steps", "7"]
+
+
+def test_inference_reads_pieces_as_text(config: Path, tmp_path: Path) -> None:
+    modern = translate(
+        [f"--config_file={config}", f"--logdir={tmp_path}/run", "--mode=infer", "--infer_output_file=o"]
+    )
+    assert modern.words == ["translate", f"{tmp_path}/run", "--output", "o"]
+    assert modern.lines is not None
+    assert b"\n".join(modern.lines) + b"\n" == (tmp_path / "test.en").read_bytes()
+
+
+def test_a_recipe_is_a_configuration_too(tmp_path: Path, toy_recipe: Path) -> None:
+    assert translate([f"--config_file={toy_recipe}"]).words == ["train", str(toy_recipe), "--run", "runs/toy"]
+    with pytest.raises(UserError, match="--max_steps: a recipe's keys are changed with"):
+        translate([f"--config_file={toy_recipe}", "--max_steps=3"])
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--mode=train"], "the following arguments are required: --config_file"),
+        (["--config_file=x.py", "--mode=fly"], "invalid choice: 'fly'"),
+        (["--config_file=x.py"], "x.py: cannot be read: No such file"),
+        (["--config_file=x.py", "stray"], "stray: write settings of the configuration as --name=value"),
+    ],
+)
+def test_mistakes_are_the_user_s(arguments: list[str], message: str) -> None:
+    with pytest.raises(UserError, match=message):
+        translate(arguments)
+
+
+@pytest.mark.slow
+def test_the_old_commands_train_go_on_score_and_translate(
+    config: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As users typed them, from a configuration in OpenSeq2Seq's style to translations."""
+    monkeypatch.setenv("OMP_NUM_THREADS", "1")
+
+    def run(*arguments: str, status: int = 0) -> subprocess.CompletedProcess[str]:
+        command = [
+            sys.executable,
+            "-m",
+            "echelon.run",
+            f"--config_file={config}",
+            f"--logdir={tmp_path}/run",
+            *arguments,
+        ]
+        done = subprocess.run(
+            command, capture_output=True, text=True, check=False, env=os.environ, timeout=280
+        )
+        assert done.returncode == status, done.stderr
+        return done
+
+    shown = run("--mode=train_eval", "--max_steps=12").stderr
+    assert f"today this is: echelon train {tmp_path}/run.toml --run {tmp_path}/run" in shown
+    assert "step 12" in shown or (tmp_path / "run" / "scores").exists()
+    assert "--continue_learning" in run("--mode=train", "--max_steps=14", status=2).stderr
+    run("--mode=train", "--max_steps=14", "--continue_learning")
+    assert "BLEU" in run("--mode=eval").stdout
+    run("--mode=infer", f"--infer_output_file={tmp_path}/out.txt")
+    assert len((tmp_path / "out.txt").read_text().split("\n")) == 21
+
+
+@pytest.mark.slow
+def test_a_resnet_s_configuration_trains(
+    tmp_path: Path, real_data: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("OMP_NUM_THREADS", "1")
+    monkeypatch.setenv("ECHELON_CACHE", str(tmp_path / "cache"))
+    config = tmp_path / "resnet.py"
+    pictures = real_data / "tiny-imagenet-sample.tar"
+    config.write_text(RESNET.format(data=pictures).replace('"image_size": 64', '"image_size": 32'))
+    command = [sys.executable, "-m", "echelon.run", f"--config_file={config}", f"--logdir={tmp_path}/run"]
+    done = subprocess.run(
+        [*command, "--num_epochs=1"], capture_output=True, text=True, check=False, timeout=280
+    )
+    assert done.returncode == 0, done.stderr
+    assert f"{tmp_path}/run: 10 steps" in done.stdout
