@@ -75,7 +75,7 @@ def test_a_file_that_changed_meanwhile_is_fetched_whole(mirror: Mirror, tmp_path
 def test_the_next_process_goes_on_where_a_killed_one_was(mirror: Mirror, tmp_path: Path) -> None:
     mirror.breaks_after = [120_000]
     wanted = Wanted("file.bin", [mirror.url], None, SHA256)
-    process = multiprocessing.get_context("fork").Process(target=_fetch_and_die, args=(wanted, tmp_path))
+    process = multiprocessing.get_context("spawn").Process(target=_fetch_and_die, args=(wanted, tmp_path))
     process.start()
     process.join()
     assert process.exitcode == 9
