@@ -17,6 +17,7 @@ from echelon.comm import shared
 from echelon.comm.group import Group
 from echelon.train.exchange import build_exact
 from echelon.train.exchange.all_reduce import AllReduce
+from echelon.train.exchange.buckets import BUCKET_BYTES
 from echelon.train.exchange.host_sum import HostSum
 from echelon.train.flat import FlatParameters
 
@@ -32,7 +33,7 @@ def work(rank: int, size: int, store: str, way: str, results: Any) -> None:
     os.environ["LOCAL_WORLD_SIZE"] = str(size if way != "all-reduce" else 1)
     torch.manual_seed(0)
     model = nn.Sequential(nn.Linear(40, 30), nn.Linear(30, 3))
-    flat, exchange = FlatParameters(model), build_exact(Group(rank, size))
+    flat, exchange = FlatParameters(model), build_exact(Group(rank, size), BUCKET_BYTES)
     exchange.attach(flat, None, lambda: None)
     sums = []
     for step in range(1, STEPS + 1):

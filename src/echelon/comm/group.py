@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import os
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any, Protocol
@@ -16,6 +17,9 @@ import torch.distributed as dist
 from torch import Tensor
 
 from echelon.monitor.heartbeat import Heart
+
+_NEWS = "echelon/news"
+_FOR_EVER = timedelta(days=365)
 
 
 class Pending(Protocol):
@@ -45,14 +49,17 @@ class Group:
         size: int,
         heart: Heart | None = None,
         sharers: Sharers | None = None,
+        *,
         connections: dist.ProcessGroup | None = None,
+        store: Any = None,
     ) -> None:
-        """`connections` are torch's default ones unless said otherwise."""
+        """`connections` are torch's default ones unless said otherwise; the store is what they were made with."""
         self.rank = rank
         self.size = size
         self.heart = heart or Heart()
         self.sharers = sharers or Sharers(rank, size)
         self._connections = connections
+        self._store = store
 
     @property
     def is_first(self) -> bool:
@@ -89,17 +96,61 @@ class Group:
 
     def all_to_all(self, rows: Tensor) -> Tensor:
         """Row i goes to worker i; returns what came, a row from each worker."""
-        received = torch.empty_like(rows)
-        with self.heart.waiting():
-            dist.all_to_all_single(received, rows, group=self._connections)
-        return received
+        return self._swap(list(rows))
 
     def all_gather(self, row: Tensor) -> Tensor:
         """Every worker's row, one below the other."""
-        rows = row.new_empty((self.size, row.shape[1]))
+        return self._swap([row[0]] * self.size)
+
+    def _swap(self, rows: list[Tensor]) -> Tensor:
+        """Everything at once in both directions: gloo's own collectives take turns, and leave the line half empty."""
+        received = rows[0].new_empty((self.size, len(rows[0])))
+        received[self.rank] = rows[self.rank]
+        operations = []
+        for other in range(self.size):
+            if other != self.rank:
+                operations += [
+                    dist.P2POp(dist.irecv, received[other], group=self._connections, group_peer=other),
+                    dist.P2POp(dist.isend, rows[other], group=self._connections, group_peer=other),
+                ]
         with self.heart.waiting():
-            dist.all_gather_single(rows, row, group=self._connections)
-        return rows
+            for work in dist.batch_isend_irecv(operations):
+                work.wait()
+        return received
+
+    def broadcast_tensors(
+        self, tensors: Mapping[str, Tensor], source: int, device: torch.device
+    ) -> dict[str, Tensor]:
+        """The `source` worker's tensors everywhere, whatever they are; the others pass anything."""
+        mine = dict(tensors) if self.rank == source else {}
+        layout = {name: [str(tensor.dtype).partition(".")[2], *tensor.shape] for name, tensor in mine.items()}
+        for name, (dtype, *shape) in self.broadcast_json(layout, source).items():
+            if self.rank != source:
+                # An optimiser's step count stays on the CPU, its long vectors lie beside the weights.
+                place = device if shape else None
+                mine[name] = torch.empty(shape, dtype=getattr(torch, dtype), device=place)
+            self.broadcast(mine[name], source)
+        return mine
+
+    def start_send(self, tensor: Tensor, to: int, tag: int = 0) -> Pending:
+        """Begin to send to one worker, which must receive with the same tag; not collective."""
+        work = dist.isend(tensor, group=self._connections, group_dst=to, tag=tag)
+        assert work is not None
+        return _WatchedWork(work, self.heart)
+
+    def start_receive(self, tensor: Tensor, source: int, tag: int = 0) -> Pending:
+        """Begin to fill `tensor` with what one worker sends; not collective."""
+        work = dist.irecv(tensor, group=self._connections, group_src=source, tag=tag)
+        assert work is not None
+        return _WatchedWork(work, self.heart)
+
+    def receive_from_any(self, tensor: Tensor, tag: int = 0) -> int:
+        """Fill `tensor` with what the first worker sends that does; its rank. Not collective."""
+        with self.heart.waiting():
+            work = dist.irecv(tensor, group=self._connections, tag=tag)
+            assert work is not None
+            work.wait()
+        return work._source_rank()
 
     def channel(self) -> Group:
         """The same workers over connections of their own, for collectives of another thread."""
@@ -113,6 +164,31 @@ class Group:
             if self.rank in ranks and connections is not None:
                 mine = Group(ranks.index(self.rank), len(ranks), self.heart, connections=connections)
         return mine
+
+    def first_hosts(self, count: int | None) -> Group | None:
+        """The workers of the first `count` hosts, of all where it is None; None for a worker of another host."""
+        local_ranks = self.gather_json(int(os.environ.get("LOCAL_RANK", "0")))
+        starts = [rank for rank, local_rank in enumerate(local_ranks) if local_rank == 0]
+        if count is None or count >= len(starts):
+            return self
+        size = starts[count]
+        connections = dist.new_group(list(range(size))) if size > 1 else None
+        if self.rank >= size:
+            return None
+        sharers = self.sharers if self.sharers.size < self.size else Sharers(self.rank, size)
+        return Group(self.rank, size, self.heart, sharers, connections=connections)
+
+    def tell(self, news: str) -> None:
+        """Let those that wait in `await_news` go on; not collective."""
+        if self._store is not None:
+            self._store.set(_NEWS, news)
+
+    def await_news(self) -> str:
+        """What another worker tells, however long that takes; not collective."""
+        assert self._store is not None, "a group of one has nobody to wait for"
+        with self.heart.waiting():
+            self._store.wait([_NEWS], _FOR_EVER)
+        return str(self._store.get(_NEWS).decode())
 
     def barrier(self) -> None:
         """Return when every worker has come this far."""
@@ -181,8 +257,10 @@ def join_group(timeout_s: float, heart: Heart | None = None) -> Group:
             master_listen_fd=int(listen) if listen and rank == 0 else None,
             use_libuv=True,
         )
-        dist.init_process_group("gloo", store=store, rank=rank, world_size=size, timeout=timeout)
-    return Group(rank, size, heart, _find_sharers())
+        # Sums of loss and votes, and all JSON, are of CPU tensors also where gradients lie on a GPU.
+        backend = "cpu:gloo,cuda:nccl" if torch.cuda.is_available() else "gloo"
+        dist.init_process_group(backend, store=store, rank=rank, world_size=size, timeout=timeout)
+    return Group(rank, size, heart, _find_sharers(), store=store)
 
 
 def _find_sharers() -> Sharers | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import os
 from pathlib import Path
 
 import pytest
@@ -11,10 +12,11 @@ from tests.pupils import Pupil, run_workers
 from torch import Tensor
 
 from echelon.comm.group import Group
-from echelon.train.exchange import Exchange
+from echelon.train.exchange import Exchange, build_exact
 from echelon.train.exchange.all_reduce import AllReduce
 from echelon.train.exchange.codecs import build_codec
 from echelon.train.exchange.compressed import Compressed
+from echelon.train.exchange.hierarchical import Hierarchical, workers_on_each_host
 from echelon.train.exchange.low_rank import LowRank
 
 STEPS = range(1, 31)
@@ -29,6 +31,29 @@ def build(kind: str, group: Group) -> Exchange:
             return Compressed(group, build_codec(kind), BUCKET_BYTES)
         case _:
             return LowRank(group, int(kind.removeprefix("rank ")), seed=3)
+
+
+def learn_on_hosts(group: Group) -> dict[str, Tensor]:
+    """Two hosts with two workers each, as a launcher would tell them."""
+    os.environ["LOCAL_RANK"] = str(group.rank % 2)
+    exchange = build_exact(group, BUCKET_BYTES, hierarchical=True)
+    assert isinstance(exchange, Hierarchical)
+    pupil = Pupil(group, exchange)
+    pupil.train(STEPS)
+    return pupil.result()
+
+
+def test_inside_hosts_first_and_then_between_them_is_one_big_batch(tmp_path: Path) -> None:
+    alone = trained("all_reduce", 1, tmp_path / "1")
+    for result in run_workers(learn_on_hosts, 4, tmp_path / "4"):
+        torch.testing.assert_close(result["weights"], alone["weights"], rtol=1e-5, atol=1e-6)
+        torch.testing.assert_close(result["losses"], alone["losses"])
+
+
+def test_hosts_of_different_sizes_are_no_levels() -> None:
+    assert workers_on_each_host([0, 1, 0, 1]) == 2
+    assert workers_on_each_host([0, 1, 0]) is None
+    assert workers_on_each_host([0, 0, 0]) == 1
 
 
 def learn(kind: str, group: Group) -> dict[str, Tensor]:
@@ -145,3 +170,15 @@ def test_a_gradient_that_is_not_finite_is_seen_by_all_and_forgotten(kind: str, t
     for result in run_workers(functools.partial(spoil, kind), 2, tmp_path):
         assert not result["seen"].isfinite().all()
         assert result["losses"][-5:].isfinite().all()
+
+
+def send_rows(group: Group) -> dict[str, Tensor]:
+    rows = torch.arange(group.size * 5).view(group.size, 5) + 100 * group.rank
+    return {"to": group.all_to_all(rows), "all": group.all_gather(rows[:1])}
+
+
+def test_rows_go_where_they_should(tmp_path: Path) -> None:
+    for rank, result in enumerate(run_workers(send_rows, 3, tmp_path)):
+        own = torch.arange(rank * 5, rank * 5 + 5)
+        assert torch.equal(result["to"], torch.stack([own, own + 100, own + 200]))
+        assert torch.equal(result["all"], torch.arange(5) + torch.tensor([[0], [100], [200]]))

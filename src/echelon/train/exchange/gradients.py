@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, nullcontext
+from typing import Any
 
+import torch
 from torch import Tensor
 
 from echelon.comm.group import Group
+from echelon.train.exchange.roles import Role
 from echelon.train.flat import FlatParameters
 from echelon.train.optimiser import FlatOptimiser
 from echelon.train.slots import Turn, share_of
@@ -16,7 +19,9 @@ from echelon.train.slots import Turn, share_of
 class GradientExchange:
     """Sums gradients over a group; subclasses say how, in `start` and `reduce`."""
 
+    role: Role = "worker"
     has_own_optimisers = False
+    is_in_step = True
     period = 1
 
     def __init__(self, group: Group) -> None:
@@ -45,8 +50,17 @@ class GradientExchange:
         """Put the sum over the workers into the flat buffer. Collective."""
         raise NotImplementedError
 
+    def gradient_norm(self) -> float:
+        return float(torch.linalg.vector_norm(self.flat.gradients))
+
+    def facts(self) -> dict[str, Any]:
+        return {}
+
     def settle(self) -> None:
         """Nothing to do."""
+
+    def optimiser_part(self) -> dict[str, Tensor] | None:
+        return None
 
     def shared_state(self) -> dict[str, Tensor]:
         return {}

@@ -12,6 +12,7 @@ from torch import Tensor
 from echelon.comm.group import Group
 from echelon.comm.shared import shared_buffers
 from echelon.train.exchange.all_reduce import AllReduce
+from echelon.train.exchange.buckets import BUCKET_BYTES
 
 
 class HostSum(AllReduce):
@@ -20,8 +21,8 @@ class HostSum(AllReduce):
     Where they can share no memory it is the all-reduce that it is a kind of.
     """
 
-    def __init__(self, group: Group) -> None:
-        super().__init__(group)
+    def __init__(self, group: Group, bucket_bytes: int = BUCKET_BYTES) -> None:
+        super().__init__(group, bucket_bytes)
         self._buffers: list[Tensor] = []
 
     @property

@@ -12,9 +12,9 @@ several replicas trains them in turn.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -23,7 +23,8 @@ from echelon.comm.group import Group, Pending
 from echelon.recipe import schema
 from echelon.train.exchange.buckets import BUCKET_BYTES, Buckets
 from echelon.train.exchange.codecs import build_codec
-from echelon.train.exchange.compressed import Reduction, sum_encoded
+from echelon.train.exchange.compressed import Line
+from echelon.train.exchange.roles import Role
 from echelon.train.flat import FlatParameters
 from echelon.train.optimiser import FlatOptimiser
 from echelon.train.slots import Turn, share_of
@@ -58,7 +59,9 @@ class _Sync:
 class LocalSteps:
     """Replicas that agree every `settings.every` steps."""
 
+    role: Role = "worker"
     has_own_optimisers = True
+    is_in_step = True
 
     def __init__(self, group: Group, settings: schema.Exchange) -> None:
         self.group, self._settings = group, settings
@@ -83,8 +86,7 @@ class LocalSteps:
         self.flat, self._optimiser, self.may_change = flat, optimiser, may_change
         self._velocity = torch.zeros_like(flat.weights)
         if self.group.size > 1:
-            self._channel = self.group.channel()
-            self._thread = ThreadPoolExecutor(1, thread_name_prefix="exchange")
+            self._line = Line(self.group, self._codec, (self.group.channel(), self.group.channel()))
             self._team = self.group.part(teams(self.group.size, self._settings.replicas))
         if self._team.size > 1:
             self._buckets = Buckets(flat, flat.reduced, BUCKET_BYTES, self._team.start_all_reduce)
@@ -171,8 +173,7 @@ class LocalSteps:
             running_RC[replica] = self._running(replica)
         reduction, running_sum = None, None
         if self.group.size > 1:
-            task = self._thread.submit(sum_encoded, self._channel, self._codec, way)
-            reduction = Reduction(task, self.group)
+            reduction = self._line.start_sum(way)
             running_sum = self.group.start_all_reduce(running_RC) if running_RC.numel() else None
         self._sync = _Sync(self._step, way, reduction, running_RC, running_sum, left_at)
         self._has_moved = False
@@ -193,6 +194,12 @@ class LocalSteps:
             self._weights(replica).sub_(left_at).add_(agreed)
             self._running(replica).copy_(sync.running_RC.mean(0))
 
+    def gradient_norm(self) -> float:
+        return float(torch.linalg.vector_norm(self.flat.gradients))
+
+    def facts(self) -> dict[str, Any]:
+        return {}
+
     def settle(self) -> None:
         """Agree now, whatever step it is, so that all hold the same weights."""
         if self._sync is not None:
@@ -200,6 +207,9 @@ class LocalSteps:
         if self._has_moved:
             self._begin_sync()
             self._finish_sync()
+
+    def optimiser_part(self) -> dict[str, Tensor] | None:
+        return None
 
     def shared_state(self) -> dict[str, Tensor]:
         return {_VELOCITY: self._velocity}
