@@ -32,6 +32,7 @@ from tests.integration.runs import (
         pytest.param(["train.precision=bf16"], marks=pytest.mark.slow),
         pytest.param(["train.exchange=compressed", "exchange.wire=int8"], marks=pytest.mark.slow),
         ["train.exchange=low_rank", "exchange.rank=4"],
+        pytest.param(["train.exchange=parameter_server"], marks=pytest.mark.slow),
     ],
 )
 def test_a_run_stopped_by_sigterm_ends_with_the_same_bits(

@@ -31,6 +31,14 @@ def test_a_good_recipe_has_no_problem() -> None:
             "train: has two lengths, steps = 100 and epochs = 2.5; remove one of them (--set train.epochs= does)",
         ),
         (
+            ["train.exchange=parameter_server", "train.precision=fp16"],
+            'train.exchange: servers know no loss scale, which fp16 needs; use train.precision = "bf16"',
+        ),
+        (
+            ["exchange.backup_workers=1", "exchange.synchronous=false"],
+            "exchange.backup_workers: does nothing where exchange.synchronous = false; leave one of them out",
+        ),
+        (
             ["train.batch_tokens=4000", "train.slots=3"],
             "train.batch_tokens: 4000 does not divide into 3 slots; use 3999 or 4002",
         ),

@@ -261,10 +261,24 @@ def _exchange_problems(recipe: Recipe) -> Iterator[Problem]:
             f"{settings.overlap} steps would not be over when the next agreement begins; "
             f"use less than exchange.every = {settings.every}",
         )
-    if recipe.train.exchange == "local" and recipe.train.average_decay is not None:
+    if recipe.train.exchange in ("local", "parameter_server") and recipe.train.average_decay is not None:
         yield Problem(
             "train.average_decay",
-            "replicas that train by themselves have no weights in common to average; remove it",
+            "replicas and parameter servers have no weights in common to average; remove it",
+        )
+    if recipe.train.exchange == "parameter_server" and recipe.train.precision == "fp16":
+        yield Problem(
+            "train.exchange", 'servers know no loss scale, which fp16 needs; use train.precision = "bf16"'
+        )
+    if settings.backup_workers and isinstance(recipe, ClassificationRecipe):
+        yield Problem(
+            "exchange.backup_workers",
+            "BatchNorm needs what every slot has measured; leave backup workers out",
+        )
+    if settings.backup_workers and not settings.synchronous:
+        yield Problem(
+            "exchange.backup_workers",
+            "does nothing where exchange.synchronous = false; leave one of them out",
         )
     owes = recipe.train.exchange == "low_rank" or (
         recipe.train.exchange == "compressed" and recipe.exchange.wire == "int8"

@@ -168,6 +168,10 @@ class Model(Section):
     """Dropout inside the feed-forward layers."""
 
 
+ExchangeName = Literal["auto", "all_reduce", "compressed", "low_rank", "local", "parameter_server"]
+ExchangeClass = Literal["exact", "compressed", "low_rank", "local"]
+
+
 class Train(Section):
     """The length of training and what a step is, whatever is trained."""
 
@@ -182,9 +186,12 @@ class Train(Section):
     """Worker processes, where `--workers` does not say otherwise; or a range such as "1:4": begin with 4, or with as
     many as there are cores, and go on with one fewer after a failure, down to 1. "auto" tries out on this machine
     whether few workers with many threads are faster, or many with few, and keeps to it."""
-    exchange: Literal["all_reduce", "compressed", "low_rank", "local"] = "all_reduce"
-    """How workers agree on the weights: the exact sum of gradients, the sum in fewer bytes, a low-rank one, or
-    replicas that train by themselves and agree now and then (DiLoCo)."""
+    exchange: ExchangeName = "all_reduce"
+    """How workers agree on the weights: the exact sum of gradients, the sum in fewer bytes, a low-rank one, replicas
+    that train by themselves and agree now and then (DiLoCo), or servers that keep the weights. "auto" measures the line
+    and a slot where several hosts begin, takes the fastest of those that `exchange_may` allows, and keeps to it."""
+    exchange_may: list[ExchangeClass] = Field(["exact"], min_length=1)
+    """What "auto" may choose. Only `exact` learns the same as one worker; the others learn nearly the same."""
     precision: Literal["float32", "bf16", "fp16"] = "float32"
     """Number format of the matrix products. Weights and optimiser state are always kept in float32."""
     average_decay: Annotated[float, Field(gt=0.0, lt=1.0)] | None = None
@@ -228,6 +235,16 @@ class ImageTrain(Train):
 class Exchange(Section):
     """Settings of the exchange that `train.exchange` names; the others' are not looked at."""
 
+    hosts: PositiveInt | None = None
+    """So many hosts train, the first ones, and the others stand by; all of them where it is not given. "auto" sets it
+    to 1 where the line makes more hosts slower."""
+    bucket_bytes: PositiveInt = 2**23
+    """all_reduce, compressed: gradients, in bytes of float32, that go out together while backward is still running.
+    "auto" chooses them for the line."""
+    hierarchical: bool = False
+    """all_reduce: add up inside each host first, then between hosts, so that less goes through their network cards. The
+    order of a sum shows in its last bits: these then depend on how workers lie on hosts. "auto" sets it where hosts
+    have several workers each."""
     wire: Literal["bf16", "fp16", "int8"] = "bf16"
     """compressed: the numbers' format on the wire. int8 keeps what it rounds off and adds it to the next gradient."""
     rank: PositiveInt = 8
@@ -244,6 +261,16 @@ class Exchange(Section):
     """local: Nesterov momentum of the outer step. With 0, and a rate of 1, weights are averaged (local SGD)."""
     outer_wire: Literal["float32", "bf16", "fp16", "int8"] = "bf16"
     """local: format of the way on the wire."""
+    servers: PositiveInt = 1
+    """parameter_server: processes of the run that keep the weights and the optimiser, each a part, and train nothing;
+    always at least one process is left to train."""
+    synchronous: bool = True
+    """parameter_server: all workers share every step's slots. Otherwise each worker takes whole steps, and its update
+    is of weights that others may have changed meanwhile."""
+    backup_workers: NonNegativeInt = 0
+    """parameter_server, synchronous: a step goes on without so many of the workers, the slowest in it."""
+    staleness: PositiveInt = 4
+    """parameter_server, not synchronous: most updates by others between a worker's weights and its own update."""
 
 
 class Adam(Section):

@@ -127,8 +127,11 @@ class Keeper:
     def _job(self, pending: Pending) -> SaveJob:
         weights, sharers = self.average.saved_model(), self.group.sharers
         optimiser = {} if self.exchange.has_own_optimisers else self.optimiser.state()
-        state = optimiser | self.average.saved_state() | prefixed(self.exchange.shared_state())
-        own = prefixed(self.exchange.own_state())
+        shared, own = prefixed(self.exchange.shared_state()), prefixed(self.exchange.own_state())
+        part = self.exchange.optimiser_part()
+        if part is not None:
+            optimiser, own = {}, own | part
+        state = optimiser | self.average.saved_state() | shared
         files, names = plan_files(weights, state, sharers.rank, sharers.size, own)
         vouched = pending.state if self.group.keeps_folder else None
         return SaveJob(pending.folder, files, vouched, names, self.may_write)
@@ -213,6 +216,8 @@ class Keeper:
         is_time = state.step - self.first_step == RESOLVE_STEP
         if self.recipe.checkpoint.every != "auto" or state.checkpoint_every or not is_time:
             return
+        if not self.exchange.is_in_step:
+            self.exchange.settle()
         step_s = statistics.median(self._quiet_steps or self._saving_steps)
         # Steps that a save slowed down, waiting for the copy included; what `save` itself took comes on top.
         slowed_s = max(sum(self._saving_steps) - step_s * len(self._saving_steps), self.saver.waited_s)

@@ -80,6 +80,8 @@ class Training:
 class StepResult:
     """One step, as every worker saw it."""
 
+    is_own: bool
+    """Whether this worker had a part in it; some exchanges give whole steps to others."""
     loss: float
     """Mean over the step's targets, without label smoothing."""
     gradient_norm: float
@@ -107,7 +109,8 @@ def train(training: Training) -> Outcome:
             )
             continue
         training.state.step += 1
-        log_step(training, result)
+        if result.is_own:
+            log_step(training, result)
         is_leaving = between_steps(training, result)
         if is_leaving:
             training.keeper.finish(training.state)
@@ -121,7 +124,7 @@ def between_steps(training: Training, result: StepResult) -> bool:
     """Score and save where it is time to; whether the loop ends here. Collective."""
     state, recipe, keeper = training.state, training.recipe, training.keeper
     is_end, is_best = state.step == training.steps, False
-    keeper.after_step(result.seconds)
+    keeper.after_step(result.seconds if result.is_own else None)
     if (is_end or state.step % recipe.evaluate.every == 0) and training.task.has_split("valid"):
         scores = validate(training)
         is_best = note_best(state, recipe.checkpoint.best, scores)
@@ -144,7 +147,7 @@ def take_step(training: Training, step: int) -> StepResult:
     group, flat, meter = training.group, training.flat, training.meter
     meter.lap("other")
     slots = training.task.slots(step)
-    rate, norm = training.rate(step), math.nan
+    rate, norm, loss, is_own = training.rate(step), math.nan, math.nan, False
 
     def apply() -> None:
         nonlocal norm
@@ -156,6 +159,7 @@ def take_step(training: Training, step: int) -> StepResult:
 
     group.heart.beat(step)
     for turn in training.exchange.turns(step, len(slots)):
+        meter.lap("communication")
         flat.zero()
         flat.extras[flat.STOP_VOTES] = float(training.stop.is_set)
         flat.extras[flat.SAVE_VOTES] = float(training.keeper.wants_retry)
@@ -167,8 +171,11 @@ def take_step(training: Training, step: int) -> StepResult:
                 compute_slot(training, step, number, slots[number], targets)
         training.exchange.update(apply)
         meter.lap("communication")
+        loss, is_own = flat.extras[flat.LOSS].item() / targets, True
+    meter.lap("communication")
     return StepResult(
-        loss=flat.extras[flat.LOSS].item() / targets,
+        is_own=is_own,
+        loss=loss,
         gradient_norm=norm,
         learning_rate=rate,
         targets=sum(slot.targets for slot in slots),
@@ -187,8 +194,10 @@ def has_votes(training: Training, kind: int) -> bool:
 
 
 def is_agreed(training: Training, kind: int, is_seen_here: bool) -> bool:
-    """Workers that share every update see alike what became of it; those of replicas ask each other's votes."""
-    return has_votes(training, kind) if training.exchange.has_own_optimisers else is_seen_here
+    """Workers that share every update see alike what became of it; the others go by each other's votes."""
+    exchange = training.exchange
+    sees_everything = exchange.is_in_step and not exchange.has_own_optimisers
+    return is_seen_here if sees_everything else has_votes(training, kind)
 
 
 def compute_slot(training: Training, step: int, number: int, slot: Slot, targets: int) -> None:
@@ -213,7 +222,7 @@ def update_weights(training: Training, rate: float, slots: range) -> float:
     All workers that share this update hold the same reduced gradient, and decide alike.
     """
     gradients, scale = training.flat.gradients, training.precision.scale
-    norm = float(torch.linalg.vector_norm(gradients)) / scale
+    norm = training.exchange.gradient_norm() / scale
     if not math.isfinite(norm + float(training.flat.extras[training.flat.LOSS])):
         skip_step(training)
         return norm
@@ -245,16 +254,14 @@ def skip_step(training: Training) -> None:
 def log_step(training: Training, result: StepResult) -> None:
     """Write the step's record, and every so often its points in the trackers."""
     step, measured = training.state.step, training.meter.take()
-    training.records.write(
-        "step",
-        step=step,
-        loss=round(result.loss, 6),
-        gradient_norm=round(result.gradient_norm, 6),
-        learning_rate=result.learning_rate,
-        targets=result.targets,
-        seconds=round(result.seconds, 6),
-        **measured,
-    )
+    facts = {
+        "loss": round(result.loss, 6),
+        "gradient_norm": round(result.gradient_norm, 6),
+        "learning_rate": result.learning_rate,
+        "targets": result.targets,
+        "seconds": round(result.seconds, 6),
+    }
+    training.records.write("step", step=step, **(facts | measured | training.exchange.facts()))
     if step % training.recipe.train.log_every == 0 or step == training.steps:
         values = {
             "train/loss": result.loss,

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import platform
-import re
 import socket
 import time
 from pathlib import Path
@@ -74,7 +73,8 @@ def describe_worker(training: Training) -> dict[str, Any]:
         "threads": torch.get_num_threads(),
         "parameters": training.flat.size,
         "exchanged_bytes": 4 * len(training.flat.reduced),
-        "exchange": re.sub(r"\B([A-Z])", r"_\1", type(training.exchange).__name__).lower(),
+        "exchange": training.recipe.train.exchange if training.group.size > 1 else "all_reduce",
+        "role": training.exchange.role,
         "flops_per_step": sum(training.task.step_flops(step) for step in steps) // len(steps),
         "peak_flops": round(matrix_product_flops(training.precision, device, _PEAK_SIZE, _PEAK_SECONDS)),
     }

@@ -15,19 +15,27 @@ class FlatOptimiser:
     """A torch optimiser whose parameters are the decayed and the undecayed part of the flat weights."""
 
     def __init__(self, recipe: schema.Optimiser, flat: FlatParameters) -> None:
-        self._flat = flat
-        self._parts = [_part(flat, 0, flat.num_decayed), _part(flat, flat.num_decayed, flat.size)]
+        self._recipe, self._flat = recipe, flat
+        self.keep(0, flat.size)
+
+    def keep(self, start: int, end: int) -> None:
+        """Update only this part of the flat weights from now on, and begin anew; it ends where parameters do."""
+        border = min(max(self._flat.num_decayed, start), end)
+        self._starts = (start, border)
+        self._parts = [_part(self._flat, start, border), _part(self._flat, border, end)]
         groups = [
             {"params": [part], "weight_decay": decay, "rate": rate}
             for part, decay, rate in zip(
-                self._parts, (recipe.weight_decay, 0.0), (1.0, _vector_rate(recipe)), strict=True
+                self._parts, (self._recipe.weight_decay, 0.0), (1.0, _vector_rate(self._recipe)), strict=True
             )
             if part.numel()
         ]
-        self._optimiser = _build(recipe, groups)
+        self._optimiser = _build(self._recipe, groups) if groups else None
 
     def step(self, learning_rate: float) -> None:
         """One update of the weights from the gradients, both in the flat buffers."""
+        if self._optimiser is None:
+            return
         for start, part in self._with_starts():  # the exchange may have moved the gradients
             part.grad = self._flat.gradients[start : start + part.numel()]
         for group in self._optimiser.param_groups:
@@ -37,6 +45,8 @@ class FlatOptimiser:
     def state(self) -> dict[str, Tensor]:
         """Every state tensor by name, e.g. `exp_avg/decoder.norm.weight`; independent of the flat layout."""
         tensors: dict[str, Tensor] = {}
+        if self._optimiser is None:
+            return tensors
         for start, part in self._with_starts():
             for kind, value in self._optimiser.state.get(part, {}).items():
                 if not isinstance(value, Tensor):
@@ -49,6 +59,8 @@ class FlatOptimiser:
 
     def load_state(self, tensors: dict[str, Tensor]) -> None:
         """Take over what `state` returned, perhaps in another process; nothing is a new start."""
+        if self._optimiser is None:
+            return
         self._optimiser.state.clear()
         kinds = sorted({name.partition("/")[0] for name in tensors})
         for start, part in self._with_starts():
@@ -63,8 +75,7 @@ class FlatOptimiser:
                 state[kind] = value
 
     def _with_starts(self) -> Iterator[tuple[int, Tensor]]:
-        starts = (0, self._flat.num_decayed)
-        return ((start, part) for start, part in zip(starts, self._parts, strict=True) if part.numel())
+        return ((start, part) for start, part in zip(self._starts, self._parts, strict=True) if part.numel())
 
     def _named(self, start: int, value: Tensor) -> Iterator[tuple[str, Tensor]]:
         for s in self._flat.slices:

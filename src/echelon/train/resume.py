@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import torch
 from torch import Tensor
 
 from echelon.errors import CheckpointError, TrainingError
@@ -104,45 +103,33 @@ def load_newest(training: Training, newest: Newest) -> None:
     """Weights, optimiser and state of a checkpoint, into `training`; whoever lacks it gets it, and keeps it too.
     Collective."""
     folder = checkpoint_folder(training.run.checkpoints, newest.step)
+    optimiser: dict[str, Tensor] = {}
     if newest.is_here:
-        load_checkpoint(training, choose_checkpoint(training.run.checkpoints, folder))
+        checkpoint = choose_checkpoint(training.run.checkpoints, folder)
+        load_checkpoint(training, checkpoint)
+        optimiser = checkpoint.load_optimiser()
     if not newest.is_everywhere:
-        pass_on(training, newest.holder)
+        pass_on(training, newest.holder, optimiser or training.optimiser.state())
         if training.group.keeps_folder and not newest.is_here and folder.exists():
             move_aside(folder)  # of the same step, but not the same: two parts of a cluster went on alone
         training.keeper.save(training.state)
 
 
-def pass_on(training: Training, holder: int) -> None:
-    """The holder's weights, optimiser and state everywhere. What workers elsewhere owed is lost with their disks.
-    Collective."""
-    group, optimiser = training.group, training.optimiser
-    mine = optimiser.state() if group.rank == holder else {}
-    layout = {name: [str(tensor.dtype), *tensor.shape] for name, tensor in mine.items()}
-    layout, state = group.broadcast_json([layout, training.state.to_json(())], holder)
-    device = training.flat.weights.device
-    tensors = {
-        name: mine[name] if mine else _empty(dtype, shape, device) for name, (dtype, *shape) in layout.items()
-    }
-    for tensor in (
-        *training.model.state_dict().values(),
-        *training.average.averages,
-        *tensors.values(),
-    ):
+def pass_on(training: Training, holder: int, saved: dict[str, Tensor]) -> None:
+    """The holder's weights, `saved` optimiser and state everywhere. What workers elsewhere owed is lost with their
+    disks. Collective."""
+    group, device = training.group, training.flat.weights.device
+    state = group.broadcast_json(training.state.to_json(()), holder)
+    for tensor in (*training.model.state_dict().values(), *training.average.averages):
         group.broadcast(tensor, holder)
-    if not mine:
+    optimiser = group.broadcast_tensors(saved, holder, device)
+    if group.rank != holder:
         training.exchange.load_state({})
-        optimiser.load_state(tensors)
+        training.optimiser.load_state(optimiser)
     for tensor in training.exchange.shared_state().values():
         group.broadcast(tensor, holder)
     training.state = TrainingState.from_json(state)
     training.precision.load_state(training.state.precision)
-
-
-def _empty(dtype: str, shape: list[int], device: torch.device) -> Tensor:
-    # The optimiser's step count stays on the CPU, its long vectors lie beside the weights.
-    kind = {"torch.float32": torch.float32, "torch.int64": torch.int64}[dtype]
-    return torch.empty(shape, dtype=kind, device=device if shape else None)
 
 
 def load_checkpoint(training: Training, checkpoint: Checkpoint) -> None:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager
-from typing import Protocol
+from typing import Any, Protocol
 
 from torch import Tensor
 
@@ -14,9 +15,12 @@ from echelon.recipe.schema import Recipe
 from echelon.train.exchange.all_reduce import AllReduce
 from echelon.train.exchange.codecs import build_codec
 from echelon.train.exchange.compressed import Compressed
+from echelon.train.exchange.hierarchical import Hierarchical, workers_on_each_host
 from echelon.train.exchange.host_sum import HostSum
 from echelon.train.exchange.local_steps import LocalSteps
 from echelon.train.exchange.low_rank import LowRank
+from echelon.train.exchange.parameter_server import ParameterServer
+from echelon.train.exchange.roles import Role
 from echelon.train.flat import FlatParameters
 from echelon.train.optimiser import FlatOptimiser
 from echelon.train.slots import Turn
@@ -25,8 +29,12 @@ from echelon.train.slots import Turn
 class Exchange(Protocol):
     """Owns the step's flat gradient buffer between backward and update."""
 
+    role: Role
+    """What this process does."""
     has_own_optimisers: bool
     """Whether workers' optimisers differ, and are part of the exchange's own state."""
+    is_in_step: bool
+    """Whether workers are in the same step whenever they are between two; otherwise they meet in `settle`."""
     period: int
     """Steps between two moments at which settling costs nothing."""
 
@@ -48,8 +56,20 @@ class Exchange(Protocol):
         """Agree with the others; `apply` is the local optimiser step. Collective."""
         ...
 
+    def gradient_norm(self) -> float:
+        """Of the gradient that is being applied."""
+        ...
+
+    def facts(self) -> dict[str, Any]:
+        """What the record of the step says of the exchange."""
+        ...
+
     def settle(self) -> None:
         """Make the weights equal on all workers, before saving, evaluating and finishing. Collective."""
+        ...
+
+    def optimiser_part(self) -> dict[str, Tensor] | None:
+        """What this worker saves of an optimiser that is spread over the workers; None where all have all of it."""
         ...
 
     def shared_state(self) -> dict[str, Tensor]:
@@ -67,20 +87,28 @@ class Exchange(Protocol):
 
 def build_exchange(recipe: Recipe, group: Group) -> Exchange:
     match recipe.train.exchange:
-        case "all_reduce":
-            return build_exact(group)
+        case "all_reduce" | "auto":  # "auto" is still that where workers have one host
+            return build_exact(group, recipe.exchange.bucket_bytes, recipe.exchange.hierarchical)
         case "compressed":
-            return Compressed(group, build_codec(recipe.exchange.wire))
+            return Compressed(group, build_codec(recipe.exchange.wire), recipe.exchange.bucket_bytes)
         case "low_rank":
             return LowRank(group, recipe.exchange.rank, recipe.seed)
         case "local":
             return LocalSteps(group, recipe.exchange)
+        case "parameter_server":
+            return ParameterServer(group, recipe.exchange)
 
 
-def build_exact(group: Group) -> AllReduce:
-    """Through memory where two workers are on one host, through the network otherwise.
+def build_exact(group: Group, bucket_bytes: int, hierarchical: bool = False) -> Exchange:
+    """Through memory where two workers are on one host, through the network otherwise; host by host where asked for.
 
     Two numbers have one sum, whoever adds them. Three do not, and as many workers must end with the same bits wherever
     they are.
     """
-    return HostSum(group) if group.size == 2 and are_on_one_host(group) else AllReduce(group)
+    if group.size == 2 and are_on_one_host(group):
+        return HostSum(group, bucket_bytes)
+    if hierarchical:
+        num_local = workers_on_each_host(group.gather_json(int(os.environ.get("LOCAL_RANK", "0"))))
+        if num_local is not None and 1 < num_local < group.size:
+            return Hierarchical(group, num_local, bucket_bytes)
+    return AllReduce(group, bucket_bytes)
