@@ -7,6 +7,7 @@ runs/NAME/
   tokeniser.model              a copy, so that the folder translates on its own
   images.json                  of image classification: names of classes, and how pictures are normalised
   lock                         held while the run is being trained
+  exchange.json                what `train.exchange = "auto"` was found to be
   hosts.json                   the hosts it runs on, where there are several
   generations/000001.json      which of them may write here; see lease.py
   records/worker-RANK.jsonl    what each worker says, one JSON object a line
@@ -63,6 +64,7 @@ class RunFolder:
         self.trackers = path / "trackers.json"
         self.report = path / "report.html"
         self.hosts = path / "hosts.json"
+        self.exchange = path / "exchange.json"
         self.generations = path / "generations"
         self.meeting = path / "meeting"
         self.sbatch = path / "job.sbatch"

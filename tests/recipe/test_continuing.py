@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from echelon.recipe.continuing import changed_keys, find_changes
+from echelon.recipe.continuing import changed_keys, find_changes, with_found_exchange
 from tests.sample_recipe import sample_recipe
 
 
@@ -26,3 +26,11 @@ def test_changed_keys_are_dotted_paths_of_what_differs() -> None:
 )
 def test_only_what_changes_the_model_counts(override: str, changes: list[str]) -> None:
     assert find_changes(sample_recipe(), sample_recipe(override)) == changes
+
+
+def test_what_auto_was_found_to_be_is_kept() -> None:
+    before = sample_recipe("train.exchange=compressed", "exchange.hosts=1", "exchange.bucket_bytes=1048576")
+    now = with_found_exchange(sample_recipe("train.exchange=auto"), before)
+    assert find_changes(before, now) == []
+    other = sample_recipe("train.exchange=low_rank")
+    assert with_found_exchange(other, before) is other

@@ -27,7 +27,7 @@ from echelon.launch.supervise import Supervised, policy_of, supervise
 from echelon.monitor.provenance import collect_provenance
 from echelon.monitor.records import RecordWriter, read_records
 from echelon.monitor.screen import open_screen
-from echelon.recipe.continuing import find_changes
+from echelon.recipe.continuing import find_changes, with_found_exchange
 from echelon.recipe.length import length_in_steps
 from echelon.recipe.loading import load_recipe
 from echelon.recipe.schema import LOWER_IS_BETTER, Recipe, TranslationTrain
@@ -202,7 +202,8 @@ def _with_resolved(recipe: Recipe, run: RunFolder) -> Recipe:
     if isinstance(train, TranslationTrain) and isinstance(old, TranslationTrain) and train.batch == "auto":
         found = {"batch": old.batch, "batch_tokens": old.batch_tokens}
         train = train.model_copy(update=found)
-    return recipe.model_copy(update={"checkpoint": checkpoint, "train": train})
+    recipe = recipe.model_copy(update={"checkpoint": checkpoint, "train": train})
+    return with_found_exchange(recipe, before)
 
 
 def _with_measured(recipe: Recipe, prepared: AnyPrepared, options: TrainOptions, console: Console) -> Recipe:

@@ -41,3 +41,18 @@ def changed_keys(before: dict[str, Any], now: dict[str, Any], prefix: str = "") 
         elif old != new:
             changed.append(f"{prefix}{key}")
     return changed
+
+
+def with_found_exchange(recipe: Recipe, before: Recipe) -> Recipe:
+    """The recipe with what the run before has found for `train.exchange = "auto"`."""
+    if recipe.train.exchange != "auto" or before.train.exchange == "auto":
+        return recipe
+    found = {
+        key: getattr(before.exchange, key) for key in ("hosts", "bucket_bytes", "hierarchical", "replicas")
+    }
+    return recipe.model_copy(
+        update={
+            "train": recipe.train.model_copy(update={"exchange": before.train.exchange}),
+            "exchange": recipe.exchange.model_copy(update=found),
+        }
+    )

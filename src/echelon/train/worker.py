@@ -51,6 +51,7 @@ from echelon.train.measuring import describe_worker, open_meter, start_sampler
 from echelon.train.mirror import Mirror
 from echelon.train.optimiser import FlatOptimiser
 from echelon.train.precision import Precision
+from echelon.train.resolving import resolve_exchange
 from echelon.train.resume import resume
 from echelon.train.statistics import SlotStatistics
 from echelon.train.trackers import build_trackers
@@ -86,7 +87,7 @@ def main(arguments: Sequence[str]) -> NoReturn:
             training = set_up(run, group, records)
             records.write("benchmark", **measure_steps(training, options.benchmark, options.warm_up))
         else:
-            outcome = work(run, group, records, stop)
+            outcome = work_or_stand_by(run, group, records, stop)
         group.barrier()
     except BaseException as error:
         message = str(error) if isinstance(error, EchelonError) else f"{type(error).__name__}: {error}"
@@ -111,6 +112,19 @@ def leave(records: RecordWriter, status: int) -> NoReturn:
         sys.stderr.flush()
     finally:
         os._exit(status)
+
+
+def work_or_stand_by(run: RunFolder, everybody: Group, records: RecordWriter, stop: StopRequest) -> Outcome:
+    """Train, where the recipe's exchange wants this host; otherwise wait until the others have ended. Collective."""
+    recipe = resolve_exchange(run, everybody, records, choose_device())
+    group = everybody.first_hosts(recipe.exchange.hosts)
+    if group is None:
+        records.write("event", message=f"this host stands by: exchange.hosts = {recipe.exchange.hosts}")
+        return Outcome(everybody.await_news())
+    outcome = work(run, group, records, stop)
+    if group.size < everybody.size and group.is_first:
+        everybody.tell(outcome.value)
+    return outcome
 
 
 def work(run: RunFolder, group: Group, records: RecordWriter, stop: StopRequest) -> Outcome:

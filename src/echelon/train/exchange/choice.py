@@ -1,0 +1,145 @@
+"""Which exchange is the fastest on a line, from what was measured in a few seconds; pure.
+
+A step is a worker's slots, the exchange, the optimiser. What goes out while the last slot's backward is running costs
+only the processor's time; the rest is waited for.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from typing import Literal, get_args
+
+from echelon.recipe.schema import ExchangeClass
+
+Name = Literal["all_reduce", "compressed", "low_rank", "local"]
+CLASSES: dict[Name, ExchangeClass] = {
+    "all_reduce": "exact",
+    "compressed": "compressed",
+    "low_rank": "low_rank",
+    "local": "local",
+}
+"""From the one that learns the same as one worker to the one that differs most."""
+NAMES: tuple[Name, ...] = get_args(Name)
+_BACKWARD = 2 / 3
+"""Of a slot's time."""
+_WORTH_IT = 0.95
+"""A step must be this much shorter before more hosts, or an exchange that is less exact, are taken for it."""
+_SMALLEST_BUCKET, _LARGEST_BUCKET = 2**20, 2**24
+
+
+@dataclass(frozen=True)
+class Measured:
+    """What was seen at the start, always of the slowest worker."""
+
+    slots: int
+    workers: int
+    hosts: int
+    slot_s: float
+    """Forward and backward of one slot."""
+    optimiser_s: float
+    line_bytes_per_s: float
+    latency_s: float
+    """Of adding up one number."""
+    cpu_s_per_byte: float
+    """Processor time that a byte on the line costs a worker."""
+    num_bytes: Mapping[Name, float]
+    """What a worker sends for one agreement."""
+    own_s: Mapping[Name, float]
+    """What an agreement computes by itself."""
+    steps_between: int
+    """Of `local`: steps from one agreement to the next."""
+    steps_behind: int
+    """Of `local`: steps that are taken while an agreement is on its way."""
+
+    @property
+    def alone_s(self) -> float:
+        """A step on one of the hosts."""
+        return self._compute_s(math.ceil(self.workers / self.hosts))
+
+    def _compute_s(self, workers: int) -> float:
+        return math.ceil(self.slots / workers) * self.slot_s + self.optimiser_s
+
+    @property
+    def bucket_bytes(self) -> int:
+        """Between many buckets, which wait for each other, and a large last one, which nothing hides."""
+        best = math.sqrt(self.num_bytes["all_reduce"] * self.latency_s * self.line_bytes_per_s)
+        return int(min(max(best, _SMALLEST_BUCKET), _LARGEST_BUCKET))
+
+    def step_s(self, name: Name) -> float:
+        """A step on all hosts with this exchange."""
+        compute_s = self._compute_s(self.workers)
+        size = self.num_bytes[name]
+        busy_s, line_s = self.own_s[name] + size * self.cpu_s_per_byte, size / self.line_bytes_per_s
+        match name:
+            case "all_reduce" | "compressed":
+                return compute_s + busy_s + self._exposed_s(line_s)
+            case "low_rank":  # two rounds, the second of which needs the first, and the rest beside them
+                return compute_s + busy_s + line_s + 2 * self.latency_s
+            case "local":
+                late_s = max(0.0, line_s - self.steps_behind * compute_s)
+                return compute_s + (busy_s + late_s) / self.steps_between
+
+    def _exposed_s(self, line_s: float) -> float:
+        """What of the time on the line backward does not hide: at least the last bucket's."""
+        buckets = max(1, math.ceil(self.num_bytes["all_reduce"] / self.bucket_bytes))
+        hidden_s = _BACKWARD * self.slot_s * (1 - 1 / buckets)
+        return max(line_s + buckets * self.latency_s - hidden_s, line_s / buckets + self.latency_s)
+
+
+@dataclass(frozen=True)
+class Choice:
+    """What "auto" has come to."""
+
+    exchange: Name
+    hosts: int | None
+    """None for all of them."""
+    reason: str
+    """One sentence."""
+
+
+def choose(measured: Measured, allowed: Collection[ExchangeClass]) -> Choice:
+    """The most exact of the allowed exchanges than which no other is much faster; one host where none of them pays."""
+    best = _best([name for name in NAMES if CLASSES[name] in allowed], measured)
+    line = f"a line of {show_rate(measured.line_bytes_per_s)}"
+    advice = _advice(measured, best, allowed)
+    step_s, alone_s = measured.step_s(best), measured.alone_s
+    if step_s > _WORTH_IT * alone_s:
+        return Choice(
+            best,
+            1,
+            f'train.exchange = "auto" trains on one of {measured.hosts} hosts: over {line} a step would take '
+            f"{show_s(step_s)} with {best}, the best that is allowed, and takes {show_s(alone_s)} on one{advice}",
+        )
+    return Choice(
+        best,
+        None,
+        f'train.exchange = "auto" is {best} here: over {line} a step takes {show_s(step_s)} on {measured.hosts} hosts '
+        f"and {show_s(alone_s)} on one{advice}",
+    )
+
+
+def _best(names: Collection[Name], measured: Measured) -> Name:
+    fastest_s = min(measured.step_s(name) for name in names)
+    return next(name for name in NAMES if name in names and _WORTH_IT * measured.step_s(name) <= fastest_s)
+
+
+def _advice(measured: Measured, best: Name, allowed: Collection[ExchangeClass]) -> str:
+    """What allowing more would give."""
+    better = _best(NAMES, measured)
+    if CLASSES[better] in allowed or measured.step_s(better) > _WORTH_IT * min(
+        measured.step_s(best), measured.alone_s
+    ):
+        return ""
+    more = ", ".join(f'"{name}"' for name in (*allowed, CLASSES[better]))
+    return f"; with train.exchange_may = [{more}] it would take {show_s(measured.step_s(better))}"
+
+
+def show_rate(bytes_per_s: float) -> str:
+    bits = 8 * bytes_per_s
+    return f"{bits / 1e9:.2g} Gbit/s" if bits >= 1e9 else f"{bits / 1e6:.3g} Mbit/s"
+
+
+def show_s(seconds: float) -> str:
+    return f"{seconds:.2g} s" if seconds >= 1 else f"{1000 * seconds:.2g} ms"

@@ -1,0 +1,81 @@
+"""`train.exchange = "auto"` where several hosts begin: measured, said, written down, kept."""
+
+from __future__ import annotations
+
+import os
+import socket
+import subprocess
+import sys
+from typing import Any
+
+import pytest
+
+from echelon.monitor.records import read_records
+from echelon.recipe.loading import load_recipe
+from echelon.recipe.toml import dump_recipe
+from echelon.runfolder import RunFolder, read_json
+from tests.integration.runs import TrainToy
+
+
+def run_on_two_hosts(run: RunFolder) -> None:
+    """A worker for each of two hosts, which this machine plays."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    place = {"WORLD_SIZE": "2", "LOCAL_RANK": "0", "LOCAL_WORLD_SIZE": "1", "ECHELON_HOSTS": "2"}
+    meeting = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "GLOO_SOCKET_IFNAME": "lo"}
+    workers = [
+        subprocess.Popen(
+            [sys.executable, "-m", "echelon.train.worker", str(run.path)],
+            env={**os.environ, **place, **meeting, "RANK": str(rank)},
+        )
+        for rank in range(2)
+    ]
+    assert [worker.wait(timeout=120) for worker in workers] == [0, 0]
+
+
+def go_on_to(run: RunFolder, steps: int, **exchange: Any) -> None:
+    recipe = load_recipe(run.recipe)
+    train = recipe.train.model_copy(update={"steps": steps})
+    settings = recipe.exchange.model_copy(update=exchange)
+    run.recipe.write_text(dump_recipe(recipe.model_copy(update={"train": train, "exchange": settings})))
+
+
+def messages(run: RunFolder, rank: int) -> list[str]:
+    return [
+        record["message"] for record in read_records(run.worker_records(rank)) if record["kind"] == "event"
+    ]
+
+
+def sizes(run: RunFolder) -> list[int]:
+    return [record["workers"] for record in read_records(run.worker_records(0)) if record["kind"] == "start"]
+
+
+@pytest.mark.slow
+def test_auto_is_found_where_hosts_begin_and_kept(train_toy: TrainToy) -> None:
+    run = train_toy("run", "train.exchange=auto", "train.steps=2", workers=1)
+    assert load_recipe(run.recipe).train.exchange == "auto", "one worker has nobody to agree with"
+    go_on_to(run, 4)
+    run_on_two_hosts(run)
+    found = load_recipe(run.recipe)
+    assert found.train.exchange == "all_reduce", "nothing else is allowed"
+    assert read_json(run.exchange)["hosts"] == found.exchange.hosts
+    said = [message for message in messages(run, 0) if message.startswith('train.exchange = "auto"')]
+    assert len(said) == 1
+    go_on_to(run, 6)
+    run_on_two_hosts(run)
+    assert load_recipe(run.recipe).exchange == found.exchange
+    assert len([message for message in messages(run, 0) if "auto" in message]) == 1, (
+        "it is not measured again"
+    )
+
+
+@pytest.mark.slow
+def test_hosts_that_do_not_pay_stand_by(train_toy: TrainToy) -> None:
+    run = train_toy("run", "train.steps=2", workers=1)
+    go_on_to(run, 6, hosts=1)
+    run_on_two_hosts(run)
+    assert sizes(run) == [1, 1]
+    steps = [record["step"] for record in read_records(run.worker_records(0)) if record["kind"] == "step"]
+    assert steps == list(range(1, 7))
+    assert messages(run, 1) == ["this host stands by: exchange.hosts = 1"]
