@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
@@ -67,8 +68,10 @@ def test_a_tree_needs_fewer_rounds_and_more_bytes() -> None:
 
 
 def test_a_parameter_servers_cards_carry_every_workers_gradient() -> None:
-    cost = collective_cost("parameter_server", fabric(4, 2))
-    assert cost.card_bytes_per_byte == pytest.approx(2 * 2 * 3 / 4)
+    """Four hosts with two processes each, of which one serves: seven workers, six of them on other hosts."""
+    one, two = (collective_cost("parameter_server", replace(fabric(4, 2), servers=count)) for count in (1, 2))
+    assert one.card_bytes_per_byte == pytest.approx(6)
+    assert two.card_bytes_per_byte == pytest.approx(5 / 2)
 
 
 def test_a_limit_for_single_connections_holds_for_each_of_them() -> None:

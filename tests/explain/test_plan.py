@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from echelon.errors import UserError
 from echelon.explain.clusters import parse_cluster
-from echelon.explain.cost import BUCKET_BYTES, EXCHANGES, predict, ready_buffers
+from echelon.explain.cost import EXCHANGES, predict, ready_buffers
 from echelon.explain.describe import describe
 from echelon.explain.plan import parse_sweep, plan_cluster, plan_words, sweep, sweep_words
 from echelon.explain.profile import Profile, profile_of
@@ -44,7 +44,7 @@ def test_shared_embeddings_are_ready_last_and_buckets_hold_every_byte(workload: 
     buffers = ready_buffers(workload, slot_s=3.0)
     assert sum(buffer.size_bytes for buffer in buffers) == pytest.approx(workload.gradient_bytes)
     assert sum(buffer.backward_s for buffer in buffers) == pytest.approx(2.0)
-    assert all(buffer.size_bytes <= BUCKET_BYTES for buffer in buffers)
+    assert all(buffer.size_bytes <= 2**23 for buffer in buffers)
 
 
 @given(st.sampled_from(EXCHANGES), st.integers(1, 16), st.sampled_from(["100mbit", "1gbit", "10gbit"]))

@@ -8,8 +8,9 @@ S is the buffer's size, H the hosts, k the workers of each, N = H k. A line carr
                      in 2 log2 H rounds between hosts; within a host the ring.
     hierarchical     reduce-scatter within each host, k rings between hosts, one for each part, all-gather within:
                      2 S (H - 1) / H at the card, in k flows.
-    parameter server every host serves S / H: its k workers send their gradients to all servers and fetch the sums:
-                     2 k S (H - 1) / H.
+    parameter server K of the N processes serve S / K each, on different hosts; the N - K workers send them gradients,
+                     then fetch weights. At a server's card: what the workers of other hosts send it, S / K each, and
+                     then as much in the other direction.
 """
 
 from __future__ import annotations
@@ -47,12 +48,19 @@ class Fabric:
     """Between hosts."""
     inner: Line
     """Between the workers of a host."""
+    servers: int = 1
+    """Processes that serve and do not train, where there are parameter servers."""
     flows: int = 1
     """Connections that each edge of a ring uses side by side."""
 
     @property
     def size(self) -> int:
         return self.hosts * self.per_host
+
+    @property
+    def serving(self) -> int:
+        """Of the servers, those for which there are processes; a process alone does both."""
+        return min(self.servers, self.size - 1)
 
 
 @dataclass(frozen=True)
@@ -112,10 +120,13 @@ def _hierarchical(fabric: Fabric) -> Cost:
 
 
 def _parameter_server(fabric: Fabric) -> Cost:
-    share = 2 * fabric.per_host * (fabric.hosts - 1) / fabric.hosts
-    rate = fabric.line.rate(fabric.flows * fabric.per_host * (fabric.hosts - 1)) if fabric.hosts > 1 else 1.0
-    within = 2 * fabric.per_host / fabric.hosts / fabric.inner.bytes_per_s
-    return Cost(2 * max(_latencies(fabric)), share / rate + within, share)
+    workers = fabric.size - fabric.serving
+    beside = min(fabric.per_host - 1, workers) if fabric.hosts > 1 else workers
+    share = (workers - beside) / fabric.serving
+    rate = fabric.line.rate(fabric.flows * max(1, workers - beside)) if fabric.hosts > 1 else math.inf
+    within = beside / fabric.serving / fabric.inner.bytes_per_s
+    # Gradients first, then weights: one direction after the other.
+    return Cost(4 * max(_latencies(fabric)), 2 * (share / rate + within), share)
 
 
 def _within_host(fabric: Fabric) -> Cost:

@@ -12,13 +12,14 @@ workers' shares are. The step's range is what comes out when all of them are goo
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from echelon.explain.clusters import Cluster
 from echelon.explain.collectives import (
     Algorithm,
     Cost,
+    Fabric,
     ReadyBuffer,
     collective_cost,
     exposed_seconds,
@@ -30,12 +31,8 @@ Exchange = Literal["all_reduce", "compressed", "low_rank", "local", "parameter_s
 EXCHANGES: tuple[Exchange, ...] = ("all_reduce", "compressed", "low_rank", "local", "parameter_server")
 EXACT: tuple[Exchange, ...] = ("all_reduce", "parameter_server")
 """Those whose result is the same as one worker's."""
-RANK = 8
-"""Of the low-rank exchange."""
-LOCAL_STEPS = 32
-"""Steps between two agreements of the exchange of that name."""
-LOCAL_OVERLAP = 8
-"""Steps that are taken while an agreement is on its way."""
+WIRE_BYTES = {"float32": 4.0, "bf16": 2.0, "fp16": 2 + 4 / 512, "int8": 1 + 4 / 512}
+"""Of one number, with its part of the scales."""
 
 EFFICIENCY: dict[str, float] = {
     "gpu float32": 0.159,
@@ -49,7 +46,6 @@ others are this engine's, as bench_training.py measures them."""
 IMAGES_PER_CORE_S = 61.0
 """JPEGs of ImageNet that one virtual core decodes and crops a second: fitted on the other run marked for
 calibration."""
-BUCKET_BYTES = 8 * 2**20
 _STEP_OVERHEAD_S = {True: 0.010, False: 0.002}
 """Starting kernels and Python, on a GPU and on a processor."""
 _COPY_BYTES_PER_S = 4e9
@@ -159,13 +155,13 @@ def predict(
         for luck in (expected, good, bad)
     )
     alone = step_cost(workload, cluster.alone(), "all_reduce", "ring", profile=profile, luck=expected)
-    share = collective_cost(algorithm, cluster.fabric()).card_bytes_per_byte
+    share = collective_cost(algorithm, _fabric(workload, cluster)).card_bytes_per_byte
     return Prediction(
         exchange=exchange,
         algorithm=algorithm,
         seconds=Estimate(cost.seconds, min(lucky.seconds, cost.seconds), max(unlucky.seconds, cost.seconds)),
         cost=cost,
-        bytes_per_step=share * exchanged_bytes(workload, exchange) / steps_between(exchange),
+        bytes_per_step=share * exchanged_bytes(workload, exchange) / steps_between(workload, exchange),
         efficiency=alone.seconds / (cluster.workers * cost.seconds),
     )
 
@@ -197,10 +193,12 @@ def step_cost(
     luck: Scenario,
 ) -> StepCost:
     """One step with so much luck."""
-    slots = math.ceil(workload.slots / cluster.workers)
+    fabric = _fabric(workload, cluster, luck.line)
+    training = fabric.size - fabric.serving if exchange == "parameter_server" else cluster.workers
+    slots = math.ceil(workload.slots / training)
     slot_s = _slot_seconds(workload, cluster, profile) * luck.compute
     compute = slots * slot_s
-    cost = collective_cost(algorithm, cluster.fabric(luck.line))
+    cost = collective_cost(algorithm, fabric)
     optimiser, other = _fixed_seconds(workload, cluster, profile)
     per_core = workload.input_core_s / cluster.hosts / cluster.cores
     return StepCost(
@@ -213,20 +211,26 @@ def step_cost(
     )
 
 
+def _fabric(workload: Workload, cluster: Cluster, line: float = 1.0) -> Fabric:
+    return replace(cluster.fabric(line), servers=workload.settings.servers)
+
+
 def exchanged_bytes(workload: Workload, exchange: Exchange) -> float:
     """What one exchange adds up over the workers."""
     match exchange:
-        case "compressed" | "local":
-            return workload.gradient_bytes / 2
+        case "compressed":
+            return workload.parameters * WIRE_BYTES[workload.settings.wire]
+        case "local":
+            return workload.parameters * WIRE_BYTES[workload.settings.outer_wire]
         case "low_rank":
-            return workload.low_rank_bytes(RANK)
+            return workload.low_rank_bytes
         case "all_reduce" | "parameter_server":
             return workload.gradient_bytes
 
 
-def steps_between(exchange: Exchange) -> int:
+def steps_between(workload: Workload, exchange: Exchange) -> int:
     """Steps from one exchange to the next."""
-    return LOCAL_STEPS if exchange == "local" else 1
+    return workload.settings.every if exchange == "local" else 1
 
 
 def _slot_seconds(workload: Workload, cluster: Cluster, profile: Profile | None) -> float:
@@ -261,8 +265,9 @@ def _exposed(workload: Workload, exchange: Exchange, cost: Cost, slots: int, slo
             # Two rounds, of which the second needs the first.
             return cost.seconds(exchanged_bytes(workload, exchange), buffers=2)
         case "local":
-            hidden = LOCAL_OVERLAP * slots * slot_s
-            return max(0.0, cost.seconds(exchanged_bytes(workload, exchange)) - hidden) / LOCAL_STEPS
+            hidden = workload.settings.overlap * slots * slot_s
+            late = max(0.0, cost.seconds(exchanged_bytes(workload, exchange)) - hidden)
+            return late / workload.settings.every
         case "parameter_server":
             return cost.seconds(exchanged_bytes(workload, exchange))
 
@@ -272,14 +277,14 @@ def ready_buffers(workload: Workload, slot_s: float, shrunk: float = 1.0) -> lis
 
     Backward is two thirds of a slot and spread over the layers by their FLOPs.
     """
-    buffers, seconds, size = [], 0.0, 0.0
+    buffers, seconds, size, bucket = [], 0.0, 0.0, workload.settings.bucket_bytes
     backward_s = 2 / 3 * slot_s / workload.forward_flops
     for layer in workload.layers:
         seconds += layer.flops * backward_s
         left = layer.gradient_bytes * shrunk
-        while size + left >= BUCKET_BYTES:
-            buffers.append(ReadyBuffer(seconds, BUCKET_BYTES))
-            left, size, seconds = size + left - BUCKET_BYTES, 0.0, 0.0
+        while size + left >= bucket:
+            buffers.append(ReadyBuffer(seconds, bucket))
+            left, size, seconds = size + left - bucket, 0.0, 0.0
         size += left
     return [*buffers, ReadyBuffer(seconds, size)]
 
@@ -292,7 +297,7 @@ def _exchange_compute(workload: Workload, cluster: Cluster, exchange: Exchange, 
             return 1.5 * workload.gradient_bytes / memory * luck.compute
         case "low_rank":
             # Two products of every matrix with its factors, and the error that is kept for the next step.
-            flops = sum(6 * rows * columns * RANK for rows, columns in workload.matrices)
+            flops = sum(6 * rows * columns * workload.settings.rank for rows, columns in workload.matrices)
             return (
                 flops / reached_flops(workload, cluster) + 4 * workload.gradient_bytes / memory
             ) * luck.compute

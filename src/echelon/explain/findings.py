@@ -145,8 +145,11 @@ def traffic(history: History, workload: Workload | None = None) -> Traffic:
     size = float(history.facts.get("exchanged_bytes") or 0.0)
     exchange = history.facts.get("exchange", "all_reduce")
     if workload is not None and exchange in EXCHANGES and exchange != "all_reduce":
-        size = exchanged_bytes(workload, exchange) / steps_between(exchange)
+        size = exchanged_bytes(workload, exchange) / steps_between(workload, exchange)
     share = card_share(history.size, history.num_hosts)
+    if exchange == "parameter_server" and history.size > 1:
+        # The first host's card: on one machine, everything goes over loopback, to the servers and back.
+        share = 2.0 * len(history.workers) if history.num_hosts == 1 else _chief_share(history)
     moved = [float(step["received"]) for step in history.first.typical() if "received" in step]
     measured = typical_bytes(moved, exchange) if moved and history.size > 1 else None
     line = float(history.link["bytes_per_s"]) if history.link and history.num_hosts > 1 else None
@@ -159,6 +162,18 @@ def traffic(history: History, workload: Workload | None = None) -> Traffic:
         line_bytes_per_s=line,
         used=measured / pace / line if measured and line and pace else None,
     )
+
+
+def _chief_share(history: History) -> float:
+    """Weights that the first host's workers fetch from servers elsewhere, and gradients that its servers receive."""
+    host, count = history.first.host, len(history.servers)
+    fetched = sum(worker.host == host for worker in history.workers) * sum(
+        s.host != host for s in history.servers
+    )
+    received = sum(worker.host != host for worker in history.workers) * sum(
+        s.host == host for s in history.servers
+    )
+    return (fetched + received) / max(1, count)
 
 
 def typical_bytes(moved: list[float], exchange: str) -> float:

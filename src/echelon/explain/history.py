@@ -35,6 +35,10 @@ class Worker:
     """Its last `start` record."""
     steps: list[Record]
 
+    @property
+    def is_server(self) -> bool:
+        return self.facts.get("role") == "server"
+
     def typical(self) -> list[Record]:
         """The steps without the first few."""
         return self.steps[math.ceil(_WARM_UP * len(self.steps)) :] if len(self.steps) > 20 else self.steps
@@ -56,6 +60,7 @@ class History:
     run: RunFolder
     recipe: Recipe
     workers: list[Worker]
+    """Those that train."""
     totals: dict[str, float]
     """Seconds of the first worker by phase, from its first start to its last record, restarts included."""
     seconds: float
@@ -71,6 +76,8 @@ class History:
     link: Record | None
     """What a test of the network measured before training."""
     outcome: str
+    servers: list[Worker] = field(default_factory=list)
+    """Of a run with parameter servers: those that keep the weights."""
     notes: list[str] = field(default_factory=list)
 
     @property
@@ -158,7 +165,8 @@ def read_history(run: RunFolder, store: RecordStore | None = None) -> History:
     first = by_rank.get(0, [])
     starts = [record for record in first if record["kind"] == "start"]
     size = int(starts[-1].get("workers", 1)) if starts else 1
-    workers = [_worker(rank, records) for rank, records in by_rank.items() if rank < size]
+    everyone = [_worker(rank, records) for rank, records in by_rank.items() if rank < size]
+    workers = [worker for worker in everyone if not worker.is_server]
     told = [record for file in _tellers(run) for record in read(file)]
     every = [record for records in by_rank.values() for record in records]
     times = [record["time"] for record in first if is_number(record.get("time"))]
@@ -177,6 +185,7 @@ def read_history(run: RunFolder, store: RecordStore | None = None) -> History:
         host_samples=_by_time(record for record in every if record["kind"] == "host"),
         link=links[-1] if links else None,
         outcome=_outcome(run, first),
+        servers=[worker for worker in everyone if worker.is_server],
     )
 
 

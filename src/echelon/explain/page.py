@@ -15,6 +15,7 @@ from echelon.explain.comparison import Comparison
 from echelon.explain.drawing import SERIES_COLOURS, Sheet, to_svg
 from echelon.explain.history import History
 from echelon.explain.report import Report
+from echelon.explain.serving import find_processes, traffic_table
 from echelon.explain.wording import show_count, show_rate, show_share, show_step
 from echelon.monitor.screen import show_seconds
 
@@ -79,6 +80,7 @@ def report_sections(report: Report) -> dict[str, str]:
         + _progress(done and _last_step(history), planned),
         "tiles": _tiles(report),
         "charts": f'<div class="charts">{"".join(_figure(sheet) for sheet in report.charts.values())}</div>',
+        "servers": _servers(history),
         "hosts": _hosts(history),
         "samples": _samples(history),
         "answers": "<h2>Questions and answers</h2>" + "".join(map(_answer, report.answers)),
@@ -144,6 +146,12 @@ def _cost_so_far(report: Report) -> str:
 
 def _figure(sheet: Sheet) -> str:
     return f"<figure>{to_svg(sheet)}</figure>"
+
+
+def _servers(history: History) -> str:
+    """Who sent how much to whom, where weights are kept by servers."""
+    processes = find_processes(history)
+    return "<h2>Parameter servers</h2>" + _table(*traffic_table(processes)) if processes else ""
 
 
 def _hosts(history: History) -> str:

@@ -20,6 +20,7 @@ from echelon.explain.drawing import Sheet
 from echelon.explain.findings import find_straggler
 from echelon.explain.history import History, RecordStore, read_history
 from echelon.explain.reference import Reference, answer_reference
+from echelon.explain.serving import draw_serving, find_processes
 from echelon.explain.workload import Workload, recipe_workload
 from echelon.monitor.meter import PHASES
 from echelon.recipe.schedule import rate_by_step
@@ -64,6 +65,7 @@ class Report:
                 "line_bytes_per_s": wire.line_bytes_per_s,
                 "line_share": wire.used,
             },
+            "parameter_server": [dataclasses.asdict(each) for each in find_processes(history)],
             "straggler": straggler.worker.rank if straggler else None,
             "improvements": [dataclasses.asdict(entry) for entry in improvements_of(self.case)],
             "answers": {answer.key: dataclasses.asdict(answer) for answer in self.answers},
@@ -113,6 +115,7 @@ def draw_charts(case: Case, reference: Reference | None = None) -> dict[str, She
         "speed": _speed_chart(history),
         "traffic": _traffic_chart(history),
         "use": _use_chart(history),
+        **draw_serving(history),
     } | ({"confusion": confusion} if confusion else {})
 
 

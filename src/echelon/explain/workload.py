@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from math import prod
 
 from echelon.data.images.prepare import model_pixels
@@ -13,7 +13,7 @@ from echelon.explain.describe import mean_tokens, numbers_per_parameter, recipe_
 from echelon.explain.describe_images import num_classes
 from echelon.explain.describing import AnyDescription
 from echelon.explain.hardware import Format
-from echelon.recipe.schema import ClassificationRecipe, Recipe, TranslationRecipe
+from echelon.recipe.schema import ClassificationRecipe, Exchange, Recipe, TranslationRecipe
 from echelon.recipe.sizes import image_shape
 from echelon.shapes import images
 from echelon.shapes import transformer as tf
@@ -57,6 +57,8 @@ class Workload:
     """Of one slot, kept for backward."""
     steps: int | None = None
     checkpoint_every: int | None = None
+    settings: Exchange = field(default_factory=Exchange)
+    """Of the exchanges."""
     input_core_s: float = 0.0
     """Seconds of one core to make the input of a step ready, beside training."""
 
@@ -80,11 +82,14 @@ class Workload:
     def checkpoint_bytes(self) -> float:
         return self.gradient_bytes * self.optimiser_numbers
 
-    def low_rank_bytes(self, rank: int) -> float:
-        """Bytes of the factors that stand for all matrices, and of everything else as it is."""
-        whole = sum(rows * columns for rows, columns in self.matrices)
-        factors = sum(min(rank * (rows + columns), rows * columns) for rows, columns in self.matrices)
-        return self.gradient_bytes - FLOAT32_BYTES * (whole - factors)
+    @property
+    def low_rank_bytes(self) -> float:
+        """Bytes of the factors that stand for the matrices that gain by it, and of everything else as it is."""
+        saved, rank = 0, self.settings.rank
+        for rows, columns in self.matrices:
+            factors = rank * (rows + columns)
+            saved += rows * columns - factors if 2 * factors < rows * columns else 0
+        return self.gradient_bytes - FLOAT32_BYTES * saved
 
 
 def recipe_workload(recipe: Recipe, prepared: AnyPrepared | None, description: AnyDescription) -> Workload:
@@ -114,6 +119,7 @@ def image_workload(
         activation_bytes=image_activations(shape, pictures // recipe.train.slots),
         steps=steps,
         checkpoint_every=every if isinstance(every, int) else None,
+        settings=recipe.exchange,
     )
 
 
@@ -134,6 +140,7 @@ def translation_workload(recipe: TranslationRecipe, prepared: Prepared | None, s
         activation_bytes=transformer_activations(shape, tokens) / recipe.train.slots,
         steps=steps,
         checkpoint_every=every if isinstance(every, int) else None,
+        settings=recipe.exchange,
     )
 
 
