@@ -8,7 +8,7 @@ READY := $(VENV)/.ready
 EVENTS ?= 24
 SEED ?= 1
 
-.PHONY: setup demo test test-slow chaos mechanisms check docs bench bench-peers clean
+.PHONY: setup demo test test-slow chaos mechanisms check docs bench bench-network bench-quality bench-peers clean
 
 setup: $(READY)
 
@@ -50,7 +50,15 @@ docs: $(READY)
 	$(BIN)/python -m echelon.recipe.reference > docs/recipe.md
 
 bench: $(READY)
-	for file in bench/bench_*.py; do $(BIN)/python $$file || exit 1; done
+	for file in bench/bench_*.py; do PYTHONPATH=. $(BIN)/python -m bench.$$(basename $$file .py) || exit 1; done
+
+# Two hosts against one, over lines from 10 Gbit/s to 20 Mbit/s, with every exchange: needs root, for the lab.
+bench-network: $(READY)
+	PYTHONPATH=. $(BIN)/python -m bench.bench_network --json bench/network.json --svg bench/network.svg
+
+# What each exchange learns from the same samples, on Multi30k: needs ECHELON_DATA, and an hour or more.
+bench-quality: $(READY)
+	PYTHONPATH=. $(BIN)/python -m bench.quality
 
 # Echelon against Hugging Face, in an environment of its own: a table, and a chart in bench/peers/results.
 bench-peers: $(READY)
