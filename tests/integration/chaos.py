@@ -1,6 +1,7 @@
 """Random misfortune for a training run, seeded and bounded, and an account of what it cost.
 
     python -m tests.integration.chaos --events 200 --seed 3
+    python -m tests.integration.chaos --set train.exchange=parameter_server --set exchange.synchronous=false --within 0.1
 
 `Trial` trains the toy recipe in a folder of its own, strikes it again and again, and starts the same command anew
 whenever it has exited. What strikes is in KINDS. The seed decides what strikes, whom and about when; the machine's
@@ -19,7 +20,7 @@ import sys
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
@@ -145,7 +146,9 @@ class Summary:
 class Arena:
     """A temporary folder with the toy corpus and its recipe; everything started here is gone when it closes."""
 
-    def __init__(self) -> None:
+    def __init__(self, settings: Sequence[str] = ()) -> None:
+        """`settings` are for all runs here, as on the command line."""
+        self._settings = (*SETTINGS, *settings)
         self._temporary = tempfile.TemporaryDirectory(prefix="echelon-chaos-")
         self.folder = Path(self._temporary.name)
         for name, lines, seed in (("train", 600, 1), ("valid", 20, 2), ("test", 20, 3)):
@@ -165,7 +168,7 @@ class Arena:
 
     def start(self, run: RunFolder, steps: int, workers: int) -> subprocess.Popen[bytes]:
         """Start `echelon train`, as a user would; what it prints is added to NAME.log."""
-        sets = [word for setting in (*SETTINGS, f"train.steps={steps}") for word in ("--set", setting)]
+        sets = [word for setting in (*self._settings, f"train.steps={steps}") for word in ("--set", setting)]
         command = [sys.executable, "-m", "echelon", "train", str(self.recipe), "--run", str(run.path)]
         # One thread each, whatever the number of workers: the number of threads changes the rounding.
         environment = {**os.environ, "ECHELON_CACHE": str(self.folder / "cache"), "OMP_NUM_THREADS": "1"}
@@ -433,13 +436,32 @@ def newest(run: RunFolder) -> Path:
     return good_checkpoints(run.checkpoints)[-1]
 
 
+def compare_losses(whole: RunFolder, run: RunFolder, within: float) -> None:
+    """Say how far the last validation losses of two runs are apart; exits where it is too far."""
+    one, two = (last_loss(each) for each in (whole, run))
+    print(f"validation loss {two:.4f}, undisturbed {one:.4f}: {two / one - 1:+.2%}")
+    if abs(two / one - 1) > within:
+        sys.exit(f"more than {within:.0%} apart")
+
+
+def last_loss(run: RunFolder) -> float:
+    """Of the validation set, at the end."""
+    valid = [record for record in read_records(run.worker_records(0)) if record["kind"] == "valid"]
+    return float(valid[-1]["loss"])
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m tests.integration.chaos", description=__doc__)
     parser.add_argument("--events", type=int, default=24)
     parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--workers", type=int, default=2)
+    parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="of the recipe")
+    parser.add_argument(
+        "--within", type=float, help="compare only the loss: what takes part when may change the bits"
+    )
     options = parser.parse_args()
-    plan = Plan(options.events, options.seed)
-    with Arena() as arena:
+    plan = Plan(options.events, options.seed, (options.workers,))
+    with Arena(options.set) as arena:
         print(
             f"{plan.events} events, seed {plan.seed}: an undisturbed run of {plan.steps} steps first",
             flush=True,
@@ -448,6 +470,9 @@ def main() -> None:
         with Trial(arena, plan) as trial:
             print(f"kinds: {', '.join(trial.possible())}", flush=True)
             print(trial.suffer())
+            if options.within is not None:
+                compare_losses(whole, trial.run, options.within)
+                return
             wrong = differences(newest(whole), newest(trial.run))
             if step_of(newest(trial.run)) != plan.steps or wrong:
                 sys.exit(f"NOT the same: {wrong[:5]}")

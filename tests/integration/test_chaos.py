@@ -9,7 +9,7 @@ import pytest
 
 from echelon.monitor.records import read_records
 from echelon.runfolder import RunFolder
-from tests.integration.chaos import Arena, Plan, Trial, newest
+from tests.integration.chaos import Arena, Plan, Trial, last_loss, newest
 from tests.integration.damage import differences, distance, good_checkpoints, state_of, step_of
 
 SEED = 20
@@ -50,6 +50,28 @@ def test_any_misfortune_ends_with_the_bits_of_the_undisturbed_run(
         assert all(values == curve[step] for step, values in again.items()), "every step, each time"
         assert len(again) > 0.9 * plan.steps
         assert (trial.run.scores / "test.json").exists()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("settings", "within"),
+    [
+        (["train.exchange=parameter_server"], 0.0),
+        (["train.exchange=parameter_server", "exchange.synchronous=false"], 0.1),
+        (["train.exchange=local", "exchange.every=5", "exchange.overlap=2"], 0.1),
+    ],
+)
+def test_other_exchanges_survive_too(settings: list[str], within: float) -> None:
+    """Two workers, and a server; where it depends on the moment who does what, the loss must be near."""
+    plan = Plan(events=5, seed=SEED + 2, workers=(3,), kinds=("kill worker", "kill all", "stop launcher"))
+    with Arena(settings) as arena:
+        whole = arena.undisturbed("whole", plan.steps, 3)
+        with Trial(arena, plan) as trial:
+            trial.suffer()
+            assert step_of(newest(trial.run)) == plan.steps
+            assert last_loss(trial.run) == pytest.approx(
+                last_loss(whole), rel=within, abs=0.0 if within else 1e-9
+            )
 
 
 @pytest.mark.slow
