@@ -1,7 +1,7 @@
 """Random misfortune for a training run, seeded and bounded, and an account of what it cost.
 
     python -m tests.integration.chaos --events 200 --seed 3
-    python -m tests.integration.chaos --set train.exchange=parameter_server --set exchange.synchronous=false --within 0.1
+    python -m tests.integration.chaos --set train.exchange=local --within 0.1
 
 `Trial` trains the toy recipe in a folder of its own, strikes it again and again, and starts the same command anew
 whenever it has exited. What strikes is in KINDS. The seed decides what strikes, whom and about when; the machine's
