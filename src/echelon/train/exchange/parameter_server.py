@@ -282,7 +282,7 @@ class _Worker:
         """Send the gradient; nobody is waited for. The servers apply it."""
         loss, *votes = self._flat.extras.tolist()
         push = Message(Kind.PUSH, self._era, self._step, self._base, self._slots, loss, tuple(votes))
-        parts = []
+        parts: list[Part] = []
         for server, shard in self._line.shards.items():
             parts += [(server, _NUMBERS, push.numbers()), (server, _GRADIENT, self._flat.gradients[shard])]
             if len(self._flat.statistics):
@@ -374,7 +374,9 @@ class _Server:
             gradient.add_(pushes[rank].gradient, alpha=scale)
             self._flat.statistics.add_(pushes[rank].statistics)
         loss = scale * sum(message.loss for message in messages)
-        votes = [sum(each) for each in zip(own_votes, *(message.votes for message in messages), strict=True)]
+        votes = [
+            math.fsum(each) for each in zip(own_votes, *(message.votes for message in messages), strict=True)
+        ]
         loss = self._agree(gradient, loss, votes)
         shown = self._votes if self._votes and step == self._pause_at else (0.0,) * _NUM_VOTES
         self._flat.extras.copy_(torch.tensor((loss, *shown)))
