@@ -156,6 +156,7 @@ def test_servers_are_spread_over_hosts_and_one_process_is_left_to_train() -> Non
     assert share_roles([0, 1, 0, 1], 2) == Roles((0, 2), (1, 3))
     assert share_roles([0, 0, 0], 1) == Roles((0, 1), (2,))
     assert share_roles([0, 1], 4) == Roles((0,), (1,))
+    assert share_roles([0], 1).of(0) == "chief"
     assert [share_roles([0, 1, 0, 1], 2).of(rank) for rank in range(4)] == [
         "chief",
         "server",

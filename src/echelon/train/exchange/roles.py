@@ -20,7 +20,7 @@ class Roles:
     servers: tuple[int, ...]
 
     def of(self, rank: int) -> Role:
-        if rank in self.servers:
+        if rank not in self.workers:
             return "server"
         return "chief" if rank == self.workers[0] else "worker"
 
