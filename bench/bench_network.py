@@ -44,7 +44,9 @@ EXCHANGES = {
     "compressed int8": ["train.exchange=compressed", "exchange.wire=int8"],
     "low_rank": ["train.exchange=low_rank"],
     "local": ["train.exchange=local"],
+    "parameter_server": ["train.exchange=parameter_server"],
 }
+"""With two hosts of one process each, one of them serves, and only the other trains."""
 _SECONDS = 1200
 
 

@@ -13,11 +13,12 @@ from tests.pupils import Pupil, run_workers
 from torch import Tensor, nn
 
 from echelon.comm.group import Group
-from echelon.recipe.schema import Exchange
+from echelon.recipe.schema import Exchange, Sgd
 from echelon.train.exchange.all_reduce import AllReduce
 from echelon.train.exchange.parameter_server import ParameterServer
 from echelon.train.exchange.roles import Roles, share_parameters, share_roles
 from echelon.train.flat import FlatParameters
+from echelon.train.optimiser import FlatOptimiser
 
 STEPS = range(1, 31)
 
@@ -172,3 +173,23 @@ def test_parameters_are_shared_out_whole() -> None:
     assert all(one.stop == two.start for one, two in pairwise(shards))
     assert {shard.stop for shard in shards} <= {s.end for s in flat.slices}
     assert max(shard.stop - shard.start for shard in shards) <= 0.4 * flat.size
+
+
+def measure_slots(group: Group) -> dict[str, Tensor]:
+    """Every slot measures one more than its number, which a server makes the running statistics."""
+    flat = FlatParameters(nn.Linear(6, 4), num_statistics=4)
+    flat.running = torch.zeros(4)
+    exchange = ParameterServer(group, Exchange(servers=2))
+    exchange.attach(flat, FlatOptimiser(Sgd(kind="sgd"), flat), lambda: None)
+    for turn in exchange.turns(1, 4):
+        flat.zero()
+        for slot in turn.mine:
+            flat.statistics[slot] = slot + 1
+        exchange.update(lambda: flat.running.copy_(flat.statistics))
+    exchange.settle()
+    return {"running": flat.running}
+
+
+def test_what_slots_have_measured_reaches_the_servers_and_then_everybody(tmp_path: Path) -> None:
+    for result in run_workers(measure_slots, 4, tmp_path):
+        assert result["running"].tolist() == [1, 2, 3, 4]
