@@ -125,7 +125,7 @@ def test_a_run_goes_on_with_other_numbers_of_workers_and_servers(
 def vote(settings: Exchange, group: Group) -> dict[str, Tensor]:
     """One worker votes in step 5; in which step everybody sees it."""
     pupil = Pupil(group, ParameterServer(group, settings))
-    seen = []
+    seen: list[int] = []
     zero = pupil.flat.zero
 
     def zero_and_vote() -> None:

@@ -13,6 +13,7 @@ from echelon.comm.group import Group
 from echelon.comm.shared import are_on_one_host
 from echelon.recipe.schema import Recipe
 from echelon.train.exchange.all_reduce import AllReduce
+from echelon.train.exchange.buckets import BUCKET_BYTES
 from echelon.train.exchange.codecs import build_codec
 from echelon.train.exchange.compressed import Compressed
 from echelon.train.exchange.hierarchical import Hierarchical, workers_on_each_host
@@ -99,7 +100,7 @@ def build_exchange(recipe: Recipe, group: Group) -> Exchange:
             return ParameterServer(group, recipe.exchange)
 
 
-def build_exact(group: Group, bucket_bytes: int, hierarchical: bool = False) -> Exchange:
+def build_exact(group: Group, bucket_bytes: int = BUCKET_BYTES, hierarchical: bool = False) -> Exchange:
     """Through memory where two workers are on one host, through the network otherwise; host by host where asked for.
 
     Two numbers have one sum, whoever adds them. Three do not, and as many workers must end with the same bits wherever
