@@ -190,7 +190,7 @@ class Train(Section):
     """How workers agree on the weights: the exact sum of gradients, the sum in fewer bytes, a low-rank one, replicas
     that train by themselves and agree now and then (DiLoCo), or servers that keep the weights. "auto" measures the line
     and a slot where several hosts begin, takes the fastest of those that `exchange_may` allows, and keeps to it."""
-    exchange_may: list[ExchangeClass] = Field(["exact"], min_length=1)
+    exchange_may: list[ExchangeClass] = Field(default=["exact"], min_length=1)
     """What "auto" may choose. Only `exact` learns the same as one worker; the others learn nearly the same."""
     precision: Literal["float32", "bf16", "fp16"] = "float32"
     """Number format of the matrix products. Weights and optimiser state are always kept in float32."""
