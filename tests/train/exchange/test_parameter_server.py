@@ -181,11 +181,15 @@ def measure_slots(group: Group) -> dict[str, Tensor]:
     flat.running = torch.zeros(4)
     exchange = ParameterServer(group, Exchange(servers=2))
     exchange.attach(flat, FlatOptimiser(Sgd(kind="sgd"), flat), lambda: None)
+
+    def keep_statistics() -> None:
+        flat.running.copy_(flat.statistics)
+
     for turn in exchange.turns(1, 4):
         flat.zero()
         for slot in turn.mine:
             flat.statistics[slot] = slot + 1
-        exchange.update(lambda: flat.running.copy_(flat.statistics))
+        exchange.update(keep_statistics)
     exchange.settle()
     return {"running": flat.running}
 
