@@ -28,10 +28,10 @@ demo: $(INSTALLED)
 	$(BIN)/echelon demo
 
 test: $(READY)
-	$(BIN)/python -m pytest -m 'not slow' --numprocesses=2 --dist=loadgroup
+	$(BIN)/python -m pytest -m 'not slow' --numprocesses=3 --dist=loadgroup
 
 test-slow: $(READY)
-	$(BIN)/python -m pytest -m slow --timeout=1800
+	$(BIN)/python -m pytest -m slow --timeout=1800 --numprocesses=2 --dist=loadgroup
 
 # A training run struck EVENTS times at random, and whether it ends with the bits of an undisturbed one.
 chaos: $(READY)

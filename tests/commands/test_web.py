@@ -80,7 +80,7 @@ def test_the_page_and_its_parts_are_served_on_loopback(run: RunFolder) -> None:
         assert page.count("<svg") == 8
         status, sections = get(f"{address}sections")
         assert status == 200
-        assert {"head", "tiles", "charts", "answers", "events", "hosts", "samples"} == set(
+        assert {"head", "tiles", "charts", "answers", "events", "hosts", "samples", "servers"} == set(
             json.loads(sections)
         )
         assert get(f"{address}etc/passwd")[0] == 404
