@@ -20,6 +20,7 @@ from echelon.errors import RunError
 from echelon.runfolder import (
     RunFolder,
     list_runs,
+    open_no_link,
     remove_folder,
     to_json,
     write_atomically,
@@ -230,3 +231,10 @@ def test_a_removed_folder_is_gone_with_everything_in_it(tmp_path: Path) -> None:
     (tmp_path / "doomed" / "inside").mkdir(parents=True)
     remove_folder(tmp_path / "doomed")
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_link_that_was_put_there_meanwhile_is_not_opened(tmp_path: Path) -> None:
+    (tmp_path / "elsewhere").write_text("mine")
+    (tmp_path / "log").symlink_to(tmp_path / "elsewhere")
+    with pytest.raises(OSError, match="symbolic links"), open(tmp_path / "log", "a", opener=open_no_link):
+        pass
