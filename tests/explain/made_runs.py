@@ -40,6 +40,9 @@ class MadeRun:
     received: int = 10_000_000
     line_bytes_per_s: float | None = 12.5e6
     parameters: int = 2_500_000
+    exchange: str = "all_reduce"
+    cpu_share: float = 0.9
+    """Of a step's time in which the worker has a processor."""
     overrides: tuple[str, ...] = ()
 
     def write(self, folder: Path, *, is_ended: bool = True) -> RunFolder:
@@ -82,7 +85,7 @@ class MadeRun:
             threads=1,
             parameters=self.parameters,
             exchanged_bytes=4 * self.parameters,
-            exchange="all_reduce",
+            exchange=self.exchange,
             flops_per_step=10**10,
             peak_flops=10**11,
         )
@@ -98,7 +101,7 @@ class MadeRun:
             targets=1000,
             seconds=seconds,
             phases=phases,
-            cpu=0.9 * seconds,
+            cpu=self.cpu_share * seconds,
             received=self.received,
             sent=self.received,
             **values,

@@ -101,6 +101,19 @@ def test_bytes_at_the_card_stand_beside_what_the_exchange_should_move(tmp_path: 
     assert network["line_share"] == pytest.approx(10.1e6 / 0.1 / 12.5e6, rel=0.01)
 
 
+def test_a_sum_in_shared_memory_goes_over_no_wire(tmp_path: Path) -> None:
+    run = MadeRun(hosts=1, exchange="host_sum", received=2_000, line_bytes_per_s=None).write(tmp_path / "run")
+    report = build_report(run)
+    assert "in shared memory" in answer(report, "traffic").answer
+    assert report.to_json()["network"]["expected_bytes_per_step"] == 0
+
+
+def test_processors_that_other_programs_take_are_not_fully_used(tmp_path: Path) -> None:
+    found = answer(build_report(MadeRun(cpu_share=0.3).write(tmp_path / "run")), "devices")
+    assert found.verdict == "no"
+    assert "had 30% of their processors" in found.answer
+
+
 @pytest.mark.parametrize(
     ("workers", "hosts", "share"),
     [(1, 1, 0.0), (2, 1, 2.0), (4, 1, 6.0), (2, 2, 1.0), (4, 2, 1.5), (3, 3, 4 / 3)],

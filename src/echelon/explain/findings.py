@@ -140,13 +140,17 @@ class Traffic:
     """What share of the line the run used over its steps."""
 
 
+IN_MEMORY = "host_sum"
+"""The exchange of two workers on one machine: nothing of it goes over a wire."""
+
+
 def traffic(history: History, workload: Workload | None = None) -> Traffic:
     """What went over the wire, beside what should have."""
     size = float(history.facts.get("exchanged_bytes") or 0.0)
     exchange = history.facts.get("exchange", "all_reduce")
     if workload is not None and exchange in EXCHANGES and exchange != "all_reduce":
         size = exchanged_bytes(workload, exchange) / steps_between(workload, exchange)
-    share = card_share(history.size, history.num_hosts)
+    share = 0.0 if exchange == IN_MEMORY else card_share(history.size, history.num_hosts)
     if exchange == "parameter_server" and history.size > 1:
         # The first host's card: on one machine, everything goes over loopback, to the servers and back.
         share = 2.0 * len(history.workers) if history.num_hosts == 1 else _chief_share(history)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from echelon.explain.answers.case import Answer, Case
-from echelon.explain.findings import find_straggler, own_profile, predicted_step
+from echelon.explain.findings import IN_MEMORY, find_straggler, own_profile, predicted_step
 from echelon.explain.wording import show_bytes, show_rate, show_share, show_step
 
 
@@ -88,6 +88,11 @@ def how_much_traffic(case: Case) -> Answer:
         return Answer(
             "traffic", question, "none", "One worker exchanges nothing, and its step time has no part in it."
         )
+    if history.facts.get("exchange") == IN_MEMORY:
+        sentence = (
+            f"Nothing goes over a wire: the workers add up {show_bytes(wire.size)} a step in shared memory."
+        )
+        return Answer("traffic", question, "none", sentence)
     where = (
         "over loopback, where all edges of the ring lie"
         if history.num_hosts == 1

@@ -79,6 +79,9 @@ def _batch_words(recipe: Recipe) -> str:
     return f"{show_count(recipe.train.batch_images)} pictures a step (train.batch_images)"
 
 
+WELL_USED = 0.8
+
+
 def were_devices_used(case: Case) -> Answer:
     history, time = case.history, case.time
     gpus = [gpu for sample in history.host_samples for gpu in sample.get("gpus") or []]
@@ -100,7 +103,13 @@ def were_devices_used(case: Case) -> Answer:
     else:
         busy = _cpu_share(history)
         evidence.append(f"the workers used {show_share(busy)} of the processor time that they could have had")
-    is_used = computing > 0.8
+        if computing > WELL_USED and 0 < busy < WELL_USED:
+            sentence = (
+                f"No: they compute in {show_share(computing)} of a step's time, but had {show_share(busy)} of their "
+                "processors: other programs ran beside them, or a limit holds them back."
+            )
+            return Answer("devices", _devices_question(kind), "no", sentence, evidence)
+    is_used = computing > WELL_USED
     how = "Yes" if is_used else "No"
     waits = {name: value for name, value in time.parts().items() if name.startswith("waiting")}
     most = max(waits, key=lambda name: waits[name])
@@ -111,11 +120,15 @@ def were_devices_used(case: Case) -> Answer:
     )
     return Answer(
         "devices",
-        f"Were the {kind} fully used, and by what measure?",
+        _devices_question(kind),
         "yes" if is_used else "no",
         f"{how}: they compute in {show_share(computing)} of a step's time{why}.",
         evidence,
     )
+
+
+def _devices_question(kind: str) -> str:
+    return f"Were the {kind} fully used, and by what measure?"
 
 
 def _peak_flops(history: History) -> float | None:
