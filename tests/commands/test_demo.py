@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import pytest
+
 from echelon.commands.demo import SENTENCES, find_recipe
 from echelon.data.grammar import generate
 from echelon.recipe.loading import load_recipe
@@ -10,6 +12,7 @@ def test_the_demos_sentences_are_not_in_its_training_set() -> None:
     assert [sentence for sentence in SENTENCES if sentence.casefold() in trained] == []
 
 
+@pytest.mark.slow
 def test_the_demos_words_are_all_in_its_training_set() -> None:
     words = {word.strip(".,?!").casefold() for pair in generate().train for word in pair.source.split()}
     unknown = [w for s in SENTENCES for w in s.split() if w.strip(".,?!").casefold() not in words]

@@ -67,7 +67,7 @@ def test_a_run_whose_data_come_slowly_is_bound_by_its_input(
     load = TranslationTask.load
 
     def load_slowly(task: TranslationTask, slot: Any) -> Any:
-        time.sleep(0.02)
+        time.sleep(0.15)
         return load(task, slot)
 
     monkeypatch.setattr(TranslationTask, "load", load_slowly)

@@ -31,7 +31,7 @@ from tests.integration.runs import (
         ["train.precision=float32"],
         pytest.param(["train.precision=bf16"], marks=pytest.mark.slow),
         pytest.param(["train.exchange=compressed", "exchange.wire=int8"], marks=pytest.mark.slow),
-        ["train.exchange=low_rank", "exchange.rank=4"],
+        pytest.param(["train.exchange=low_rank", "exchange.rank=4"], marks=pytest.mark.slow),
         pytest.param(["train.exchange=parameter_server"], marks=pytest.mark.slow),
     ],
 )
@@ -141,6 +141,7 @@ def test_another_recipe_is_refused(train_toy: TrainToy, toy_recipe: Path, echelo
     assert "begun with another recipe (model.d_ff changed)" in refused.stderr
 
 
+@pytest.mark.slow
 def test_a_damaged_checkpoint_is_named_and_the_older_one_used(train_toy: TrainToy, tmp_path: Path) -> None:
     whole = train_toy("whole", *SETTINGS)
     train_toy("damaged", *SETTINGS, "train.steps=30")

@@ -72,6 +72,7 @@ def test_a_model_learns_is_scored_and_translates(
     ]
 
 
+@pytest.mark.slow
 def test_best_last_and_average_are_different_weights(train_toy: TrainToy, echelon: Echelon) -> None:
     settings = ("train.steps=60", "evaluate.every=20", "checkpoint.every=20", "checkpoint.average=3")
     run = train_toy("run", *settings, "evaluate.final=average")
