@@ -22,6 +22,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
+from bench.bench_plan import wait_for
 from rich.console import Console
 
 from echelon.commands.preparing import prepare_data
@@ -165,22 +166,12 @@ def run_hosts(lab: Lab, folder: Path, options: argparse.Namespace) -> dict[str, 
         for host in lab.hosts:
             lab.rate(host, rate)
         (folder / f"go-{rate}").touch()
-        wait_for(folder / f"done-{rate}", workers)
+        wait_for(folder / f"done-{rate}", workers, _SECONDS)
         found[rate] = Turns(**read_json(folder / f"done-{rate}"))
         print(describe(rate, found[rate]), flush=True)
     for worker in workers:
         worker.communicate(timeout=60)
     return found
-
-
-def wait_for(path: Path, workers: list[subprocess.Popen[str]]) -> None:
-    deadline = time.monotonic() + _SECONDS
-    while not path.exists():
-        failed = [worker for worker in workers if worker.poll()]
-        if failed or time.monotonic() > deadline:
-            said = failed[0].communicate()[1] if failed else "it took too long"
-            raise SystemExit(f"a worker failed:\n{said}")
-        time.sleep(0.1)
 
 
 def describe(rate: str, turns: Turns) -> str:

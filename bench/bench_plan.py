@@ -86,8 +86,8 @@ def run_hosts(lab: Lab, run: RunFolder, hosts: int, rounds: int) -> dict[str, An
     return {rate: read_json(run.path / f"done-{rate}") for rate in COMBINATIONS[hosts]}
 
 
-def wait_for(path: Path, workers: list[subprocess.Popen[str]]) -> None:
-    deadline = time.monotonic() + _SECONDS
+def wait_for(path: Path, workers: list[subprocess.Popen[str]], seconds: float = _SECONDS) -> None:
+    deadline = time.monotonic() + seconds
     while not path.exists():
         failed = [worker for worker in workers if worker.poll()]
         if failed or time.monotonic() > deadline:
