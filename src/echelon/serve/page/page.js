@@ -1,6 +1,6 @@
 // The page of `echelon serve`: translate while one types, show alternatives and attention, translate files.
 
-import { keepTheme, takeToken, token } from "./theme.js";
+import { keepTheme, takeDrops, takeToken, token } from "./theme.js";
 
 const byId = (id) => document.getElementById(id);
 const PAUSE_MS = 150;
@@ -388,19 +388,7 @@ function begin() {
     if (event.target.id !== "pick") translateSoon();
   });
   document.addEventListener("keydown", keys);
-  document.addEventListener("dragover", (event) => {
-    event.preventDefault();
-    byId("drop").hidden = false;
-  });
-  document.addEventListener("dragleave", (event) => {
-    if (!event.relatedTarget) byId("drop").hidden = true;
-  });
-  document.addEventListener("drop", (event) => {
-    event.preventDefault();
-    byId("drop").hidden = true;
-    const [file] = event.dataTransfer.files;
-    if (file) translateFile(file);
-  });
+  takeDrops(byId("drop"), ([file]) => file && translateFile(file));
   introduce();
 }
 

@@ -1,6 +1,6 @@
 // The page of `echelon serve` for a classifier: drop, choose or paste pictures, and see what they are taken for.
 
-import { keepTheme, takeToken, token } from "./theme.js";
+import { keepTheme, takeDrops, takeToken, token } from "./theme.js";
 
 const byId = (id) => document.getElementById(id);
 const SHOWN_CLASSES = 5;
@@ -125,18 +125,7 @@ function begin() {
     introduce();
   });
   document.addEventListener("paste", (event) => classify([...event.clipboardData.files]));
-  document.addEventListener("dragover", (event) => {
-    event.preventDefault();
-    byId("drop").hidden = false;
-  });
-  document.addEventListener("dragleave", (event) => {
-    if (!event.relatedTarget) byId("drop").hidden = true;
-  });
-  document.addEventListener("drop", (event) => {
-    event.preventDefault();
-    byId("drop").hidden = true;
-    classify([...event.dataTransfer.files]);
-  });
+  takeDrops(byId("drop"), classify);
   introduce();
 }
 

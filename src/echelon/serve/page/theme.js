@@ -1,4 +1,4 @@
-// Light and dark, and the token: what every page of `echelon serve` shares.
+// Light and dark, the token, and files that are dropped: what every page of `echelon serve` shares.
 
 export function token() {
   return sessionStorage.getItem("token") || "";
@@ -19,5 +19,21 @@ export function keepTheme(button) {
     const isDark = root.dataset.theme ? root.dataset.theme === "dark" : matchMedia("(prefers-color-scheme: dark)").matches;
     root.dataset.theme = isDark ? "light" : "dark";
     localStorage.setItem("theme", root.dataset.theme);
+  });
+}
+
+// Hand files that are dropped anywhere to `take`; `sign` is shown while they are held over the page.
+export function takeDrops(sign, take) {
+  document.addEventListener("dragover", (event) => {
+    event.preventDefault();
+    sign.hidden = false;
+  });
+  document.addEventListener("dragleave", (event) => {
+    if (!event.relatedTarget) sign.hidden = true;
+  });
+  document.addEventListener("drop", (event) => {
+    event.preventDefault();
+    sign.hidden = true;
+    take([...event.dataTransfer.files]);
   });
 }
