@@ -47,16 +47,49 @@ def test_gpus_are_sampled_as_their_library_shows_them() -> None:
     assert gpus.sample()[1] == {"busy": 0.98, "memory": 0.25, "watts": 250.0, "celsius": 71}
 
 
-def test_a_gpu_that_does_not_know_its_power_is_sampled_all_the_same() -> None:
-    gpus = Gpus()
-    nvml = fake_nvml()
+@pytest.mark.parametrize(
+    ("call", "lacks"),
+    [
+        ("nvmlDeviceGetUtilizationRates", {"busy"}),  # as a part of a GPU (MIG) does
+        ("nvmlDeviceGetMemoryInfo", {"memory"}),
+        ("nvmlDeviceGetPowerUsage", {"watts"}),
+        ("nvmlDeviceGetTemperature", {"celsius"}),
+        ("nvmlDeviceGetHandleByIndex", {"busy", "memory", "watts", "celsius"}),
+    ],
+)
+def test_what_a_gpu_refuses_to_tell_is_left_out_of_its_sample(call: str, lacks: set[str]) -> None:
+    gpus, nvml = Gpus(), fake_nvml()
 
-    def refuse(handle: int) -> int:
+    def refuse(*arguments: Any) -> None:
         raise nvml.NVMLError("not supported")
 
-    nvml.nvmlDeviceGetPowerUsage = refuse
+    setattr(nvml, call, refuse)
     gpus._nvml = nvml
-    assert gpus.sample()[0] == {"busy": 0.97, "memory": 0.25}
+    assert [set(gpu) for gpu in gpus.sample()] == 2 * [{"busy", "memory", "watts", "celsius"} - lacks]
+
+
+def test_disks_that_nothing_counts_are_not_said_to_be_idle(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse() -> None:
+        raise NotImplementedError("/proc/diskstats is not there")
+
+    monkeypatch.setattr("psutil.disk_io_counters", refuse)
+    sample = HostSampler("here", "lo", Gpus()).sample()
+    assert (sample["disk_read"], sample["disk_written"]) == (None, None)
+
+
+def test_a_sampler_that_fails_ends_no_training(tmp_path: Path) -> None:
+    sampler = HostSampler("here", "lo")
+
+    def fail() -> dict[str, Any]:
+        raise RuntimeError("the driver has gone")
+
+    sampler.sample = fail  # type: ignore[method-assign]
+    writer = RecordWriter(tmp_path / "worker-0.jsonl")
+    thread = SamplerThread(sampler, writer, every_s=60)
+    thread.stop()
+    writer.write("end")
+    writer.close()
+    assert [record["kind"] for record in read_records(tmp_path / "worker-0.jsonl")] == ["end"]
 
 
 def test_samples_become_records_until_the_end(tmp_path: Path) -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import threading
 import time
+from collections.abc import Callable
 from typing import Any
 
 import psutil
@@ -30,23 +31,30 @@ class Gpus:
             self._nvml = pynvml
 
     def sample(self) -> list[dict[str, float]]:
-        """Each GPU's load and memory as shares, watts, and degrees Celsius."""
-        return (
-            [self._sample(number) for number in range(self._nvml.nvmlDeviceGetCount())] if self._nvml else []
-        )
+        """Each GPU's load (`busy`) and memory as shares, watts, degrees Celsius; without what it does not tell."""
+        count = self._ask(lambda nvml: nvml.nvmlDeviceGetCount()) if self._nvml else None
+        return [self._sample(number) for number in range(count or 0)]
 
     def _sample(self, number: int) -> dict[str, float]:
-        nvml = self._nvml
-        handle = nvml.nvmlDeviceGetHandleByIndex(number)
-        memory = nvml.nvmlDeviceGetMemoryInfo(handle)
+        handle = self._ask(lambda nvml: nvml.nvmlDeviceGetHandleByIndex(number))
+        if handle is None:
+            return {}
+        memory = self._ask(lambda nvml: nvml.nvmlDeviceGetMemoryInfo(handle))
         values = {
-            "busy": nvml.nvmlDeviceGetUtilizationRates(handle).gpu / 100,
-            "memory": memory.used / memory.total,
+            "busy": self._ask(lambda nvml: nvml.nvmlDeviceGetUtilizationRates(handle).gpu / 100),
+            "memory": memory and memory.used / memory.total,
+            "watts": self._ask(lambda nvml: nvml.nvmlDeviceGetPowerUsage(handle) / 1000),
+            "celsius": self._ask(
+                lambda nvml: nvml.nvmlDeviceGetTemperature(handle, nvml.NVML_TEMPERATURE_GPU)
+            ),
         }
-        with contextlib.suppress(nvml.NVMLError):  # some cards do not know their power
-            values["watts"] = nvml.nvmlDeviceGetPowerUsage(handle) / 1000
-            values["celsius"] = nvml.nvmlDeviceGetTemperature(handle, nvml.NVML_TEMPERATURE_GPU)
-        return values
+        return {name: value for name, value in values.items() if value is not None}
+
+    def _ask(self, question: Callable[[Any], Any]) -> Any:
+        """An answer of the library; None where this GPU has none: parts of a GPU and virtual ones refuse much."""
+        with contextlib.suppress(self._nvml.NVMLError):
+            return question(self._nvml)
+        return None
 
 
 class HostSampler:
@@ -57,17 +65,19 @@ class HostSampler:
         self._before = _count()
 
     def sample(self) -> dict[str, Any]:
-        """One sample, as a record's values. Bytes are of the whole interval; `card` is the cluster's."""
+        """One sample, as a record's values. Bytes are of the whole interval, None where nothing counts them; `card` is
+        the cluster's."""
         before, self._before = self._before, _count()
         now, memory = self._before, psutil.virtual_memory()
+        read, written = _disk_bytes(before["disk"], now["disk"])
         return {
             "host": self._host,
             "seconds": round(now["time"] - before["time"], 3),
             "processors": round(_busy_share(before["processors"], now["processors"]), 3),
             "memory": memory.total - memory.available,
             "memory_total": memory.total,
-            "disk_read": now["disk"][0] - before["disk"][0],
-            "disk_written": now["disk"][1] - before["disk"][1],
+            "disk_read": read,
+            "disk_written": written,
             "card": self._card,
             "cards": _moved(before["cards"], now["cards"]),
             "gpus": self._gpus.sample(),
@@ -75,13 +85,25 @@ class HostSampler:
 
 
 def _count() -> dict[str, Any]:
-    disk = psutil.disk_io_counters()
     return {
         "time": time.monotonic(),
         "cards": read_cards(),
         "processors": psutil.cpu_times(),
-        "disk": (disk.read_bytes, disk.write_bytes) if disk else (0, 0),
+        "disk": _count_disk(),
     }
+
+
+def _count_disk() -> Any:
+    with contextlib.suppress(OSError, NotImplementedError):  # containers may hide what counts disks
+        return psutil.disk_io_counters()
+    return None
+
+
+def _disk_bytes(before: Any, now: Any) -> tuple[int, int] | tuple[None, None]:
+    """Bytes that all disks read and wrote between two counts."""
+    if before is None or now is None:
+        return None, None
+    return now.read_bytes - before.read_bytes, now.write_bytes - before.write_bytes
 
 
 def _busy_share(before: Any, now: Any) -> float:
@@ -112,10 +134,14 @@ class SamplerThread:
 
     def _run(self) -> None:
         while not self._stop.wait(self._every_s):
-            self._records.write("host", **self._sampler.sample())
+            self._write()
 
     def stop(self) -> None:
         """Write a last sample and end."""
         self._stop.set()
         self._thread.join()
-        self._records.write("host", **self._sampler.sample())
+        self._write()
+
+    def _write(self) -> None:
+        with contextlib.suppress(Exception):  # whatever cannot be measured here must not end a training
+            self._records.write("host", **self._sampler.sample())
