@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 import os
+import re
 import tomllib
 from dataclasses import dataclass
 from functools import cache
@@ -84,9 +85,14 @@ def find_gpu(name: str) -> Device | None:
 
 
 def find_gpu_like(description: str) -> Device | None:
-    """The GPU that a driver calls "Tesla T4" or "NVIDIA A100-SXM4-40GB"."""
-    words = [description, *description.replace("-", " ").split()]
-    return next((device for word in words if (device := find_gpu(word))), None)
+    """The GPU that a driver calls "Tesla T4" or "NVIDIA A100-SXM4-40GB": the longest name whose words are all in it."""
+    words = _words(description)
+    alike = [key for key in catalogue().gpus if _words(key) <= words]
+    return find_gpu(max(alike, key=len)) if alike else None
+
+
+def _words(name: str) -> set[str]:
+    return set(re.findall(r"[a-z0-9]+", name.lower()))
 
 
 def suggest_gpus(name: str) -> str:
