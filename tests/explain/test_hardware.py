@@ -41,6 +41,8 @@ def test_every_gpu_of_the_list_has_its_drivers_name_here() -> None:
     assert set(AS_THE_DRIVER_SAYS.values()) == set(catalogue().gpus)
 
 
-@pytest.mark.parametrize("description", ["", "Intel(R) Xeon(R) Platinum 8375C CPU @ 2.90GHz", "NVIDIA GeForce RTX 2080"])
+@pytest.mark.parametrize(
+    "description", ["", "Intel(R) Xeon(R) Platinum 8375C CPU @ 2.90GHz", "NVIDIA GeForce RTX 2080"]
+)
 def test_what_the_list_does_not_have_is_not_found(description: str) -> None:
     assert find_gpu_like(description) is None

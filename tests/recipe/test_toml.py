@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from echelon.recipe.loading import load_recipe, load_translation_recipe
-from echelon.recipe.toml import dump_recipe
+from echelon.recipe.toml import dump_recipe, flat_settings
 from echelon.runfolder import write_atomically
 from tests.sample_recipe import sample_recipe
 
@@ -83,3 +83,11 @@ def test_the_file_is_one_that_a_person_would_write() -> None:
     assert text.count("[[early_stop]]") == 2
     assert "None" not in text
     assert "epochs" not in text
+
+
+def test_every_setting_has_its_full_key() -> None:
+    settings = flat_settings(sample_recipe("train.steps=7", "checkpoint.every=100", "name=flat"))
+    assert settings["name"] == "flat"
+    assert settings["train.steps"] == "7"
+    assert settings["checkpoint.every"] == "100"
+    assert "train" not in settings

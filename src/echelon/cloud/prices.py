@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from functools import cache
 from importlib.resources import files
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 from pydantic import TypeAdapter, ValidationError
 
@@ -98,6 +98,15 @@ def machine(provider: Provider, machine_type: str) -> Machine:
         f"{machine_type}: the price list of {prices.date} has no such machine of {provider}; {meant}add it to a list "
         f"of your own and name that in {PRICES_VARIABLE}"
     )
+
+
+def all_machines() -> dict[str, Machine]:
+    """The machines of every provider, by type."""
+    return {
+        name: found
+        for provider in get_args(Provider)
+        for name, found in price_list(provider).machines.items()
+    }
 
 
 def price_list(provider: Provider) -> PriceList:

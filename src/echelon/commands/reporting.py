@@ -31,11 +31,10 @@ def hourly_price(price: float | None, machine: str | None) -> float | None:
     """What a host costs: as given, or as the price list has the machine."""
     if price is not None or machine is None:
         return price
-    for provider in ("aws", "gcp"):
-        found = prices.price_list(provider).machines.get(machine)
-        if found is not None:
-            return found.hourly
-    raise UserError(f"--machine {machine}: the price lists have no such machine; use --price")
+    found = prices.all_machines().get(machine)
+    if found is None:
+        raise UserError(f"--machine {machine}: the price lists have no such machine; use --price")
+    return found.hourly
 
 
 def make_reports(runs: list[Path], hourly: float | None, reference: Path | None) -> list[Report]:

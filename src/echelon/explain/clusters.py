@@ -84,9 +84,7 @@ def parse_cluster(spec: str) -> Cluster:
 
 
 def _find_machine(spec: str, hosts: int, name: str) -> Cluster:
-    known: dict[str, prices.Machine] = {}
-    for provider in ("aws", "gcp"):
-        known |= prices.price_list(provider).machines
+    known = prices.all_machines()
     found = known.get(name)
     if found is None:
         near = difflib.get_close_matches(name, known, n=3, cutoff=0.5)

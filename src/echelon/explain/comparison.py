@@ -12,6 +12,7 @@ from echelon.explain.drawing import Sheet
 from echelon.explain.report import Report
 from echelon.explain.tables import markdown_table, render_table
 from echelon.explain.wording import show_bytes, show_count, show_duration, show_share, show_step
+from echelon.recipe.toml import flat_settings
 
 _FIRST_KEYS = ("train.batch_tokens", "train.batch_images", "train.slots", "train.steps", "train.precision")
 """What decides the result and is asked for first."""
@@ -79,17 +80,9 @@ def _facts(report: Report) -> dict[str, str]:
         "device": str(history.facts.get("device", "?")),
         "exchange": str(history.facts.get("exchange", "?")),
     }
-    recipe = _flatten(history.recipe.model_dump(exclude={"name"}), "")
-    return cluster | recipe
-
-
-def _flatten(value: Any, prefix: str) -> dict[str, str]:
-    if isinstance(value, dict):
-        flat: dict[str, str] = {}
-        for key, entry in value.items():
-            flat |= _flatten(entry, f"{prefix}.{key}" if prefix else str(key))
-        return flat
-    return {prefix: str(value)}
+    settings = flat_settings(history.recipe)
+    del settings["name"]
+    return cluster | settings
 
 
 def _targets(report: Report) -> float:

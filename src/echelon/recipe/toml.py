@@ -1,4 +1,4 @@
-"""Writing a recipe back as TOML, so that a run's resolved recipe is a file a user can copy and edit."""
+"""Writing a recipe back as TOML, so that a run's resolved recipe is a file a user can copy and edit; or key by key."""
 
 from __future__ import annotations
 
@@ -16,6 +16,20 @@ def dump_recipe(recipe: Recipe) -> str:
 def dump_table(table: dict[str, Any]) -> str:
     """A recipe's table as TOML."""
     return "\n".join(_table_lines("", table)).strip() + "\n"
+
+
+def flat_settings(recipe: Recipe) -> dict[str, str]:
+    """Every setting by its full key, as `--set` takes it: `train.steps`."""
+    return _flatten(recipe.model_dump(), "")
+
+
+def _flatten(value: Any, key: str) -> dict[str, str]:
+    if not _is_table(value):
+        return {key: str(value)}
+    flat: dict[str, str] = {}
+    for name, entry in value.items():
+        flat |= _flatten(entry, f"{key}.{name}" if key else name)
+    return flat
 
 
 def _table_lines(name: str, table: dict[str, Any]) -> list[str]:

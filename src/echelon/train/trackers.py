@@ -12,7 +12,11 @@ from typing import Any, Literal, Protocol
 
 from echelon.errors import UserError
 from echelon.recipe.schema import Recipe
+from echelon.recipe.toml import flat_settings
 from echelon.runfolder import RunFolder, read_json, write_json
+
+_LONGEST_PARAMETER = 500
+"""Letters that MLflow takes."""
 
 
 class Tracker(Protocol):
@@ -66,8 +70,8 @@ class MlflowTracker:
         experiment = self._client.get_experiment_by_name(recipe.name)
         number = experiment.experiment_id if experiment else self._client.create_experiment(recipe.name)
         run_id: str = self._client.create_run(number, run_name=run.name).info.run_id
-        for key, value in _flat_settings(recipe).items():
-            self._client.log_param(run_id, key, value)
+        for key, value in flat_settings(recipe).items():
+            self._client.log_param(run_id, key, value[:_LONGEST_PARAMETER])
         _remember(run, "mlflow", run_id)
         return run_id
 
@@ -150,17 +154,3 @@ def _remember(run: RunFolder, tracker: str, name: str) -> None:
     with contextlib.suppress(OSError, ValueError):
         names = dict(read_json(run.trackers))
     write_json(run.trackers, names | {tracker: name})
-
-
-def _flat_settings(recipe: Recipe) -> dict[str, str]:
-    """The recipe's keys as MLflow takes them."""
-
-    def flatten(value: Any, prefix: str) -> dict[str, str]:
-        if not isinstance(value, dict):
-            return {prefix: str(value)[:500]}
-        flat: dict[str, str] = {}
-        for key, entry in value.items():
-            flat |= flatten(entry, f"{prefix}.{key}" if prefix else str(key))
-        return flat
-
-    return flatten(recipe.model_dump(), "")
