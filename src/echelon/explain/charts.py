@@ -31,14 +31,10 @@ class _Frame:
 
     x: tuple[float, float]
     y: tuple[float, float]
-    is_log: bool = False
 
     def place(self, x: float, y: float) -> tuple[float, float]:
         across = (x - self.x[0]) / (self.x[1] - self.x[0])
-        if self.is_log:
-            up = (math.log(y) - math.log(self.y[0])) / (math.log(self.y[1]) - math.log(self.y[0]))
-        else:
-            up = (y - self.y[0]) / (self.y[1] - self.y[0])
+        up = (y - self.y[0]) / (self.y[1] - self.y[0])
         right, bottom = _WIDTH - _RIGHT, _HEIGHT - _BOTTOM
         return _LEFT + across * (right - _LEFT), bottom - up * (bottom - _TOP)
 

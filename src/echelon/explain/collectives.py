@@ -20,7 +20,6 @@ from dataclasses import dataclass
 from typing import Literal
 
 Algorithm = Literal["ring", "tree", "hierarchical", "parameter_server"]
-ALGORITHMS: tuple[Algorithm, ...] = ("ring", "tree", "hierarchical", "parameter_server")
 
 
 @dataclass(frozen=True)

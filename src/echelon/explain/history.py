@@ -78,7 +78,6 @@ class History:
     outcome: str
     servers: list[Worker] = field(default_factory=list)
     """Of a run with parameter servers: those that keep the weights."""
-    notes: list[str] = field(default_factory=list)
 
     @property
     def first(self) -> Worker:
