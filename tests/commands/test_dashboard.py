@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 from pathlib import Path
 
+import pytest
 from rich.console import Console
 
 from echelon.commands.dashboard import Dashboard, render_dashboard, sparkline
@@ -36,6 +37,17 @@ def test_it_shows_how_far_how_fast_and_on_which_hosts(tmp_path: Path) -> None:
         "host2 is back",
     ):
         assert words in shown, words
+
+
+def test_it_says_how_long_is_left(tmp_path: Path) -> None:
+    out = io.StringIO()
+    run = MadeRun(steps=30).write(tmp_path / "run", is_ended=False)
+    records = run.worker_records(0)
+    records.write_text(records.read_text().replace('"steps": 30', '"steps": 130'))
+    report = build_report(run)
+    assert report.history.seconds_left == pytest.approx(10.0)
+    Console(file=out, width=100, force_terminal=True, color_system=None).print(render_dashboard(report, []))
+    assert "10 s to go" in out.getvalue()
 
 
 def test_events_are_shown_as_they_come(tmp_path: Path) -> None:

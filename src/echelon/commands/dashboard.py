@@ -16,14 +16,16 @@ from rich.text import Text
 from echelon.errors import EchelonError
 from echelon.explain.curves import smooth
 from echelon.explain.history import RecordStore
+from echelon.explain.hosts import host_table
 from echelon.explain.report import Report, build_report
-from echelon.explain.wording import show_count, show_rate, show_share, show_step
+from echelon.explain.wording import show_count, show_share, show_step
 from echelon.monitor.screen import describe_record, show_seconds
 from echelon.runfolder import RunFolder
 
 _BARS = "▁▂▃▄▅▆▇█"
 _EVERY_S = 1.0
 _EVENTS = 6
+_HOST_COLUMNS = ("processors", "GPUs", "hottest", "card", "in", "out")
 
 
 class Dashboard:
@@ -59,7 +61,7 @@ class Dashboard:
 def render_dashboard(report: Report, events: Sequence[str]) -> RenderableType:
     """Everything in a panel."""
     history = report.history
-    step = int(history.steps[-1]["step"]) if history.steps else 0
+    step = history.last_step
     heading = f"{report.name}  {history.outcome}, step {step:,} of {history.planned_steps:,}"
     parts: list[RenderableType] = [
         _progress(step, history.planned_steps),
@@ -97,11 +99,10 @@ def _curves(report: Report) -> Table:
             show_count(float(smooth(speed)[-1])),
             sparkline(list(map(float, smooth(speed)))),
         )
-    pace = sum(history.totals.values()) / max(1, len(history.steps))
-    left = history.planned_steps - (int(history.steps[-1]["step"]) if history.steps else 0)
-    eta = f"{show_seconds(left * pace)} to go" if history.outcome == "training" else history.outcome
+    left = history.seconds_left
+    eta = history.outcome if left is None else f"{show_seconds(left)} to go"
     table.add_row(
-        "step", show_step(history.seconds_per_step), f"{show_seconds(history.seconds)} so far, {eta}"
+        "step", show_step(history.seconds_per_step), f"{show_seconds(history.training_seconds)} so far, {eta}"
     )
     return table
 
@@ -116,21 +117,12 @@ def _phases(report: Report) -> Table:
 
 
 def _hosts(report: Report) -> Table:
+    heading, rows = host_table(report.history.host_samples, _HOST_COLUMNS)
     table = Table(box=None, pad_edge=False)
-    for heading in ("host", "processors", "GPUs", "card", "in", "out"):
-        table.add_column(heading, style="bold" if heading == "host" else "")
-    for host, sample in {str(s["host"]): s for s in report.history.host_samples}.items():
-        received, sent = (sample.get("cards") or {}).get(sample.get("card"), (0, 0))
-        seconds, gpus = sample.get("seconds") or 1.0, sample.get("gpus") or []
-        busy = show_share(sum(gpu["busy"] for gpu in gpus) / len(gpus)) if gpus else "-"
-        table.add_row(
-            host,
-            show_share(sample["processors"]),
-            busy,
-            str(sample.get("card") or "-"),
-            show_rate(received / seconds),
-            show_rate(sent / seconds),
-        )
+    for name in heading:
+        table.add_column(name, style="bold" if name == "host" else "")
+    for host, cells in rows:
+        table.add_row(host, *cells)
     return table
 
 

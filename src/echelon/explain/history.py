@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 import re
 import time
@@ -65,6 +66,8 @@ class History:
     """Seconds of the first worker by phase, from its first start to its last record, restarts included."""
     seconds: float
     """From the first record to the last."""
+    pause_seconds: float
+    """Of those, how many lie between a stop and the next start, when nobody trained."""
     starts: list[Record]
     """Of the first worker: one for every time that the run was started."""
     valid: list[Record]
@@ -104,6 +107,23 @@ class History:
     @property
     def planned_steps(self) -> int:
         return max(1, int(self.facts.get("steps", len(self.steps))))
+
+    @property
+    def last_step(self) -> int:
+        return int(self.steps[-1]["step"]) if self.steps else 0
+
+    @property
+    def training_seconds(self) -> float:
+        """From the first record to the last, without pauses."""
+        return self.seconds - self.pause_seconds
+
+    @property
+    def seconds_left(self) -> float | None:
+        """Until the planned end, at the pace so far; None where it does not train, or has made no step."""
+        if self.outcome != "training" or not self.steps:
+            return None
+        pace = (sum(self.totals.values()) or self.training_seconds) / len(self.steps)
+        return (self.planned_steps - self.last_step) * pace
 
     @property
     def unit(self) -> str:
@@ -176,6 +196,7 @@ def read_history(run: RunFolder, store: RecordStore | None = None) -> History:
         workers=workers or [Worker(0, "", {}, [])],
         totals=_totals(first),
         seconds=times[-1] - times[0] if times else 0.0,
+        pause_seconds=_pause_seconds(first),
         starts=starts,
         valid=_latest_by_step(record for record in first if record["kind"] == "valid"),
         samples=[record for record in first if record["kind"] == "sample"],
@@ -235,6 +256,17 @@ def _totals(records: Sequence[Record]) -> dict[str, float]:
                 if phase in totals and is_number(seconds):
                     totals[phase] += seconds
     return totals
+
+
+def _pause_seconds(records: Sequence[Record]) -> float:
+    """Seconds from the last record before each start to the moment when that start began to load."""
+    timed = [record for record in records if is_number(record.get("time"))]
+    gaps = [
+        record["time"] - float(record.get("setup_seconds") or 0.0) - before["time"]
+        for before, record in itertools.pairwise(timed)
+        if record["kind"] == "start"
+    ]
+    return math.fsum(max(0.0, gap) for gap in gaps)
 
 
 def _outcome(run: RunFolder, records: Sequence[Record]) -> str:

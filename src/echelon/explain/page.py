@@ -14,9 +14,10 @@ from echelon.explain.answers import Answer
 from echelon.explain.comparison import Comparison
 from echelon.explain.drawing import SERIES_COLOURS, Sheet, to_svg
 from echelon.explain.history import History
+from echelon.explain.hosts import host_table
 from echelon.explain.report import Report
 from echelon.explain.serving import find_processes, traffic_table
-from echelon.explain.wording import show_count, show_rate, show_share, show_step
+from echelon.explain.wording import show_count, show_step
 from echelon.monitor.screen import show_seconds
 
 _EVENTS = 40
@@ -73,11 +74,10 @@ def _series_styles() -> str:
 def report_sections(report: Report) -> dict[str, str]:
     """The page's parts by their ids; the live page replaces those that have changed."""
     history = report.history
-    done, planned = len(history.steps), history.planned_steps
-    state = f"{history.outcome}, step {show_count(_last_step(history))} of {show_count(planned)}"
+    done, planned = history.last_step, history.planned_steps
+    state = f"{history.outcome}, step {show_count(done)} of {show_count(planned)}"
     return {
-        "head": _header(report.name, state, _when(report.made))
-        + _progress(done and _last_step(history), planned),
+        "head": _header(report.name, state, _when(report.made)) + _progress(done, planned),
         "tiles": _tiles(report),
         "charts": f'<div class="charts">{"".join(_figure(sheet) for sheet in report.charts.values())}</div>',
         "servers": _servers(history),
@@ -86,10 +86,6 @@ def report_sections(report: Report) -> dict[str, str]:
         "answers": "<h2>Questions and answers</h2>" + "".join(map(_answer, report.answers)),
         "events": _events(history),
     }
-
-
-def _last_step(history: History) -> int:
-    return int(history.steps[-1]["step"]) if history.steps else 0
 
 
 def _header(title: str, state: str, made: str) -> str:
@@ -119,10 +115,12 @@ def _tiles(report: Report) -> str:
         (f"best {history.metric[0]}", "-" if best is None else f"{best:.2f}"),
         ("a step", show_step(pace) if pace else "-"),
         (f"{history.unit.split()[-1]}/s", show_count(speed)),
-        ("so far", show_seconds(history.seconds)),
+        ("so far", show_seconds(history.training_seconds)),
         ("to go", _eta(history)),
-        ("bound by", report.case.time.bound if pace else "-"),
-        ("host hours" if report.case.hourly is None else "cost so far", _cost_so_far(report)),
+        ("bound by", report.case.bound if pace else "-"),
+        ("host hours", f"{report.case.host_hours:.2g} h")
+        if report.case.cost is None
+        else ("cost so far", f"${report.case.cost:,.2f}"),
     ]
     cells = "".join(f"<div><dt>{escape(name)}</dt><dd>{escape(value)}</dd></div>" for name, value in tiles)
     return f'<dl class="tiles">{cells}</dl>'
@@ -131,17 +129,7 @@ def _tiles(report: Report) -> str:
 def _eta(history: History) -> str:
     if history.outcome != "training":
         return history.outcome
-    left = history.planned_steps - _last_step(history)
-    totals = sum(history.totals.values())
-    pace = totals / max(1, len(history.steps))
-    return show_seconds(left * pace) if history.steps else "-"
-
-
-def _cost_so_far(report: Report) -> str:
-    if report.case.hourly is None:
-        hours = report.history.seconds / 3600 * report.history.num_hosts
-        return f"{hours:.2g} h"
-    return f"${report.history.seconds / 3600 * report.history.num_hosts * report.case.hourly:,.2f}"
+    return "-" if history.seconds_left is None else show_seconds(history.seconds_left)
 
 
 def _figure(sheet: Sheet) -> str:
@@ -155,32 +143,8 @@ def _servers(history: History) -> str:
 
 
 def _hosts(history: History) -> str:
-    """What each host is doing, from its last sample."""
-    latest = {str(sample["host"]): sample for sample in history.host_samples}
-    if not latest:
-        return ""
-    rows = []
-    for host, sample in latest.items():
-        seconds = sample.get("seconds") or 1.0
-        received, sent = (sample.get("cards") or {}).get(sample.get("card"), (0, 0))
-        gpus = sample.get("gpus") or []
-        busy = f"{show_share(sum(g['busy'] for g in gpus) / len(gpus))} ({len(gpus)})" if gpus else "-"
-        memory = f"{sample['memory'] / 2**30:.1f} of {sample['memory_total'] / 2**30:.0f} GiB"
-        rows.append(
-            (
-                host,
-                [
-                    show_share(sample["processors"]),
-                    busy,
-                    memory,
-                    str(sample.get("card") or "-"),
-                    show_rate(received / seconds),
-                    show_rate(sent / seconds),
-                ],
-            )
-        )
-    heading = ["host", "processors", "GPUs", "memory", "card", "in", "out"]
-    return "<h2>Hosts</h2>" + _table(heading, rows)
+    """What each host is doing."""
+    return "<h2>Hosts</h2>" + _table(*host_table(history.host_samples)) if history.host_samples else ""
 
 
 def _samples(history: History) -> str:

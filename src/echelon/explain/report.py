@@ -19,6 +19,7 @@ from echelon.explain.describing import describe_recipe
 from echelon.explain.drawing import Sheet
 from echelon.explain.findings import find_straggler
 from echelon.explain.history import History, RecordStore, read_history
+from echelon.explain.hosts import HostState, host_state
 from echelon.explain.reference import Reference, answer_reference
 from echelon.explain.serving import draw_serving, find_processes
 from echelon.explain.workload import Workload, recipe_workload
@@ -52,11 +53,12 @@ class Report:
             "outcome": history.outcome,
             "steps": len(history.steps),
             "seconds": history.seconds,
+            "pause_seconds": history.pause_seconds,
             "seconds_per_step": history.seconds_per_step,
             "percentiles": {"p50": history.percentile(0.5), "p99": history.percentile(0.99)},
             "workers": history.size,
             "hosts": history.num_hosts,
-            "bound": self.case.time.bound,
+            "bound": self.case.bound,
             "breakdown": {phase: history.totals.get(phase, 0.0) for phase in PHASES},
             "step_breakdown": dataclasses.asdict(self.case.time),
             "network": {
@@ -199,44 +201,34 @@ def _speed_chart(history: History) -> Sheet:
 def _traffic_chart(history: History) -> Sheet:
     """Megabits a second at each host's card of the cluster."""
     series = [
-        Series(
-            host, [(at, 8e-6 * sum(_card_bytes(sample)) / 2 / sample["seconds"]) for at, sample in samples]
-        )
-        for host, samples in _samples_by_host(history).items()
+        Series(host, [(at, 8e-6 * (state.received + state.sent) / 2) for at, state in states])
+        for host, states in _states_by_host(history).items()
     ]
     return line_chart(
         "Traffic at the cluster's card, Mbit/s each way", series, x_label="minutes", starts_at_zero=True
     )
 
 
-def _card_bytes(sample: dict[str, Any]) -> tuple[float, float]:
-    received, sent = (sample.get("cards") or {}).get(sample.get("card"), (0, 0))
-    return received, sent
-
-
 def _use_chart(history: History) -> Sheet:
     """How busy each host's GPUs are, or its processors where it has none."""
+    by_host = _states_by_host(history)
     series = [
-        Series(host, [(at, 100 * _busy(sample)) for at, sample in samples])
-        for host, samples in _samples_by_host(history).items()
+        Series(host, [(at, 100 * state.busy) for at, state in states if state.busy is not None])
+        for host, states in by_host.items()
     ]
-    has_gpus = any(sample.get("gpus") for sample in history.host_samples)
+    has_gpus = any(state.gpus for states in by_host.values() for _, state in states)
     title = "How busy the GPUs are, %" if has_gpus else "How busy the processors are, %"
     return line_chart(title, series, x_label="minutes", starts_at_zero=True)
 
 
-def _busy(sample: dict[str, Any]) -> float:
-    gpus = sample.get("gpus") or []
-    return sum(gpu["busy"] for gpu in gpus) / len(gpus) if gpus else float(sample["processors"])
-
-
-def _samples_by_host(history: History) -> dict[str, list[tuple[float, dict[str, Any]]]]:
-    """Samples with the minutes since the first."""
-    found: dict[str, list[tuple[float, dict[str, Any]]]] = {}
+def _states_by_host(history: History) -> dict[str, list[tuple[float, HostState]]]:
+    """What each host did, with the minutes since the first sample."""
+    found: dict[str, list[tuple[float, HostState]]] = {}
     if not history.host_samples:
         return found
     first = history.host_samples[0]["time"]
     for sample in history.host_samples:
         if sample.get("seconds"):
-            found.setdefault(str(sample["host"]), []).append(((sample["time"] - first) / 60, sample))
+            state = host_state(sample)
+            found.setdefault(state.host, []).append(((sample["time"] - first) / 60, state))
     return found

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from functools import cached_property
 
 from echelon.data.images.store import ImageManifest
 from echelon.data.prepared import Manifest
@@ -34,9 +35,29 @@ class Case:
     """Dollars for one host."""
 
     @property
+    def host_hours(self) -> float:
+        """Of all hosts together, pauses left out."""
+        return self.history.training_seconds / 3600 * self.history.num_hosts
+
+    @property
+    def cost(self) -> float | None:
+        """Dollars so far; None where nobody said what a host costs."""
+        return None if self.hourly is None else self.host_hours * self.hourly
+
+    @cached_property
     def time(self) -> StepTime:
         return step_time(self.history)
 
     @property
+    def is_time_measured(self) -> bool:
+        """Whether steps say what their time was spent on; those of other programs may not."""
+        return self.time.seconds > 0
+
+    @property
+    def bound(self) -> str:
+        """What a faster step needs more of."""
+        return self.time.bound if self.is_time_measured else "not measured"
+
+    @cached_property
     def traffic(self) -> Traffic:
         return traffic(self.history, self.workload)

@@ -10,18 +10,23 @@ from echelon.explain.wording import show_duration, show_share
 
 def what_did_it_cost(case: Case) -> Answer:
     history, question = case.history, "What did it cost?"
-    hours = history.seconds / 3600 * history.num_hosts
     watts = [
         gpu["watts"] for sample in history.host_samples for gpu in sample.get("gpus") or [] if "watts" in gpu
     ]
-    evidence = [f"{hours:.3g} host hours: {history.num_hosts} for {show_duration(history.seconds)}"]
+    hours = f"{case.host_hours:.3g} host hours"
+    evidence = [f"{hours}: {history.num_hosts} for {show_duration(history.training_seconds)}"]
+    if history.pause_seconds >= 1:
+        evidence.append(
+            f"between a stop and the next start lie {show_duration(history.pause_seconds)}, which are not counted: "
+            "hosts that you kept meanwhile cost more"
+        )
     if watts:
-        kwh = sum(watts) / len(watts) * history.size * history.seconds / 3.6e6
+        kwh = sum(watts) / len(watts) * history.size * history.training_seconds / 3.6e6
         evidence.append(f"the GPUs took about {kwh:.3g} kWh")
-    if case.hourly is None:
-        sentence = f"{hours:.3g} host hours; nobody said what one costs (--price, or --machine)."
+    cost = case.cost
+    if cost is None:
+        sentence = f"{hours}; nobody said what one costs (--price, or --machine)."
         return Answer("cost", question, "unknown", sentence, evidence)
-    cost = hours * case.hourly
     evidence.append(f"at ${case.hourly:g} an hour for each host")
     step_cost = cost / max(1, len(history.steps)) * 1000
     return Answer(

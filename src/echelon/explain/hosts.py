@@ -1,0 +1,95 @@
+"""What hosts were doing, by their samples. Whatever was not measured, or is no number, is None."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from echelon.explain.wording import show_bytes, show_rate, show_share
+
+COLUMNS = ("processors", "GPUs", "hottest", "memory", "disk read", "disk written", "card", "in", "out")
+_NOTHING = "-"
+
+
+@dataclass(frozen=True)
+class HostState:
+    """One sample, as shares and as bytes a second."""
+
+    host: str
+    processors: float | None
+    """Share of them that is busy."""
+    gpus: int
+    gpus_busy: float | None
+    """Mean share, as the driver counts it."""
+    celsius: float | None
+    """Of the hottest GPU."""
+    memory: tuple[float, float] | None
+    """Bytes in use, and of all."""
+    disk_read: float | None
+    disk_written: float | None
+    card: str | None
+    """The cluster's."""
+    received: float
+    sent: float
+
+    @property
+    def busy(self) -> float | None:
+        """Of what it computes with: its GPUs, or its processors where it has none."""
+        return self.gpus_busy if self.gpus else self.processors
+
+    def cells(self) -> dict[str, str]:
+        """In words, by COLUMNS."""
+        count = f" ({self.gpus})" if self.gpus else ""
+        memory = self.memory and f"{self.memory[0] / 2**30:.1f} of {self.memory[1] / 2**30:.0f} GiB"
+        return {
+            "processors": _NOTHING if self.processors is None else show_share(self.processors),
+            "GPUs": (_NOTHING if self.gpus_busy is None else show_share(self.gpus_busy)) + count,
+            "hottest": _NOTHING if self.celsius is None else f"{self.celsius:.0f} °C",
+            "memory": memory or _NOTHING,
+            "disk read": _NOTHING if self.disk_read is None else f"{show_bytes(self.disk_read)}/s",
+            "disk written": _NOTHING if self.disk_written is None else f"{show_bytes(self.disk_written)}/s",
+            "card": self.card or _NOTHING,
+            "in": show_rate(self.received),
+            "out": show_rate(self.sent),
+        }
+
+
+def host_state(sample: Mapping[str, Any]) -> HostState:
+    """What a `host` record says; it may be of anybody's making."""
+    seconds = _number(sample, "seconds") or 1.0
+    gpus = [gpu for gpu in sample.get("gpus") or [] if isinstance(gpu, dict)]
+    busy = [value for gpu in gpus if (value := _number(gpu, "busy")) is not None]
+    heat = [value for gpu in gpus if (value := _number(gpu, "celsius")) is not None]
+    memory, total = _number(sample, "memory"), _number(sample, "memory_total")
+    read, written = _number(sample, "disk_read"), _number(sample, "disk_written")
+    card = str(sample["card"]) if sample.get("card") else None
+    received, sent = (sample.get("cards") or {}).get(card, (0, 0))
+    return HostState(
+        host=str(sample.get("host", "")),
+        processors=_number(sample, "processors"),
+        gpus=len(gpus),
+        gpus_busy=sum(busy) / len(busy) if busy else None,
+        celsius=max(heat, default=None),
+        memory=None if memory is None or total is None else (memory, total),
+        disk_read=None if read is None else read / seconds,
+        disk_written=None if written is None else written / seconds,
+        card=card,
+        received=received / seconds,
+        sent=sent / seconds,
+    )
+
+
+def _number(values: Mapping[str, Any], name: str) -> float | None:
+    value = values.get(name)
+    return float(value) if isinstance(value, int | float) and math.isfinite(value) else None
+
+
+def host_table(
+    samples: Sequence[Mapping[str, Any]], columns: Collection[str] = COLUMNS
+) -> tuple[list[str], list[tuple[str, list[str]]]]:
+    """Heading and rows: each host's last sample, without the columns that no host has anything in."""
+    latest = {state.host: state.cells() for state in map(host_state, samples)}
+    shown = [name for name in columns if any(cells[name] != _NOTHING for cells in latest.values())]
+    return ["host", *shown], [(host, [cells[name] for name in shown]) for host, cells in latest.items()]
