@@ -9,12 +9,15 @@ import subprocess
 import tarfile
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from echelon.commands.reporting import compare_runs, hourly_price
 from echelon.errors import UserError
 from echelon.explain.answers import Answer
+from echelon.explain.drawing import Path as Line
+from echelon.explain.drawing import Sheet
 from echelon.explain.findings import card_share, find_straggler
 from echelon.explain.history import RecordStore, read_history
 from echelon.explain.page import comparison_page, report_page
@@ -145,6 +148,68 @@ def test_money_needs_a_price(tmp_path: Path) -> None:
         hourly_price(None, "g4dn.2xlage")
 
 
+def test_pauses_cost_nothing_and_are_shown_apart(tmp_path: Path) -> None:
+    made = MadeRun(workers=1, hosts=1, steps=20)
+    run = made.write(tmp_path / "run")
+    change_records(run, lambda record: record | {"time": record["time"] - 72 * 3600})
+    made.write_worker(run, 0)
+    report = build_report(run, hourly=3600.0)
+    assert report.history.training_seconds == pytest.approx(4.0, rel=0.05)
+    assert float(answer(report, "cost").verdict[1:]) == pytest.approx(4.0, rel=0.05)
+    assert "72 hours" in " ".join(answer(report, "cost").evidence)
+    assert "72 hours of pauses" in answer(report, "duration").answer
+    assert report.to_json()["pause_seconds"] == pytest.approx(72 * 3600, rel=0.01)
+
+
+def test_loading_anew_is_no_pause(tmp_path: Path) -> None:
+    made = MadeRun(workers=1, hosts=1, steps=20)
+    run = made.write(tmp_path / "run")
+    change_records(run, lambda record: record | {"time": record["time"] - 60})
+    made.write_worker(run, 0)
+    change_records(run, lambda record: record | ({"setup_seconds": 58} if record["kind"] == "start" else {}))
+    assert read_history(run).pause_seconds < 1
+
+
+def change_records(run: RunFolder, change: Callable[[dict[str, Any]], dict[str, Any]]) -> None:
+    """Write every worker's records anew."""
+    for file in run.records.glob("worker-*.jsonl"):
+        lines = [json.dumps(change(json.loads(line))) for line in file.read_text().splitlines()]
+        file.write_text("\n".join(lines) + "\n")
+
+
+def test_what_records_do_not_say_was_not_measured(tmp_path: Path) -> None:
+    run = MadeRun().write(tmp_path / "run")
+    change_records(
+        run, lambda record: {name: record[name] for name in record if name not in ("phases", "cpu")}
+    )
+    report = build_report(run)
+    assert "where the time went was not measured" in answer(report, "duration").answer
+    assert "Not measured" in answer(report, "devices").answer
+    assert "processor time" not in " ".join(answer(report, "devices").evidence)
+    assert report.to_json()["bound"] == "not measured"
+    assert "<dd>not measured</dd>" in report_page(report)
+
+
+def test_heat_and_disks_are_shown_where_they_are_measured(tmp_path: Path) -> None:
+    run = MadeRun().write(tmp_path / "run")
+    change_records(
+        run,
+        lambda record: (
+            record | {"gpus": [{"celsius": 77}], "disk_read": 6_000_000}
+            if record["kind"] == "host"
+            else record
+        ),
+    )
+    report = build_report(run)
+    evidence = " ".join(answer(report, "devices").evidence)
+    assert "77 °C" in evidence
+    assert "read 3 MB" in evidence
+    assert "driver calls" not in evidence, "no GPU told its load"
+    page = report_page(report)
+    assert "77 °C" in page
+    assert "3 MB/s" in page
+
+
 def test_a_step_that_was_made_again_counts_once_in_the_curves(tmp_path: Path) -> None:
     made = MadeRun(workers=1, hosts=1, steps=20)
     run = made.write(tmp_path / "run")
@@ -244,6 +309,25 @@ def test_a_comparison_says_what_differs_the_batch_first(tmp_path: Path) -> None:
     assert comparison_page(comparison).count("<svg") == 2
     with pytest.raises(UserError, match="two runs or more"):
         compare_runs([one.path])
+
+
+def test_a_step_without_a_loss_shifts_no_curve(tmp_path: Path) -> None:
+    runs = [MadeRun().write(tmp_path / name) for name in ("one", "two")]
+    change_records(
+        runs[0],
+        lambda record: (
+            record | {"loss": None} if record["kind"] == "step" and record["step"] == 30 else record
+        ),
+    )
+    charts = compare_runs([run.path for run in runs]).charts
+    assert points_of(charts["loss"]) == [59, 60]
+    assert points_of(charts["step_time"]) == [60, 60]
+
+
+def points_of(sheet: Sheet) -> list[int]:
+    """How many points each line has."""
+    lines = [mark for mark in sheet.marks if isinstance(mark, Line) and mark.series is not None]
+    return [len(line.points) for line in lines]
 
 
 def test_a_run_folder_that_is_none_is_refused(tmp_path: Path) -> None:

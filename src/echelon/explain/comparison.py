@@ -96,11 +96,11 @@ def _measures(reports: Sequence[Report]) -> list[tuple[str, list[str]]]:
 
     return [
         row("steps", lambda r: show_count(len(r.history.steps))),
-        row("time", lambda r: show_duration(r.history.seconds)),
+        row("time", lambda r: show_duration(r.history.training_seconds)),
         row("a step", lambda r: show_step(r.history.seconds_per_step)),
         row("p99", lambda r: show_step(r.history.percentile(0.99))),
         row(f"{reports[0].history.unit}/s", lambda r: show_count(_speed(r))),
-        row("bound by", lambda r: r.case.time.bound),
+        row("bound by", lambda r: r.case.bound),
         row("waiting for the network", lambda r: _share(r, r.case.time.network)),
         row("waiting for data", lambda r: _share(r, r.case.time.input)),
         row("scoring", lambda r: _total_share(r, "evaluation")),
@@ -161,8 +161,12 @@ def _sentences(reports: Sequence[Report], names: Sequence[str]) -> list[str]:
         more = report.history.size / first.history.size
         if more > 1:
             words += f" with {more:g} times as many workers: {show_share(faster / more)} efficient"
-        if report.case.time.bound != first.case.time.bound:
-            words += f"; it is bound by {report.case.time.bound}, {names[0]} by {first.case.time.bound}"
+        if (
+            report.case.is_time_measured
+            and first.case.is_time_measured
+            and report.case.bound != first.case.bound
+        ):
+            words += f"; it is bound by {report.case.bound}, {names[0]} by {first.case.bound}"
         sentences.append(f"{words}.")
     return sentences
 
@@ -170,15 +174,19 @@ def _sentences(reports: Sequence[Report], names: Sequence[str]) -> list[str]:
 def _charts(reports: Sequence[Report], names: Sequence[str]) -> dict[str, Sheet]:
     losses, paces = [], []
     for report, name in zip(reports, names, strict=True):
-        steps, values = report.history.losses()
-        smoothed = map(float, smooth(values)) if values else []
-        losses.append(Series(name, list(zip(steps, smoothed, strict=True))))
-        times = smooth([1000 * float(step["seconds"]) for step in report.history.steps] or [0.0])
-        paces.append(Series(name, list(zip(steps, map(float, times), strict=False))))
+        history = report.history
+        losses.append(_smoothed(name, *history.losses()))
+        times = [1000 * float(step["seconds"]) for step in history.steps]
+        paces.append(_smoothed(name, [float(step["step"]) for step in history.steps], times))
     return {
         "loss": line_chart("Training loss", losses),
         "step_time": line_chart("Time of a step, milliseconds", paces, starts_at_zero=True),
     }
+
+
+def _smoothed(name: str, steps: Sequence[float], values: Sequence[float]) -> Series:
+    smoothed = map(float, smooth(values)) if values else []
+    return Series(name, list(zip(steps, smoothed, strict=True)))
 
 
 def comparison_text(comparison: Comparison) -> str:

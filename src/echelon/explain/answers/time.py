@@ -2,41 +2,48 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from echelon.explain.answers.case import Answer, Case
 from echelon.explain.history import History
-from echelon.explain.wording import show_count, show_duration, show_share, show_step
+from echelon.explain.hosts import HostState, host_state
+from echelon.explain.wording import show_bytes, show_count, show_duration, show_share, show_step
+from echelon.monitor.records import is_number
 from echelon.recipe.schema import Recipe, TranslationRecipe
 
 
 def how_long(case: Case) -> Answer:
-    history = case.history
+    history, taken = case.history, case.history.training_seconds
     totals = {phase: seconds for phase, seconds in history.totals.items() if seconds > 0}
     counted = sum(totals.values())
-    largest = sorted(totals, key=lambda phase: -totals[phase])[:3]
-    where = ", ".join(f"{PHASE_WORDS[phase]} {show_share(totals[phase] / counted)}" for phase in largest)
-    lost = max(0.0, history.seconds - counted)
+    order = sorted(totals, key=lambda phase: -totals[phase])
+    where = ", ".join(f"{PHASE_WORDS[phase]} {show_share(totals[phase] / counted)}" for phase in order[:3])
     evidence = [
         f"{PHASE_WORDS[phase]}: {show_duration(totals[phase])} ({show_share(totals[phase] / counted)})"
-        for phase in sorted(totals, key=lambda phase: -totals[phase])
+        for phase in order
     ]
-    evidence.append(
-        f"{show_duration(counted)} of the {show_duration(history.seconds)} from the first record to the last are "
-        f"accounted for ({show_share(counted / history.seconds if history.seconds else 1.0)})"
-    )
+    if totals:
+        evidence.append(
+            f"{show_duration(counted)} of the {show_duration(taken)} from the first record to the last, pauses left "
+            f"out, are accounted for ({show_share(counted / taken if taken else 1.0)})"
+        )
     starting = sum(float(start.get("setup_seconds") or 0.0) for start in history.starts)
     if starting:
-        evidence.append(f"before that, starting and loading took {show_duration(starting)}")
+        evidence.append(f"starting and loading took {show_duration(starting)}")
     if len(history.starts) > 1:
         evidence.append(
-            f"started {len(history.starts)} times; {show_duration(lost)} lie between a stop and the next step"
+            f"started {len(history.starts)} times; {show_duration(history.pause_seconds)} lie between a stop and the "
+            "next start"
         )
     state = "took" if history.outcome in ("finished", "stopped early") else "has taken"
-    answer = f"It {state} {show_duration(history.seconds)} for {show_count(len(history.steps))} steps"
+    answer = f"It {state} {show_duration(taken)} for {show_count(len(history.steps))} steps"
+    if history.pause_seconds >= 1:
+        answer += f", and {show_duration(history.pause_seconds)} of pauses between"
     return Answer(
         "duration",
         "How long did it take, and where did the time go?",
-        show_duration(history.seconds),
-        f"{answer}: {where}." if where else f"{answer}.",
+        show_duration(taken),
+        f"{answer}: {where}." if where else f"{answer}; where the time went was not measured.",
         evidence,
     )
 
@@ -84,51 +91,65 @@ WELL_USED = 0.8
 
 def were_devices_used(case: Case) -> Answer:
     history, time = case.history, case.time
-    gpus = [gpu for sample in history.host_samples for gpu in sample.get("gpus") or []]
-    kind = "GPUs" if gpus else "CPUs"
-    computing = (time.compute + time.optimiser) / time.seconds if time.seconds else 0.0
-    evidence = [f"{show_share(computing)} of a step is computing; the rest is waiting and overhead"]
-    flops, peak = history.facts.get("flops_per_step"), _peak_flops(history)
-    if flops and peak and history.seconds_per_step:
-        share = flops / history.seconds_per_step / peak
-        evidence.append(
-            f"{flops:.3g} FLOPs a step are {show_share(share)} of what matrix products reach here "
-            f"({peak / 1e9:,.0f} GFLOP/s together): the strictest measure"
+    states = [host_state(sample) for sample in history.host_samples]
+    has_gpus = any(state.gpus for state in states)
+    question = f"Were the {'GPUs' if has_gpus else 'CPUs'} fully used, and by what measure?"
+    used = None if has_gpus else _cpu_share(history)
+    evidence = [*_flops_evidence(history), *_sampled_evidence(states)]
+    if used is not None:
+        evidence.append(f"the workers used {show_share(used)} of the processor time that they could have had")
+    if not case.is_time_measured:
+        sentence = "Not measured: the records do not say what a step's time was spent on."
+        return Answer("devices", question, "unknown", sentence, evidence)
+    computing = (time.compute + time.optimiser) / time.seconds
+    evidence.insert(0, f"{show_share(computing)} of a step is computing; the rest is waiting and overhead")
+    if computing > WELL_USED and used is not None and used < WELL_USED:
+        sentence = (
+            f"No: they compute in {show_share(computing)} of a step's time, but had {show_share(used)} of their "
+            "processors: other programs ran beside them, or a limit holds them back."
         )
-    if gpus:
-        busy = sum(gpu["busy"] for gpu in gpus) / len(gpus)
-        evidence.append(
-            f"the driver calls the GPUs {show_share(busy)} busy, which waiting for others counts as well"
-        )
-    else:
-        busy = _cpu_share(history)
-        evidence.append(f"the workers used {show_share(busy)} of the processor time that they could have had")
-        if computing > WELL_USED and 0 < busy < WELL_USED:
-            sentence = (
-                f"No: they compute in {show_share(computing)} of a step's time, but had {show_share(busy)} of their "
-                "processors: other programs ran beside them, or a limit holds them back."
-            )
-            return Answer("devices", _devices_question(kind), "no", sentence, evidence)
-    is_used = computing > WELL_USED
-    how = "Yes" if is_used else "No"
+        return Answer("devices", question, "no", sentence, evidence)
+    if computing > WELL_USED:
+        sentence = f"Yes: they compute in {show_share(computing)} of a step's time."
+        return Answer("devices", question, "yes", sentence, evidence)
     waits = {name: value for name, value in time.parts().items() if name.startswith("waiting")}
     most = max(waits, key=lambda name: waits[name])
-    why = (
-        ""
-        if is_used
-        else f"; {show_share(waits[most] / time.seconds if time.seconds else 0)} goes into {most}"
+    sentence = (
+        f"No: they compute in {show_share(computing)} of a step's time; {show_share(waits[most] / time.seconds)} "
+        f"goes into {most}."
     )
-    return Answer(
-        "devices",
-        _devices_question(kind),
-        "yes" if is_used else "no",
-        f"{how}: they compute in {show_share(computing)} of a step's time{why}.",
-        evidence,
-    )
+    return Answer("devices", question, "no", sentence, evidence)
 
 
-def _devices_question(kind: str) -> str:
-    return f"Were the {kind} fully used, and by what measure?"
+def _flops_evidence(history: History) -> list[str]:
+    flops, peak = history.facts.get("flops_per_step"), _peak_flops(history)
+    if not flops or not peak or not history.seconds_per_step:
+        return []
+    share = flops / history.seconds_per_step / peak
+    return [
+        f"{flops:.3g} FLOPs a step are {show_share(share)} of what matrix products reach here "
+        f"({peak / 1e9:,.0f} GFLOP/s together): the strictest measure"
+    ]
+
+
+def _sampled_evidence(states: Sequence[HostState]) -> list[str]:
+    """What the hosts' samples say, where they say it."""
+    busy = [state.gpus_busy for state in states if state.gpus_busy is not None]
+    heat = [state.celsius for state in states if state.celsius is not None]
+    read = [state.disk_read for state in states if state.disk_read is not None]
+    written = [state.disk_written for state in states if state.disk_written is not None]
+    found = []
+    if busy:
+        share = show_share(sum(busy) / len(busy))
+        found.append(f"the driver calls the GPUs {share} busy, which waiting for others counts as well")
+    if heat:
+        found.append(f"the hottest GPU had {max(heat):.0f} °C")
+    if read and written:
+        found.append(
+            f"a host's disks read {show_bytes(sum(read) / len(read))} and wrote "
+            f"{show_bytes(sum(written) / len(written))} a second on average"
+        )
+    return found
 
 
 def _peak_flops(history: History) -> float | None:
@@ -136,11 +157,13 @@ def _peak_flops(history: History) -> float | None:
     return sum(peaks) if all(peaks) else None  # type: ignore[arg-type]
 
 
-def _cpu_share(history: History) -> float:
+def _cpu_share(history: History) -> float | None:
+    """Of the processor time that workers could have had; None where it was not measured."""
     used = [
-        (step.get("cpu", 0.0), sum(step["phases"].values()) * worker.facts.get("threads", 1))
+        (step["cpu"], sum(step["phases"].values()) * worker.facts.get("threads", 1))
         for worker in history.workers
         for step in worker.typical()
+        if is_number(step.get("cpu"))
     ]
     total = sum(possible for _, possible in used)
-    return min(1.0, sum(cpu for cpu, _ in used) / total) if total else 0.0
+    return min(1.0, sum(cpu for cpu, _ in used) / total) if total else None
