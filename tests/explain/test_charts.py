@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from PIL import Image
 
 from echelon.explain.charts import Series, line_chart, share_chart, show_number, stack_chart, ticks
-from echelon.explain.drawing import Path, Sheet, standalone_svg, to_png, to_svg
+from echelon.explain.drawing import Path, Sheet, Words, standalone_svg, to_png, to_svg
 
 SHEETS = [
     line_chart(
@@ -74,3 +74,27 @@ def test_a_long_curve_is_thinned_to_what_can_be_seen() -> None:
     sheet = line_chart("x", [Series("a", [(float(n), 1.0) for n in range(100_000)])])
     (line,) = [mark for mark in sheet.marks if isinstance(mark, Path) and mark.series is not None]
     assert len(line.points) <= 400
+
+
+@pytest.mark.parametrize("count", [2, 8, 9, 100])
+def test_the_key_of_many_hosts_with_long_names_stays_on_the_sheet(count: int) -> None:
+    names = [f"ip-10-0-12-{number:03d}.eu-central-1.compute.internal" for number in range(count)]
+    sheet = line_chart("Use", [Series(name, [(0, 1.0), (9, 2.0)]) for name in names])
+    shown = [mark for mark in sheet.marks if isinstance(mark, Words) and mark.text in names]
+    assert [mark.text for mark in shown] == (names if count <= 8 else names[:7])
+    assert any(isinstance(mark, Words) and mark.text == f"and {count - 7} more" for mark in sheet.marks) == (
+        count > 8
+    )
+    assert all(mark.x + 6.2 * len(mark.text) <= sheet.width for mark in shown)
+    lines = [mark for mark in sheet.marks if isinstance(mark, Path) and mark.series is not None]
+    assert len(lines) == count, "every series is drawn, also those without a name in the key"
+    assert len({line.series for line in lines[:7]} | {lines[-1].series}) == min(count, 8)
+    assert min(y for line in lines for _, y in line.points) > max(mark.y for mark in shown)
+
+
+def test_of_a_name_that_is_too_long_the_end_is_shown() -> None:
+    names = ["/very/long/folder" * 10 + end for end in ("/one", "/two")]
+    sheet = line_chart("Loss", [Series(name, [(0, 1.0), (9, 2.0)]) for name in names])
+    shown = [mark for mark in sheet.marks if isinstance(mark, Words) and mark.text.endswith(("/one", "/two"))]
+    assert len(shown) == 2
+    assert all(mark.x + 6.2 * len(mark.text) <= sheet.width for mark in shown)

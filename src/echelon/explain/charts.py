@@ -6,12 +6,17 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from echelon.explain.drawing import Area, Mark, Path, Sheet, Words
+from echelon.explain.drawing import SERIES_COLOURS, Area, Mark, Path, Sheet, Words
 from echelon.explain.wording import show_share
 
 _WIDTH, _HEIGHT = 640, 290
 _LEFT, _RIGHT, _TOP, _BOTTOM = 56, 18, 62, 42
 _MOST_POINTS = 400
+_KEY_LEFT, _KEY_ROW = 16.0, 15
+_LETTER = 6.2
+"""Width of a letter of the key, on average."""
+_LONGEST_NAME = 90
+"""Letters of a name that a row of the key has room for; of a longer one, its end tells it from others."""
 
 
 @dataclass(frozen=True)
@@ -31,12 +36,14 @@ class _Frame:
 
     x: tuple[float, float]
     y: tuple[float, float]
+    lower: int = 0
+    """By how much the further rows of a key push everything down."""
 
     def place(self, x: float, y: float) -> tuple[float, float]:
         across = (x - self.x[0]) / (self.x[1] - self.x[0])
         up = (y - self.y[0]) / (self.y[1] - self.y[0])
         right, bottom = _WIDTH - _RIGHT, _HEIGHT - _BOTTOM
-        return _LEFT + across * (right - _LEFT), bottom - up * (bottom - _TOP)
+        return _LEFT + across * (right - _LEFT), bottom - up * (bottom - _TOP) + self.lower
 
 
 def line_chart(
@@ -55,21 +62,22 @@ def line_chart(
     xs = [x for line in drawn for x, _ in line.points]
     ys = [y for line in drawn for _, y in line.points]
     low = 0.0 if starts_at_zero else min(ys)
-    frame = _Frame(_widened(min(xs), max(xs)), _nice_range(low, max(ys)))
+    key = _key([(line.name, line.colour) for line in drawn])
+    frame = _Frame(_widened(min(xs), max(xs)), _nice_range(low, max(ys)), _lower(key))
     marks = _axes(frame, x_label, show_x or show_number)
     for number, line in enumerate(drawn):
-        colour = number if line.colour is None else line.colour
+        colour = _colour(number) if line.colour is None else line.colour
         places = tuple(frame.place(x, y) for x, y in _thinned(line.points))
         if len(places) == 1:
             x, y = places[0]
             places = ((x - 4, y), (x + 4, y))
         marks.append(Path(places, colour, is_dashed=line.is_dashed))
-    marks += _heading(title, [(line.name, line.colour) for line in drawn])
+    marks += _heading(title, key)
     words = "; ".join(
         f"{line.name} goes from {show_number(line.points[0][1])} to {show_number(line.points[-1][1])}"
         for line in drawn
     )
-    return Sheet(_WIDTH, _HEIGHT, tuple(marks), title, f"{words}.")
+    return Sheet(_WIDTH, _HEIGHT + frame.lower, tuple(marks), title, f"{words}.")
 
 
 def stack_chart(title: str, x: Sequence[float], layers: Sequence[tuple[str, Sequence[float]]]) -> Sheet:
@@ -82,15 +90,16 @@ def stack_chart(title: str, x: Sequence[float], layers: Sequence[tuple[str, Sequ
         upper = [below + value for below, value in zip(tops, values, strict=True)]
         stacked.append((name, tops, upper))
         tops = upper
-    frame = _Frame(_widened(x[0], x[-1]), _nice_range(0.0, max(tops) or 1.0))
+    key = _key([(name, None) for name, _, _ in stacked])
+    frame = _Frame(_widened(x[0], x[-1]), _nice_range(0.0, max(tops) or 1.0), _lower(key))
     marks = _axes(frame, "step", show_number)
     for number, (name, lower, upper) in enumerate(stacked):
         edge = [frame.place(at, value) for at, value in zip(x, upper, strict=True)]
         back = [frame.place(at, value) for at, value in zip(x, lower, strict=True)]
-        marks.append(Area((*edge, *reversed(back)), number, 0.85, name))
-    marks += _heading(title, [(name, None) for name, _, _ in stacked])
+        marks.append(Area((*edge, *reversed(back)), _colour(number), 0.85, name))
+    marks += _heading(title, key)
     means = ", ".join(f"{name} {show_number(sum(values) / len(values))}" for name, values in layers)
-    return Sheet(_WIDTH, _HEIGHT, tuple(marks), title, f"On average: {means}.")
+    return Sheet(_WIDTH, _HEIGHT + frame.lower, tuple(marks), title, f"On average: {means}.")
 
 
 def share_chart(title: str, parts: Sequence[tuple[str, float]]) -> Sheet:
@@ -120,17 +129,53 @@ def _empty(title: str) -> Sheet:
     return Sheet(_WIDTH, 90, marks, title, "Nothing yet.")
 
 
-def _heading(title: str, names: Sequence[tuple[str, int | None]]) -> list[Mark]:
-    """The title, and the key where there is more than one series."""
+@dataclass(frozen=True)
+class _KeyEntry:
+    """A series' name in the key, and where it stands."""
+
+    name: str
+    colour: int
+    x: float
+    row: int
+
+
+def _key(series: Sequence[tuple[str, int | None]]) -> list[_KeyEntry]:
+    """Names side by side, in as many rows as they need; none where there is only one series."""
+    if len(series) < 2:
+        return []
+    named = [
+        (name, _colour(number) if colour is None else colour) for number, (name, colour) in enumerate(series)
+    ]
+    if len(named) > len(SERIES_COLOURS):
+        rest = named[len(SERIES_COLOURS) - 1 :]
+        named = [*named[: -len(rest)], (f"and {len(rest)} more", rest[0][1])]
+    entries: list[_KeyEntry] = []
+    x, row = _KEY_LEFT, 0
+    for name, colour in named:
+        shown = name if len(name) <= _LONGEST_NAME else f"…{name[1 - _LONGEST_NAME :]}"
+        width = 17 + _LETTER * len(shown) + 9
+        if x > _KEY_LEFT and x + width > _WIDTH:
+            x, row = _KEY_LEFT, row + 1
+        entries.append(_KeyEntry(shown, colour, x, row))
+        x += width
+    return entries
+
+
+def _colour(number: int) -> int:
+    """Which of the colours a series has; those that are too many for one of their own share the last."""
+    return min(number, len(SERIES_COLOURS) - 1)
+
+
+def _lower(key: Sequence[_KeyEntry]) -> int:
+    return _KEY_ROW * key[-1].row if key else 0
+
+
+def _heading(title: str, key: Sequence[_KeyEntry]) -> list[Mark]:
     marks: list[Mark] = [Words(16, 22, title, "ink", size=15, is_bold=True)]
-    if len(names) < 2:
-        return marks
-    x = 16.0
-    for number, (name, colour) in enumerate(names):
-        series = number if colour is None else colour
-        marks.append(Area(((x, 33), (x + 12, 33), (x + 12, 42), (x, 42)), series))
-        marks.append(Words(x + 16, 42, name, size=11))
-        x += 17 + 6.2 * len(name) + 9
+    for entry in key:
+        x, top = entry.x, 33 + _KEY_ROW * entry.row
+        marks.append(Area(((x, top), (x + 12, top), (x + 12, top + 9), (x, top + 9)), entry.colour))
+        marks.append(Words(x + 16, top + 9, entry.name, size=11))
     return marks
 
 
@@ -143,7 +188,7 @@ def _axes(frame: _Frame, x_label: str, show_x: Callable[[float], str]) -> list[M
     for value in ticks(*frame.x, most=7):
         x, bottom = frame.place(value, frame.y[0])
         marks.append(Words(x, bottom + 16, show_x(value), anchor="middle", size=11))
-    marks.append(Words(_WIDTH - _RIGHT, _HEIGHT - 8, x_label, anchor="end", size=11))
+    marks.append(Words(_WIDTH - _RIGHT, _HEIGHT + frame.lower - 8, x_label, anchor="end", size=11))
     return marks
 
 
