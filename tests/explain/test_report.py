@@ -16,9 +16,11 @@ import pytest
 from echelon.commands.reporting import compare_runs, hourly_price
 from echelon.errors import UserError
 from echelon.explain.answers import Answer
+from echelon.explain.cost import EFFICIENCY
 from echelon.explain.drawing import Path as Line
 from echelon.explain.drawing import Sheet
 from echelon.explain.findings import card_share, find_straggler
+from echelon.explain.hardware import catalogue
 from echelon.explain.history import RecordStore, read_history
 from echelon.explain.page import comparison_page, report_page
 from echelon.explain.report import Report, build_report
@@ -57,6 +59,15 @@ def test_a_run_bound_by_computing_is_told_so(tmp_path: Path) -> None:
     assert report.case.time.bound == "compute"
     assert answer(report, "network").verdict == "no"
     assert answer(report, "devices").verdict == "yes"
+
+
+def test_the_gain_of_16_bits_is_what_the_catalogue_says_of_the_device(tmp_path: Path) -> None:
+    made = MadeRun(workers=1, hosts=1, overrides=("train.precision=float32",))
+    report = build_report(made.write(tmp_path / "run"))
+    saved = {entry["name"]: entry["saved"] for entry in report.to_json()["improvements"]}
+    core = catalogue().core
+    faster = core.half * EFFICIENCY["cpu half"] / (core.float32 * EFFICIENCY["cpu float32"])
+    assert saved["precision"] == pytest.approx((1 - 1 / faster) * 0.09 / 0.1, rel=0.02)
 
 
 def test_a_run_that_overfits_is_told_so(tmp_path: Path) -> None:

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from echelon.explain.cost import Exchange
-from echelon.explain.findings import StepTime, find_straggler, predicted_step
+from echelon.explain.cost import Exchange, reached_flops
+from echelon.explain.findings import StepTime, find_straggler, own_cluster, predicted_step
 from echelon.explain.history import History
 from echelon.explain.workload import Workload
 
 _WORTH = 0.02
 """Share of the run's time that something must save to be worth a line."""
+_FASTER_LINE = 10
+"""How many times as fast a line is advised; what is waited for is bytes over its rate."""
 _EXCHANGES: dict[Exchange, str] = {
     "compressed": "exchange gradients in 16 bits",
     "low_rank": "exchange low-rank gradients",
@@ -37,7 +39,7 @@ def find_improvements(
     stepping = len(history.steps) * history.seconds_per_step / total
     found = [
         *_about_the_network(history, time, workload, stepping),
-        *_about_the_devices(history, time, stepping),
+        *_about_the_devices(history, time, workload, stepping),
         *_about_the_schedule(history, total, has_overfitted=has_overfitted),
     ]
     return sorted((entry for entry in found if entry.saved >= _WORTH), key=lambda entry: -entry.saved)
@@ -52,7 +54,7 @@ def _about_the_network(
         Improvement(
             "faster network",
             "a line ten times as fast",
-            0.9 * time.network / time.seconds * stepping,
+            (1 - 1 / _FASTER_LINE) * time.network / time.seconds * stepping,
         )
     ]
     if workload is None:
@@ -65,7 +67,9 @@ def _about_the_network(
     return found
 
 
-def _about_the_devices(history: History, time: StepTime, stepping: float) -> list[Improvement]:
+def _about_the_devices(
+    history: History, time: StepTime, workload: Workload | None, stepping: float
+) -> list[Improvement]:
     if not time.seconds:
         return []
     found = [
@@ -80,8 +84,8 @@ def _about_the_devices(history: History, time: StepTime, stepping: float) -> lis
         worker = straggler.worker
         advice = f"do without worker {worker.rank} on {worker.host or '?'}, or bring it up to the others"
         found.append(Improvement("straggler", advice, time.stragglers / time.seconds * stepping))
-    if history.recipe.train.precision == "float32":
-        saved = 0.4 * time.compute / time.seconds * stepping
+    if history.recipe.train.precision == "float32" and workload is not None:
+        saved = _saved_by_half(history, workload) * time.compute / time.seconds * stepping
         advice = 'train.precision = "bf16"'
         found.append(Improvement("precision", advice, saved, "where the hardware has bfloat16 products"))
     slots, size = history.recipe.train.slots, history.size
@@ -91,6 +95,12 @@ def _about_the_devices(history: History, time: StepTime, stepping: float) -> lis
         advice = f"a number of slots that {size} workers can share evenly (train.slots = {busiest * size})"
         found.append(Improvement("slots", advice, saved, "with another result, as steps would differ"))
     return found
+
+
+def _saved_by_half(history: History, workload: Workload) -> float:
+    """The share of computing that 16-bit products save, by what the catalogue says that this device reaches."""
+    cluster, half = own_cluster(history), replace(workload, number_format="half")
+    return 1 - reached_flops(workload, cluster) / reached_flops(half, cluster)
 
 
 def _about_the_schedule(history: History, total: float, *, has_overfitted: bool) -> list[Improvement]:
