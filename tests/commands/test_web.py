@@ -6,6 +6,7 @@ import contextlib
 import json
 import math
 import os
+import socket
 from collections.abc import Iterator
 from pathlib import Path
 from urllib.error import HTTPError
@@ -67,14 +68,14 @@ def go_on(run: RunFolder, first: int, last: int) -> None:
 
 def get(address: str, **headers: str) -> tuple[int, str]:
     try:
-        with urlopen(Request(address, headers=headers), timeout=10) as answer:
+        with urlopen(Request(address, headers=headers), timeout=60) as answer:
             return answer.status, answer.read().decode()
     except HTTPError as error:
         return error.code, error.read().decode()
 
 
 def test_the_page_and_its_parts_are_served_on_loopback(run: RunFolder) -> None:
-    with open_page(run, "127.0.0.1", 0) as address:
+    with open_page(run, "127.0.0.1", 0) as (address,):
         status, page = get(address)
         assert status == 200
         assert page.count("<svg") == 8
@@ -87,14 +88,14 @@ def test_the_page_and_its_parts_are_served_on_loopback(run: RunFolder) -> None:
 
 
 def test_a_page_of_another_site_cannot_look(run: RunFolder) -> None:
-    with open_page(run, "127.0.0.1", 0) as address:
+    with open_page(run, "127.0.0.1", 0) as (address,):
         assert get(address, Host="evil.example")[0] == 421
         assert get(address, Host="localhost:1234")[0] == 200
 
 
 def test_beyond_this_machine_a_token_is_asked_for(run: RunFolder) -> None:
-    with open_page(run, "0.0.0.0", 0) as address:
-        local = address.replace("0.0.0.0", "127.0.0.1")
+    with open_page(run, "0.0.0.0", 0) as (by_name, *_):
+        local = by_name.replace(socket.gethostname(), "127.0.0.1")
         bare, _, token = local.partition("?token=")
         assert len(token) > 20
         assert get(bare)[0] == 403
@@ -104,8 +105,42 @@ def test_beyond_this_machine_a_token_is_asked_for(run: RunFolder) -> None:
         assert get(f"{bare}sections", Cookie=f"echelon-token={token}")[0] == 200
 
 
+def test_a_page_for_everybody_is_announced_at_addresses_that_others_can_open(run: RunFolder) -> None:
+    with open_page(run, "0.0.0.0", 0) as addresses:
+        assert socket.gethostname() in addresses[0]
+        assert not [address for address in addresses if "0.0.0.0" in address or "127.0.0.1" in address]
+        for address in addresses[1:]:
+            assert get(address)[0] == 200
+
+
+@pytest.mark.skipif(not Path("/proc/net/if_inet6").exists(), reason="this machine has no IPv6")
+def test_the_page_is_served_on_the_other_loopback(run: RunFolder) -> None:
+    with open_page(run, "::1", 0) as (address,):
+        assert address.startswith("http://[::1]:")
+        assert get(address)[0] == 200
+
+
+@pytest.mark.parametrize(
+    "request_line", ["GET / HTTP/1.1\r\nHost: [", "GET http://[ HTTP/1.1\r\nHost: localhost"]
+)
+def test_a_request_that_names_no_address_is_refused_in_silence(
+    run: RunFolder, request_line: str, capfd: pytest.CaptureFixture[str]
+) -> None:
+    with open_page(run, "127.0.0.1", 0) as (address,):
+        port = int(address.rsplit(":", 1)[1].strip("/"))
+        with socket.create_connection(("127.0.0.1", port), timeout=60) as line:
+            line.sendall(f"{request_line}\r\nConnection: close\r\n\r\n".encode())
+            assert line.recv(100).startswith(b"HTTP/1.1 400")
+    assert capfd.readouterr().err == ""
+
+
+def test_an_address_that_is_not_this_machines_is_said_to_be_wrong(run: RunFolder) -> None:
+    with pytest.raises(RunError, match="choose another --address"), open_page(run, "192.0.2.1", 0):
+        pass
+
+
 def test_a_port_that_is_taken_is_said_to_be(run: RunFolder) -> None:
-    with open_page(run, "127.0.0.1", 0) as address:
+    with open_page(run, "127.0.0.1", 0) as (address,):
         port = int(address.rsplit(":", 1)[1].strip("/"))
         with pytest.raises(RunError, match="choose another --port"), open_page(run, "127.0.0.1", port):
             pass
@@ -125,7 +160,7 @@ def test_what_was_written_too_soon_after_a_look_is_shown_later(run: RunFolder) -
 
 @pytest.mark.slow
 def test_a_browser_draws_the_page_and_keeps_it_up_to_date(run: RunFolder, tmp_path: Path) -> None:
-    with open_page(run, "127.0.0.1", 0, hourly=0.752) as address, open_browser(1280, 900) as page:
+    with open_page(run, "127.0.0.1", 0, hourly=0.752) as (address,), open_browser(1280, 900) as page:
         page.open(address)
         assert "step 240 of 400" in page.text(".state")
         assert charts_drawn(page) == 8
@@ -147,7 +182,7 @@ def test_a_browser_draws_the_page_and_keeps_it_up_to_date(run: RunFolder, tmp_pa
 )
 def test_pictures_of_a_real_run() -> None:
     run = RunFolder(Path(os.environ["ECHELON_SCREENSHOTS"]))
-    with open_page(run, "127.0.0.1", 0) as address, open_browser(1280, 900) as page:
+    with open_page(run, "127.0.0.1", 0) as (address,), open_browser(1280, 900) as page:
         page.open(address)
         take_pictures(page, SCREENSHOTS)
 

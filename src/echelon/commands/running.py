@@ -146,8 +146,8 @@ def watch_page(
     run: RunFolder, console: Console, place: tuple[str, int], hourly: float | None
 ) -> dict[str, Any]:
     """Show a run and serve its page, which stays when the run is over, until Ctrl-C."""
-    with open_page(run, *place, hourly) as address:
-        console.print(f"the run's page: {address}", highlight=False, soft_wrap=True)
+    with open_page(run, *place, hourly) as addresses:
+        console.print(f"the run's page: {' or '.join(addresses)}", highlight=False, soft_wrap=True)
         result = watch(run, console, may_stop=False)
         if result["state"] != "training":
             console.print("the run is over; Ctrl-C closes the page", highlight=False)

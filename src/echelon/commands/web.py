@@ -7,9 +7,11 @@ any other address a token is asked for, which the printed address carries and a 
 from __future__ import annotations
 
 import contextlib
+import errno
 import hmac
 import ipaddress
 import secrets
+import socket
 import threading
 import time
 from collections.abc import Iterator
@@ -24,6 +26,7 @@ from echelon.errors import EchelonError, RunError
 from echelon.explain.history import FRESH_S, RecordStore
 from echelon.explain.page import render_page, report_sections
 from echelon.explain.report import Report, build_report
+from echelon.launch.machine import find_interfaces
 from echelon.runfolder import RunFolder, to_json
 
 _LOOK_S = 1.0
@@ -77,6 +80,7 @@ class _Server(ThreadingHTTPServer):
 
     def __init__(self, place: tuple[str, int], page: LivePage, token: str | None) -> None:
         self.page, self.token, self.is_closing = page, token, False
+        self.address_family = socket.AF_INET6 if ":" in place[0] else socket.AF_INET
         super().__init__(place, _Handler)
 
 
@@ -89,36 +93,43 @@ class _Handler(BaseHTTPRequestHandler):
     sys_version = ""
 
     def do_GET(self) -> None:
-        address = urlsplit(self.path)
-        if not self._is_own_name():
+        try:
+            self._answer()
+        except EchelonError as error:
+            self._send(HTTPStatus.SERVICE_UNAVAILABLE, "text/plain", f"{error}\n".encode())
+        except (BrokenPipeError, ConnectionResetError):
+            self.close_connection = True
+
+    def _answer(self) -> None:
+        try:
+            address = urlsplit(self.path)
+            name = urlsplit(f"//{self.headers.get('Host', '')}").hostname or ""
+        except ValueError:
+            self._send(HTTPStatus.BAD_REQUEST, "text/plain", b"that is no address\n")
+            return
+        if not self._is_own_name(name):
             self._send(HTTPStatus.MISDIRECTED_REQUEST, "text/plain", b"ask under this server's own address\n")
         elif not self._may_look(parse_qs(address.query)):
             self._send(
                 HTTPStatus.FORBIDDEN, "text/plain", b"the token is missing or wrong; see `echelon watch`\n"
             )
         else:
-            self._answer(address.path)
+            self._show(address.path)
 
-    def _answer(self, path: str) -> None:
-        try:
-            match path:
-                case "/":
-                    self._send_page()
-                case "/sections":
-                    content = to_json(report_sections(self.server.page.report())).encode()
-                    self._send(HTTPStatus.OK, "application/json", content)
-                case "/events":
-                    self._send_events()
-                case _:
-                    self._send(HTTPStatus.NOT_FOUND, "text/plain", b"there is no such page\n")
-        except EchelonError as error:
-            self._send(HTTPStatus.SERVICE_UNAVAILABLE, "text/plain", f"{error}\n".encode())
-        except (BrokenPipeError, ConnectionResetError):
-            self.close_connection = True
+    def _show(self, path: str) -> None:
+        match path:
+            case "/":
+                self._send_page()
+            case "/sections":
+                content = to_json(report_sections(self.server.page.report())).encode()
+                self._send(HTTPStatus.OK, "application/json", content)
+            case "/events":
+                self._send_events()
+            case _:
+                self._send(HTTPStatus.NOT_FOUND, "text/plain", b"there is no such page\n")
 
-    def _is_own_name(self) -> bool:
+    def _is_own_name(self, name: str) -> bool:
         """Whether the request names this server by address or as localhost: another site's page cannot do that."""
-        name = urlsplit(f"//{self.headers.get('Host', '')}").hostname or ""
         if name == "localhost":
             return True
         with contextlib.suppress(ValueError):
@@ -187,24 +198,41 @@ class _Handler(BaseHTTPRequestHandler):
 
 
 @contextlib.contextmanager
-def open_page(run: RunFolder, host: str, port: int, hourly: float | None = None) -> Iterator[str]:
-    """Serve a run's page as long as this lasts; the address to open, with its token where it has one."""
+def open_page(run: RunFolder, host: str, port: int, hourly: float | None = None) -> Iterator[list[str]]:
+    """Serve a run's page as long as this lasts; the addresses at which it opens, with the token where it has one."""
     token = None if _is_loopback(host) else secrets.token_urlsafe(24)
     try:
         server = _Server((host, port), LivePage(run.require(), hourly), token)
     except OSError as error:
+        other = "--port" if error.errno == errno.EADDRINUSE else "--address"
         raise RunError(
-            f"{host}:{port} cannot be used for the page: {error.strerror}; choose another --port"
+            f"{_in_address(host)}:{port} cannot be used for the page: {error.strerror}; choose another {other}"
         ) from None
     thread = threading.Thread(target=server.serve_forever, name="page", daemon=True)
     thread.start()
-    name = f"[{host}]" if ":" in host else host
+    query = f"?token={token}" if token else ""
     try:
-        yield f"http://{name}:{server.server_port}/" + (f"?token={token}" if token else "")
+        yield [f"http://{_in_address(name)}:{server.server_port}/{query}" for name in _names(host)]
     finally:
         server.is_closing = True
         server.shutdown()
         server.server_close()
+
+
+def _names(host: str) -> list[str]:
+    """How others call what listens on an address: where it is all of them, this machine's name and addresses."""
+    try:
+        place = ipaddress.ip_address(host)
+    except ValueError:
+        return [host]
+    if not place.is_unspecified:
+        return [host]
+    reached = [address for card in find_interfaces() if not card.is_loopback for address in card.addresses]
+    return [socket.gethostname(), *(each for each in reached if place.version == 6 or ":" not in each)]
+
+
+def _in_address(host: str) -> str:
+    return f"[{host}]" if ":" in host else host
 
 
 def _is_loopback(host: str) -> bool:
