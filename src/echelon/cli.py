@@ -575,7 +575,7 @@ def compare(
     runs: Annotated[list[Path], typer.Argument(metavar="RUN RUN...", help="Run folders.")],
     *,
     to: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Write it here: .md, .html, or text.")
+        Path | None, typer.Option(metavar="FILE", help="Write it here: .md, .html, .json, or text.")
     ] = None,
     price: Price = None,
     machine: MachineType = None,
@@ -583,15 +583,13 @@ def compare(
 ) -> None:
     """Put runs side by side: what differs, and what came of it."""
     from echelon.commands import reporting
-    from echelon.explain.comparison import comparison_markdown, comparison_text
-    from echelon.explain.page import comparison_page
 
     comparison = reporting.compare_runs(runs, reporting.hourly_price(price, machine))
+    text = reporting.render_comparison(comparison, "json" if json_ else reporting.choose_form(None, to))
     if to is None:
-        show(json_, comparison.to_json(), comparison_text(comparison))
+        sys.stdout.write(text)
         return
-    render = {".html": comparison_page, ".md": comparison_markdown}.get(to.suffix, comparison_text)
-    reporting.write_report(to, render(comparison))
+    reporting.write_report(to, text)
     messages().print(f"{to}: written", highlight=False)
 
 

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from echelon.commands.reporting import compare_runs, hourly_price
+from echelon.commands.reporting import choose_form, compare_runs, hourly_price, render_comparison
 from echelon.errors import UserError
 from echelon.explain.answers import Answer
 from echelon.explain.cost import EFFICIENCY
@@ -320,6 +320,22 @@ def test_a_comparison_says_what_differs_the_batch_first(tmp_path: Path) -> None:
     assert comparison_page(comparison).count("<svg") == 2
     with pytest.raises(UserError, match="two runs or more"):
         compare_runs([one.path])
+
+
+def test_a_comparison_is_written_in_the_form_that_was_asked_for(
+    tmp_path: Path, echelon: Callable[..., subprocess.CompletedProcess[str]]
+) -> None:
+    runs = [MadeRun(steps=20).write(tmp_path / name).path for name in ("one", "two")]
+    echelon("compare", *runs, "--json", "--to", tmp_path / "c.txt")
+    assert json.loads((tmp_path / "c.txt").read_text())["runs"] == ["one", "two"]
+    comparison = compare_runs(runs)
+    assert json.loads(render_comparison(comparison, choose_form(None, Path("c.json"))))["runs"] == [
+        "one",
+        "two",
+    ]
+    assert render_comparison(comparison, choose_form(None, Path("c.html"))).startswith("<!DOCTYPE html>")
+    assert render_comparison(comparison, choose_form(None, Path("c.md"))).startswith("# one / two")
+    assert render_comparison(comparison, choose_form(None, None)).startswith("WHAT DIFFERS")
 
 
 def test_a_step_without_a_loss_shifts_no_curve(tmp_path: Path) -> None:

@@ -9,9 +9,14 @@ from typing import Literal, get_args
 
 from echelon.cloud import prices
 from echelon.errors import UserError
-from echelon.explain.comparison import Comparison, compare_reports
+from echelon.explain.comparison import (
+    Comparison,
+    compare_reports,
+    comparison_markdown,
+    comparison_text,
+)
 from echelon.explain.drawing import to_png
-from echelon.explain.page import report_page
+from echelon.explain.page import comparison_page, report_page
 from echelon.explain.report import Report, build_report
 from echelon.explain.texts import report_markdown, report_text
 from echelon.runfolder import RunFolder, to_json, write_atomically
@@ -65,6 +70,18 @@ def compare_runs(runs: list[Path], hourly: float | None = None) -> Comparison:
     if len(runs) < 2:
         raise UserError("compare needs two runs or more; `echelon report` explains one")
     return compare_reports(make_reports(runs, hourly, None))
+
+
+def render_comparison(comparison: Comparison, form: Form) -> str:
+    match form:
+        case "text":
+            return comparison_text(comparison) + "\n"
+        case "markdown":
+            return comparison_markdown(comparison)
+        case "json":
+            return to_json(comparison.to_json(), indent=2) + "\n"
+        case "html":
+            return comparison_page(comparison)
 
 
 def write_report(path: Path, text: str) -> None:
