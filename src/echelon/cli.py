@@ -207,7 +207,6 @@ def plan(
 ) -> None:
     """Predict step time, traffic, hours and money on clusters."""
     from echelon.commands.planning import PlanOptions, draw_sweep, make_plan
-    from echelon.explain.plan import plan_words, sweep_words
 
     if chart is not None and sweep is None:
         raise UserError("--chart draws a sweep; say which with --sweep hosts=1..64")
@@ -219,9 +218,7 @@ def plan(
     if chart is not None:
         draw_sweep(made, chart)
         messages().print(f"{chart}: written", highlight=False)
-    words = [plan_words(made.clusters, made.workload, made.profile is not None)]
-    words += [sweep_words(points, name) for name, points in made.sweeps.items()]
-    show(json_, made.to_json(), "\n\n".join(words))
+    show(json_, made.to_json(), made.words())
 
 
 def train(

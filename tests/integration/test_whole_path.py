@@ -159,7 +159,7 @@ def test_benchmark_measures_without_leaving_a_run(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     result = json.loads(echelon("benchmark", toy_recipe, "--steps", "3", "--workers", "2", "--json").stdout)
-    assert result.keys() >= {"tokens_per_second", "seconds_per_step", "peak_share"}
+    assert result.keys() >= {"tokens_per_second", "seconds_per_step", "peak_share", "device"}
     assert 0 < result["peak_share"] < 1
     assert result["workers"] == 2
     assert result["kernels"]

@@ -16,7 +16,16 @@ from echelon.explain.clusters import Cluster, parse_cluster
 from echelon.explain.describing import describe_recipe
 from echelon.explain.drawing import standalone_svg, to_png
 from echelon.explain.hardware import Device, find_gpu_like, processor
-from echelon.explain.plan import ClusterPlan, SweepPoint, parse_sweep, plan_cluster, sweep, sweep_chart
+from echelon.explain.plan import (
+    ClusterPlan,
+    SweepPoint,
+    parse_sweep,
+    plan_cluster,
+    plan_words,
+    sweep,
+    sweep_chart,
+    sweep_words,
+)
 from echelon.explain.profile import Profile, load_profile, profile_of
 from echelon.explain.workload import Workload, recipe_workload
 from echelon.lab.rate import parse_rate
@@ -56,6 +65,25 @@ class Plan:
     clusters: list[ClusterPlan]
     sweeps: dict[str, list[SweepPoint]]
     profile: Profile | None
+    unprofiled: list[str]
+    """Clusters that the profile says nothing of, as they compute with something else."""
+
+    def words(self) -> str:
+        """For people."""
+        counted = self.profile is not None and len(self.unprofiled) < len(self.clusters)
+        parts = [
+            plan_words(self.clusters, self.workload, counted),
+            *map(self._unprofiled_words, self.unprofiled),
+        ]
+        parts += ["\n" + sweep_words(points, name) for name, points in self.sweeps.items()]
+        return "\n".join(parts)
+
+    def _unprofiled_words(self, name: str) -> str:
+        assert self.profile is not None
+        return (
+            f"{name}: computed from data sheets, as the profile was measured on something else "
+            f"({self.profile.device}, {self.profile.threads} threads)."
+        )
 
     def to_json(self) -> dict[str, Any]:
         return {
@@ -64,6 +92,7 @@ class Plan:
             "gradient_bytes": self.workload.gradient_bytes,
             "steps": self.workload.steps,
             "profile": dataclasses.asdict(self.profile) if self.profile else None,
+            "unprofiled": self.unprofiled,
             "clusters": [dataclasses.asdict(cluster) for cluster in self.clusters],
             "sweeps": {name: [dataclasses.asdict(p) for p in points] for name, points in self.sweeps.items()},
         }
@@ -77,12 +106,19 @@ def make_plan(options: PlanOptions, console: Console) -> Plan:
     hosts = parse_sweep(options.sweep) if options.sweep else []
     clusters = [find_cluster(spec, options) for spec in options.clusters or ["here"]]
     profile = _profile(options, workload.slots, console)
-    if options.weak:
-        plans = [plan_cluster(grown(workload, cluster.workers), cluster, profile) for cluster in clusters]
-    else:
-        plans = [plan_cluster(workload, cluster, profile) for cluster in clusters]
-    sweeps = {cluster.name: _sweep(workload, cluster, hosts, profile, options.weak) for cluster in clusters}
-    return Plan(workload, plans, sweeps if hosts else {}, profile)
+    plans, sweeps, unprofiled = [], {}, []
+    for cluster in clusters:
+        own = profile if profile is not None and _fits(profile, cluster, options) else None
+        whole = grown(workload, cluster.workers) if options.weak else workload
+        plans.append(plan_cluster(whole, cluster, own))
+        sweeps[cluster.name] = _sweep(workload, cluster, hosts, own, options.weak)
+        unprofiled += [cluster.name] if profile is not None and own is None else []
+    return Plan(workload, plans, sweeps if hosts else {}, profile, unprofiled)
+
+
+def _fits(profile: Profile, cluster: Cluster, options: PlanOptions) -> bool:
+    """Whether a profile says how fast a cluster is; what was measured here does so of this machine."""
+    return options.profile == cluster.name == "here" or profile.fits(cluster)
 
 
 def draw_sweep(plan: Plan, path: Path) -> None:

@@ -8,6 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from echelon.errors import UserError
+from echelon.explain.clusters import Cluster
+from echelon.explain.hardware import find_gpu_like
 from echelon.runfolder import read_json
 
 
@@ -23,6 +25,18 @@ class Profile:
     """Standard deviation of the steps' times, relative to their mean."""
     seconds_per_step: float
     """As measured, all slots on one worker."""
+    device: str | None = None
+    """What it was measured on, as its driver or the kernel calls it; None where nobody said."""
+    threads: int = 1
+
+    def fits(self, cluster: Cluster) -> bool:
+        """Whether the cluster computes with what this was measured on: the same GPU, or as many cores."""
+        if self.device is None:
+            return True
+        gpu = find_gpu_like(self.device)
+        if gpu is not None or cluster.device.is_gpu:
+            return gpu is not None and gpu.name == cluster.device.name
+        return self.threads == max(1, round(cluster.cores))
 
 
 def profile_of(benchmark: Mapping[str, Any], slots: int) -> Profile:
@@ -40,6 +54,8 @@ def profile_of(benchmark: Mapping[str, Any], slots: int) -> Profile:
             other_seconds=phases["other"] + phases["checkpoint"],
             spread=benchmark.get("spread", 0.03),
             seconds_per_step=benchmark["seconds_per_step"],
+            device=benchmark.get("device"),
+            threads=benchmark.get("threads", 1),
         )
     except (KeyError, TypeError) as error:
         raise UserError(f"this is no profile: {error}; make one with `echelon benchmark --json`") from None

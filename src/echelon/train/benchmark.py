@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import math
+import platform
 import resource
 import statistics
 import time
 from collections import Counter
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -38,6 +40,7 @@ def measure_steps(training: Training, steps: int, warm_up_steps: int = WARM_UP_S
     return {
         "steps": steps,
         "workers": training.group.size,
+        "device": device_name(training.flat.weights.device),
         "threads": torch.get_num_threads(),
         "precision": training.recipe.train.precision,
         "kernels": training.task.kernels,
@@ -51,6 +54,17 @@ def measure_steps(training: Training, steps: int, warm_up_steps: int = WARM_UP_S
         "memory_bytes": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024,
         "breakdown": {phase: phases[phase] / steps for phase in PHASES},
     }
+
+
+def device_name(device: torch.device) -> str:
+    """A GPU as its driver calls it, or the processor's model."""
+    if device.type == "cuda":
+        return torch.cuda.get_device_name(device)
+    try:
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+    except OSError:
+        return platform.processor() or "CPU"
+    return next((line.partition(":")[2].strip() for line in lines if line.startswith("model name")), "CPU")
 
 
 def measure_peak(training: Training) -> float:

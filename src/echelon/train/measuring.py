@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import os
-import platform
 import socket
 import time
-from pathlib import Path
 from typing import Any
 
 import psutil
@@ -16,7 +14,7 @@ from echelon.monitor.cards import open_card
 from echelon.monitor.meter import StepMeter
 from echelon.monitor.records import RecordWriter
 from echelon.monitor.sampler import HostSampler, SamplerThread
-from echelon.train.benchmark import matrix_product_flops
+from echelon.train.benchmark import device_name, matrix_product_flops
 from echelon.train.loop import Training
 
 _PEAK_SECONDS = 0.05
@@ -69,7 +67,7 @@ def describe_worker(training: Training) -> dict[str, Any]:
         "hosts": int(os.environ.get("ECHELON_HOSTS", "1")),
         "local_rank": int(os.environ.get("LOCAL_RANK", "0")),
         "card": cluster_card(),
-        "device": _device_name(device),
+        "device": device_name(device),
         "threads": torch.get_num_threads(),
         "parameters": training.flat.size,
         "exchanged_bytes": 4 * len(training.flat.reduced),
@@ -78,13 +76,3 @@ def describe_worker(training: Training) -> dict[str, Any]:
         "flops_per_step": sum(training.task.step_flops(step) for step in steps) // len(steps),
         "peak_flops": round(matrix_product_flops(training.precision, device, _PEAK_SIZE, _PEAK_SECONDS)),
     }
-
-
-def _device_name(device: torch.device) -> str:
-    if device.type == "cuda":
-        return torch.cuda.get_device_name(device)
-    try:
-        lines = Path("/proc/cpuinfo").read_text().splitlines()
-    except OSError:
-        return platform.processor() or "CPU"
-    return next((line.partition(":")[2].strip() for line in lines if line.startswith("model name")), "CPU")
