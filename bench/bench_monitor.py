@@ -1,6 +1,7 @@
 """What measuring costs: the same steps with the meter and the sampler and without them, in turns, in one process.
 
 Prints what its parts take, timed by themselves, and how much longer whole steps take; the latter needs a quiet machine.
+Exit status 1 where the parts take more of a step than MOST.
 Usage:
     python bench/bench_monitor.py [--rounds 12] [--steps 15]
 """
@@ -10,6 +11,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import statistics
+import sys
 import tempfile
 import time
 from collections.abc import Callable
@@ -31,6 +33,8 @@ from echelon.runfolder import RunFolder
 from echelon.train.loop import Training, log_step, take_step
 from echelon.train.worker import set_up
 
+MOST = 0.01
+"""Share of a step that measuring may take."""
 RECIPE = Path(__file__).parents[1] / "recipes" / "lab.toml"
 
 
@@ -90,7 +94,7 @@ def cpu_seconds(act: Callable[[], object], times: int = 200) -> float:
     return (time.process_time() - started) / times
 
 
-def main() -> None:
+def main() -> int:
     parser = argparse.ArgumentParser()
     parser.add_argument("--rounds", type=int, default=12)
     parser.add_argument("--steps", type=int, default=15)
@@ -112,7 +116,8 @@ def main() -> None:
     middle = statistics.median(ratios)
     span = f"{min(ratios):+.2%} to {max(ratios):+.2%}"
     print(f"steps with measuring take {middle:+.2%} (median of {len(ratios)} rounds; {span})")
+    return int(cost / step_s > MOST)
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())
