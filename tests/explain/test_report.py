@@ -195,7 +195,9 @@ def test_what_records_do_not_say_was_not_measured(tmp_path: Path) -> None:
     )
     report = build_report(run)
     assert "where the time went was not measured" in answer(report, "duration").answer
-    assert "Not measured" in answer(report, "devices").answer
+    for key in ("devices", "network", "improvements"):
+        assert "Not measured" in answer(report, key).answer
+    assert not {"stragglers", "scaling"} & {each.key for each in report.answers}
     assert "processor time" not in " ".join(answer(report, "devices").evidence)
     assert report.to_json()["bound"] == "not measured"
     assert "<dd>not measured</dd>" in report_page(report)

@@ -82,7 +82,7 @@ def line_chart(
 
 def stack_chart(title: str, x: Sequence[float], layers: Sequence[tuple[str, Sequence[float]]]) -> Sheet:
     """What a total is made of, over an axis; the first layer lies at the bottom."""
-    if len(x) < 2:
+    if len(x) < 2 or not layers:
         return _empty(title)
     tops = [0.0] * len(x)
     stacked: list[tuple[str, list[float], list[float]]] = []
@@ -106,7 +106,9 @@ def share_chart(title: str, parts: Sequence[tuple[str, float]]) -> Sheet:
     """Shares of a whole as one bar each, the largest first."""
     total = sum(value for _, value in parts) or 1.0
     ordered = sorted(((name, value) for name, value in parts if value > 0), key=lambda part: -part[1])
-    height = 52 + 28 * max(1, len(ordered)) + 8
+    if not ordered:
+        return _empty(title)
+    height = 52 + 28 * len(ordered) + 8
     marks: list[Mark] = [Words(16, 26, title, "ink", size=15, is_bold=True)]
     for number, (name, value) in enumerate(ordered):
         y = 52 + 28 * number

@@ -11,6 +11,8 @@ from echelon.explain.findings import StepTime, Traffic, step_time, traffic
 from echelon.explain.history import History
 from echelon.explain.workload import Workload
 
+NOT_MEASURED = "Not measured: the records do not say what a step's time was spent on."
+
 
 @dataclass(frozen=True)
 class Answer:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from echelon.explain.answers.case import Answer, Case
+from echelon.explain.answers.case import NOT_MEASURED, Answer, Case
 from echelon.explain.answers.learning import overfits
 from echelon.explain.improvements import Improvement, find_improvements
 from echelon.explain.wording import show_duration, show_share
@@ -37,6 +37,8 @@ def what_did_it_cost(case: Case) -> Answer:
 def what_would_be_better(case: Case) -> Answer:
     question = "What would have made it cheaper or faster?"
     found = improvements_of(case)
+    if not found and not case.is_time_measured:
+        return Answer("improvements", question, "unknown", NOT_MEASURED)
     if not found:
         sentence = "Nothing that the measurements show: nearly all time is computing."
         return Answer("improvements", question, "nothing", sentence)

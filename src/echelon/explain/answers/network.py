@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from echelon.explain.answers.case import Answer, Case
+from echelon.explain.answers.case import NOT_MEASURED, Answer, Case
 from echelon.explain.findings import IN_MEMORY, find_straggler, own_profile, predicted_step
 from echelon.explain.wording import show_bytes, show_rate, show_share, show_step
 
@@ -12,6 +12,8 @@ def was_it_the_network(case: Case) -> Answer:
     question = "Was the network the bottleneck?"
     if history.size == 1:
         return Answer("network", question, "no", "No: one worker has nobody to talk to.")
+    if not case.is_time_measured:
+        return Answer("network", question, "unknown", NOT_MEASURED)
     share = time.network / time.seconds if time.seconds else 0.0
     evidence = [
         f"{show_share(share)} of a step is communication that backward did not hide; waiting for slower workers "
@@ -54,7 +56,7 @@ BOUND_WORDS = {
 
 def who_held_up(case: Case) -> Answer | None:
     history = case.history
-    if history.size == 1:
+    if history.size == 1 or not case.is_time_measured:
         return None
     question, found = "Did one worker hold the others up?", find_straggler(history)
     evidence = [
@@ -125,6 +127,8 @@ def how_much_traffic(case: Case) -> Answer:
 
 
 def how_does_it_scale(case: Case) -> Answer | None:
+    if not case.is_time_measured:
+        return None
     history, time = case.history, case.time
     question = "How well did it scale, and what would the next doubling give?"
     if case.workload is None or not history.seconds_per_step:

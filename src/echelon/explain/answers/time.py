@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from echelon.explain.answers.case import Answer, Case
+from echelon.explain.answers.case import NOT_MEASURED, Answer, Case
 from echelon.explain.history import History
 from echelon.explain.hosts import HostState, host_state
 from echelon.explain.wording import show_bytes, show_count, show_duration, show_share, show_step
@@ -99,8 +99,7 @@ def were_devices_used(case: Case) -> Answer:
     if used is not None:
         evidence.append(f"the workers used {show_share(used)} of the processor time that they could have had")
     if not case.is_time_measured:
-        sentence = "Not measured: the records do not say what a step's time was spent on."
-        return Answer("devices", question, "unknown", sentence, evidence)
+        return Answer("devices", question, "unknown", NOT_MEASURED, evidence)
     computing = (time.compute + time.optimiser) / time.seconds
     evidence.insert(0, f"{show_share(computing)} of a step is computing; the rest is waiting and overhead")
     if computing > WELL_USED and used is not None and used < WELL_USED:
