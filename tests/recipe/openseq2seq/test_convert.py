@@ -67,6 +67,26 @@ def test_workers_and_accumulated_batches_become_slots() -> None:
     assert any("give --workers N to convert for N" in note for note in notes)
 
 
+def test_listed_gpus_are_counted() -> None:
+    made = convert(changed('"num_gpus": 1', '"gpu_ids": [0, 2, 3]'), "x.py")
+    assert (made.table["train"]["slots"], made.table["train"]["workers"]) == (3, 3)
+    assert any("gpu_ids are only counted" in note for note in made.notes)
+
+
+def test_none_is_as_good_as_not_given() -> None:
+    table = convert(
+        changed('"max_steps": 40', '"max_steps": 40, "max_grad_norm": None, "num_epochs": None'), "x.py"
+    ).table
+    assert "clip_norm" not in table["train"]
+    assert "epochs" not in table["train"]
+
+
+def test_text_that_is_not_shuffled_is_pointed_out() -> None:
+    assert not any(": shuffle" in note for note in convert(CONFIG, "x.py").notes)
+    notes = convert(changed('"shuffle": True', '"shuffle": False'), "x.py").notes
+    assert any("shuffle has no equivalent: every epoch is shuffled" in note for note in notes)
+
+
 @pytest.mark.parametrize(
     ("policy", "parameters", "schedule"),
     [
@@ -109,6 +129,17 @@ def test_policies_of_the_rate_have_equivalents(
     table = convert(text, "x.py").table
     assert table["schedule"] == schedule
     check_recipe(table, "x")
+
+
+def test_boundaries_of_a_rate_must_be_a_list() -> None:
+    text = CONFIG.replace("transformer_policy,", "piecewise,").replace(
+        "import transformer_policy", "import piecewise_constant as piecewise"
+    )
+    text = re.sub(
+        r'"lr_policy_params": \{[^}]*\}', '"lr_policy_params": {"learning_rate": 1.0, "boundaries": 30}', text
+    )
+    with pytest.raises(UserError, match=r"lr_policy_params.boundaries is 30, not a list of numbers"):
+        convert(text, "x.py")
 
 
 @pytest.mark.parametrize(
@@ -167,6 +198,9 @@ def test_a_save_at_the_very_end_becomes_auto() -> None:
             "both must be alike",
         ),
         ('"max_steps": 40', '"max_steps": "many"', r"max_steps is 'many', not a number"),
+        ('"max_steps": 40', '"max_steps": float("inf")', r"max_steps is inf, not a number"),
+        ('"num_gpus": 1', '"num_gpus": 0', r"num_gpus is 0; give 1 or more"),
+        ('"num_gpus": 1', '"gpu_ids": "0,1"', r"gpu_ids is '0,1', not a list of numbers"),
         ('"dtype": tf.float32', '"dtype": tf.int8', r"dtype is tensorflow\.int8; use"),
         ('"lr_policy": transformer_policy', '"lr_policy": tf.mine', "lr_policy mine has no equivalent"),
         (

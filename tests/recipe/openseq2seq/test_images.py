@@ -6,7 +6,7 @@ import pytest
 
 from echelon.errors import UserError
 from echelon.recipe.loading import check_recipe
-from echelon.recipe.openseq2seq.convert import convert
+from echelon.recipe.openseq2seq.convert import Made, convert
 from echelon.recipe.schema import ClassificationRecipe, Piecewise, Sgd
 from tests.recipe.openseq2seq.configs import RESNET
 
@@ -35,6 +35,43 @@ def test_what_has_no_equivalent_is_listed() -> None:
     assert "encoder_params.version is 2" in text
     assert re.search(r"line \d+: summaries is left out", text)
     assert re.search(r"line \d+: initializer is left out", text)
+
+
+def with_encoder(settings: str) -> Made:
+    return convert(CONFIG.replace('"resnet_size": 18', f'"resnet_size": 18, {settings}'), "x.py")
+
+
+def test_running_statistics_width_and_stem_have_equivalents() -> None:
+    assert convert(CONFIG, "x.py").table["model"] == {"preset": "resnet18", "norm_momentum": 0.003}
+    small = '"first_num_filters": 16, "first_kernel_size": 3, "first_conv_stride": 1, "first_pool_size": 0'
+    made = with_encoder(f'"bn_momentum": 0.9, "version": 1, {small}')
+    assert made.table["model"] == {
+        "preset": "resnet18",
+        "width": 16,
+        "norm_momentum": 0.1,
+        "stem": "cifar",
+    }
+    assert not any("first_" in note or "bn_momentum" in note for note in made.notes)
+
+
+@pytest.mark.parametrize(
+    ("setting", "note"),
+    [
+        ('"first_kernel_size": 5', "first_kernel_size is 5, which has no equivalent: this ResNet has 7"),
+        ('"first_pool_stride": 1', "first_pool_stride is 1, which has no equivalent: this ResNet has 2"),
+        ('"block_strides": [1, 1, 2, 2]', "block_strides is [1, 1, 2, 2], which has no equivalent"),
+        ('"bottleneck": True', "bottleneck is True, which has no equivalent: this ResNet has False"),
+        ('"bn_epsilon": 0.001', "bn_epsilon is 0.001, which has no equivalent: this ResNet has 1e-05"),
+        ('"block_sizes": [1, 1, 1, 1]', "block_sizes has no equivalent beside resnet_size"),
+    ],
+)
+def test_another_network_is_not_taken_over_in_silence(setting: str, note: str) -> None:
+    assert any(note in line for line in with_encoder(setting).notes)
+
+
+def test_the_usual_network_needs_no_notes() -> None:
+    notes = with_encoder('"bottleneck": False, "block_strides": [1, 2, 2, 2], "first_pool_size": 3').notes
+    assert not any("has no equivalent: this ResNet" in note for note in notes)
 
 
 def test_cifar_is_known_too() -> None:

@@ -19,7 +19,8 @@ def test_what_configurations_are_written_with_is_understood() -> None:
         "import tensorflow as tf\nimport os.path\nfrom a.b import c as d\n"
         "x = 4 * (2 + 1) // 5\ny = -1e-3\nz = x ** 2\nroot = '/data/'\n"
         "p = {'a': [1, 2.5, None, True], 'f': root + 'x', 'n': tf.contrib.opt.Lazy, **{'m': d}}\n"
-        "p['g'] = os.path.join(root, 'y')\nq = dict(k=int(2.9))\nt: int = p['a'][0]\nname = f'{root}{x}'\n"
+        "p['g'] = os.path.join(root, 'y')\nq = dict(**{'k': 1, 'm': 3}, k=int(2.9))\n"
+        "t: int = p['a'][0]\nname = f'{root}{x}'\n"
     )
     assert (values["x"], values["y"], values["z"]) == (2, -1e-3, 4)
     assert values["p"] == {
@@ -29,7 +30,7 @@ def test_what_configurations_are_written_with_is_understood() -> None:
         "m": Named("a.b.c"),
         "g": "/data/y",
     }
-    assert (values["q"], values["t"], values["name"]) == ({"k": 2}, 1, "/data/2")
+    assert (values["q"], values["t"], values["name"]) == ({"k": 2, "m": 3}, 1, "/data/2")
     assert values["p"].lines["g"] == 10
 
 
@@ -45,6 +46,12 @@ def test_what_configurations_are_written_with_is_understood() -> None:
         ("x = undefined", "1:5", "undefined, which nothing before defines,"),
         ("x = 'a' * 1000000000", "1:5", "'a' * 1000000000"),
         ("x = 9 ** 9 ** 9", "1:5", "the power 9 ** 9 ** 9"),
+        ("x = int('abc')", "1:5", "int('abc') (invalid literal"),
+        ("x = int(float('inf'))", "1:5", "int(float('inf')) (cannot convert float infinity"),
+        ("a = 10 ** 150\nb = a * a", "2:5", "so large a number"),
+        ("a = 'x'\n" + "a = f'{a}{a}'\n" * 30, "21:5", "a value without end"),
+        ("a = []\nb = f'{a}'", "2:\\d+", "a text of something that is no text or number"),
+        ("x = dict(**3)", "1:12", "** of something that is no dictionary"),
         ("x = 1 / 0", "1:5", "1 / 0 (division by zero)"),
         ("x = {'a': 1}\ny = x['b']", "2:5", "x['b'], which is not there,"),
         ("x, y = 1, 2", "1:1", "an assignment to (x, y)"),

@@ -17,6 +17,7 @@ from echelon.recipe.openseq2seq.syntax import Named, Table, read_assignments
 from echelon.recipe.openseq2seq.text import convert_text
 from echelon.recipe.openseq2seq.training import (
     RUN_REASONS,
+    RUN_SILENT,
     Draft,
     convert_optimiser,
     convert_run,
@@ -76,10 +77,7 @@ def convert(
                 "Image2Label have"
             )
     convert_optimiser(train, draft)
-    used = ("loss", "data_layer", "encoder", "decoder")
-    for key in used:
-        train.get(key)
-    draft.notes += train.left_over(RUN_REASONS)
+    draft.notes += train.left_over(RUN_REASONS, RUN_SILENT)
     infer = modes.get("infer")
     source = infer.inner("data_layer_params").text("source_file") if infer is not None else None
     return Made(_in_order(draft.table), draft.notes, train.text("logdir"), source)

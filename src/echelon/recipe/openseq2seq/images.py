@@ -9,28 +9,22 @@ from echelon.recipe.openseq2seq.training import Draft
 
 SIZES = (18, 34, 50, 101, 152)
 TRAINING_PICTURES = {"ImagenetDataLayer": 1_281_167, "CifarDataLayer": 50_000}
+STEM = {"first_kernel_size": 7, "first_conv_stride": 2, "first_pool_size": 3, "first_pool_stride": 2}
+SMALL_STEM = (3, 1, 0)
+"""Kernel, stride and pooling of `model.stem = "cifar"`."""
+BLOCKS = {"block_strides": [1, 2, 2, 2], "bn_epsilon": 1e-5}
+BOTTLENECK_FROM = 50
 ENCODER_REASONS = {
     "regularize_bn": "is left out: weight decay is never on norms",
-    "bn_momentum": "",
-    "bn_epsilon": "is left out: it is 1e-5",
-    "data_format": "",
-    "num_filters": "",
-    "kernel_size": "",
-    "conv_stride": "",
-    "first_pool_size": "",
-    "first_pool_stride": "",
-    "block_sizes": "",
-    "block_strides": "",
-    "final_size": "",
-    "bottleneck": "",
+    "block_sizes": "has no equivalent beside resnet_size",
 }
+ENCODER_SILENT = {"data_format", "final_size"}  # the last follows from the others
 DATA_REASONS = {
     "num_parallel_calls": "is left out: pictures are prepared once",
     "distort_color": "has no equivalent",
-    "num_classes": "",
-    "one_hot": "",
     "use_synthetic_data": "has no equivalent",
 }
+DATA_SILENT = {"num_classes", "one_hot"}  # pictures say how many classes there are
 
 
 def convert_images(modes: dict[str, Settings], draft: Draft, slots: int) -> float:
@@ -39,7 +33,7 @@ def convert_images(modes: dict[str, Settings], draft: Draft, slots: int) -> floa
     draft.table["task"] = "classification"
     _convert_model(train, draft)
     layer = _convert_data(train, draft)
-    pictures = int(train.number("batch_size_per_gpu", 32))
+    pictures = train.count("batch_size_per_gpu", 32)
     loss = train.inner("loss_params")
     smoothing = loss.number("label_smoothing")
     draft.put(
@@ -59,16 +53,33 @@ def _convert_model(settings: Settings, draft: Draft) -> None:
     encoder, decoder = settings.inner("encoder_params"), settings.inner("decoder_params")
     size = encoder.number("resnet_size")
     if size not in SIZES:
-        raise encoder.error("resnet_size", f"is {size}; use one of {', '.join(map(str, SIZES))}")
+        raise encoder.error("resnet_size", f"is {size or 'missing'}; use one of {', '.join(map(str, SIZES))}")
     if encoder.get("version", 2) != 1:
         draft.notes.append(
             encoder.note(
                 "version", "is 2 (norms before convolutions); Echelon's is 1.5, as most publications have it"
             )
         )
-    draft.put("model", preset=f"resnet{size}")
-    decoder.get("output_dim")
-    draft.notes += [*encoder.left_over(ENCODER_REASONS), *decoder.left_over({})]
+    draft.put(
+        "model",
+        preset=f"resnet{size}",
+        width=encoder.number("first_num_filters"),
+        norm_momentum=round(1.0 - encoder.number("bn_momentum", 0.997), 9),
+    )
+    usual = {**BLOCKS, "bottleneck": size >= BOTTLENECK_FROM}
+    if tuple(encoder.number(key, default) for key, default in STEM.items())[:3] == SMALL_STEM:
+        draft.put("model", stem="cifar")
+    else:
+        usual |= STEM
+    draft.notes += [
+        encoder.note(key, f"is {value}, which has no equivalent: this ResNet has {common}")
+        for key, common in usual.items()
+        if (value := encoder.get(key, common)) != common
+    ]
+    draft.notes += [
+        *encoder.left_over(ENCODER_REASONS, ENCODER_SILENT),
+        *decoder.left_over({}, {"output_dim"}),
+    ]
 
 
 def _convert_data(settings: Settings, draft: Draft) -> str:
@@ -94,5 +105,5 @@ def _convert_data(settings: Settings, draft: Draft) -> str:
                 f"is {name or 'missing'}; ImagenetDataLayer and CifarDataLayer have an equivalent",
             )
     draft.table["data"]["augment"] = augment
-    draft.notes += layer.left_over(DATA_REASONS)
+    draft.notes += layer.left_over(DATA_REASONS, DATA_SILENT)
     return name

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any
 
 from echelon.errors import UserError
 from echelon.recipe.openseq2seq.syntax import Named, Table
+
+LARGEST_NUMBER = 1e18
+"""Nothing in a configuration counts that far; what is larger, or no number at all, is a mistake."""
 
 
 class Settings:
@@ -18,20 +21,32 @@ class Settings:
         self._place = place
         self._asked: set[str] = set()
 
-    def __contains__(self, key: str) -> bool:
-        return key in self._table
-
     def get(self, key: str, default: Any = None) -> Any:
-        """The value, which counts as used."""
+        """The value, which counts as used; None is as good as not given."""
         self._asked.add(key)
-        return self._table.get(key, default)
+        value = self._table.get(key)
+        return default if value is None else value
 
     def number(self, key: str, default: Any = None) -> Any:
         """As `get`; UserError where it is given and no number."""
         value = self.get(key, default)
-        if key in self._table and (not isinstance(value, int | float) or isinstance(value, bool)):
+        if value is not None and not _is_number(value):
             raise self.error(key, f"is {value!r}, not a number")
         return value
+
+    def count(self, key: str, default: int) -> int:
+        """As `number`; UserError where it is below 1."""
+        value = self.number(key, default)
+        if value < 1:
+            raise self.error(key, f"is {value}; give 1 or more")
+        return int(value)
+
+    def numbers(self, key: str) -> list[Any]:
+        """A list of numbers, empty where it is not given; UserError where it is something else."""
+        values = self.get(key, [])
+        if not isinstance(values, list | tuple) or not all(map(_is_number, values)):
+            raise self.error(key, f"is {values!r}, not a list of numbers")
+        return list(values)
 
     def text(self, key: str) -> str | None:
         """As `get`; UserError where it is given and no text."""
@@ -62,14 +77,21 @@ class Settings:
         line = self._table.lines.get(key)
         return f"line {line}: {self._place}{key} {message}" if line else f"{self._place}{key} {message}"
 
-    def left_over(self, reasons: Mapping[str, str]) -> list[str]:
-        """What has no place in a recipe, with the reason; a key that we don't know is said to be unknown."""
+    def left_over(self, reasons: Mapping[str, str], silent: Collection[str] = ()) -> list[str]:
+        """What has no place in a recipe, with the reason; a key that we don't know is said to be unknown.
+
+        `silent` are keys that make no difference to the training, so that nothing is lost with them.
+        """
         unknown = "is not known to this converter, and left out"
         return [
             self.note(key, reasons.get(key, unknown))
             for key in self._table
-            if key not in self._asked and reasons.get(key) != ""
+            if key not in self._asked and key not in silent
         ]
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and abs(value) < LARGEST_NUMBER
 
 
 def merged(base: Table, own: Table) -> Table:

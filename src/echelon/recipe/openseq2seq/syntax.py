@@ -12,6 +12,7 @@ from typing import Any
 from echelon.errors import UserError
 
 LARGEST_EXPONENT = 1000
+LONGEST_INTEGER_BITS = 512
 LONGEST_VALUE = 1_000_000
 
 
@@ -40,6 +41,10 @@ class Table(dict[str, Any]):
     def put(self, key: str, value: Any, line: int) -> None:
         self[key] = value
         self.lines[key] = line
+
+    def put_all(self, other: Table) -> None:
+        for key, value in other.items():
+            self.put(key, value, other.lines[key])
 
 
 _OPERATORS: dict[type[ast.operator], Callable[[Any, Any], Any]] = {
@@ -116,7 +121,15 @@ class _Reader:
                 raise self._refused(target, f"an assignment to {ast.unparse(target)}")
 
     def value(self, node: ast.expr) -> Any:
-        """What an expression means."""
+        """What an expression means; one that would grow without bound is refused."""
+        value = self._read(node)
+        if isinstance(value, str | list) and len(value) > LONGEST_VALUE:
+            raise self._refused(node, "a value without end")
+        if isinstance(value, int) and value.bit_length() > LONGEST_INTEGER_BITS:
+            raise self._refused(node, "so large a number")
+        return value
+
+    def _read(self, node: ast.expr) -> Any:
         match node:
             case ast.Constant(value=value):
                 return value
@@ -155,17 +168,20 @@ class _Reader:
         table = Table()
         for key, value in zip(keys, values, strict=True):
             if key is None:  # {**other}
-                other = self.value(value)
-                if not isinstance(other, Table):
-                    raise self._refused(value, "** of something that is no dictionary")
-                for name, entry in other.items():
-                    table.put(name, entry, other.lines[name])
+                table.put_all(self._other_table(value))
                 continue
             name = self.value(key)
             if not isinstance(name, str | int):
                 raise self._refused(key, "a dictionary's key that is no text")
             table.put(str(name), self.value(value), key.lineno)
         return table
+
+    def _other_table(self, node: ast.expr) -> Table:
+        """What stands after `**`."""
+        other = self.value(node)
+        if not isinstance(other, Table):
+            raise self._refused(node, "** of something that is no dictionary")
+        return other
 
     def _number(self, node: ast.expr) -> int | float:
         value = self.value(node)
@@ -179,8 +195,6 @@ class _Reader:
         lists = isinstance(left, list) and isinstance(right, list) and isinstance(op, ast.Add)
         if type(op) not in _OPERATORS or not (numbers or texts or lists):
             raise self._refused(node, ast.unparse(node))
-        if (texts or lists) and len(left) + len(right) > LONGEST_VALUE:
-            raise self._refused(node, "a value without end")
         if isinstance(op, ast.Pow) and (abs(left) > LONGEST_VALUE or abs(right) > LARGEST_EXPONENT):
             raise self._refused(node, f"the power {ast.unparse(node)}")
         try:
@@ -201,7 +215,10 @@ class _Reader:
         if isinstance(node.func, ast.Name) and node.func.id == "dict" and not node.args:
             table = Table()
             for keyword in node.keywords:
-                table.put(keyword.arg or "", self.value(keyword.value), keyword.lineno)
+                if keyword.arg is None:  # dict(**other)
+                    table.put_all(self._other_table(keyword.value))
+                else:
+                    table.put(keyword.arg, self.value(keyword.value), keyword.lineno)
             return table
         arguments = [self.value(argument) for argument in node.args]
         is_join = not node.keywords and ast.unparse(node.func) == "os.path.join"
@@ -210,14 +227,20 @@ class _Reader:
         if isinstance(node.func, ast.Name) and len(arguments) == 1 and not node.keywords:
             convert = _CONVERSIONS.get(node.func.id)
             if convert is not None and isinstance(arguments[0], int | float | str):
-                return convert(arguments[0])
+                try:
+                    return convert(arguments[0])
+                except (ValueError, ArithmeticError) as error:
+                    raise self._refused(node, f"{ast.unparse(node)} ({error})") from None
         raise self._refused(node, f"a call of {ast.unparse(node.func)}")
 
     def _text_part(self, part: ast.expr) -> Any:
         match part:
-            case ast.FormattedValue(value=value, conversion=-1, format_spec=None):
-                return self.value(value)
-        return self.value(part)
+            case ast.FormattedValue(value=inner, conversion=-1, format_spec=None):
+                part = inner
+        value = self.value(part)
+        if not isinstance(value, str | int | float):
+            raise self._refused(part, "a text of something that is no text or number")
+        return value
 
     def _refused(self, node: ast.stmt | ast.expr, what: str) -> UserError:
         return UserError(

@@ -11,7 +11,6 @@ TOKENS_A_PAIR = 32
 """What a sentence pair of WMT takes in pieces, near enough: batches were counted in pairs, ours are in tokens."""
 
 ENCODER_REASONS = {
-    "pad_embeddings_2_eight": "",
     "remove_padding": "is always so: tokens are packed",
     "norm_params": "has no equivalent: norms are layer norms in float32",
     "regularizer": "is left out",
@@ -19,19 +18,22 @@ ENCODER_REASONS = {
 DECODER_REASONS = {
     **ENCODER_REASONS,
     "extra_decode_length": "is left out: the limit follows from the source's length",
-    **dict.fromkeys(("EOS_ID", "GO_SYMBOL", "END_SYMBOL", "PAD_SYMBOL", "GO_ID"), ""),
 }
+MODEL_SILENT = {"pad_embeddings_2_eight", "EOS_ID", "GO_SYMBOL", "END_SYMBOL", "PAD_SYMBOL", "GO_ID"}
+LOSS_SILENT = {"batch_size", "tgt_vocab_size", "offset_target_by_one"}
 DATA_REASONS = {
-    "shuffle": "",
     "shuffle_buffer_size": "is left out: every epoch is shuffled as a whole",
-    "repeat": "",
     "map_parallel_calls": "is left out: data are prepared once",
     "prefetch_buffer_size": "is left out: data are mapped from disk",
-    "pad_vocab_to_eight": "",
     "pad_lengths_to_eight": "is left out: tokens are packed",
-    "special_tokens_already_in_vocab": "",
-    "use_start_token": "",
-    "num_cpus": "",
+}
+DATA_SILENT = {
+    "shuffle",
+    "repeat",
+    "pad_vocab_to_eight",
+    "special_tokens_already_in_vocab",
+    "use_start_token",
+    "num_cpus",
 }
 
 
@@ -40,7 +42,7 @@ def convert_text(modes: dict[str, Settings], draft: Draft, slots: int) -> None:
     train = modes["train"]
     _convert_model(train, draft)
     _convert_data(modes, draft)
-    pairs = int(train.number("batch_size_per_gpu", 32))
+    pairs = train.count("batch_size_per_gpu", 32)
     slot_tokens = max(pairs * TOKENS_A_PAIR, draft.table["data"].get("max_tokens", 256))
     draft.put("train", batch_tokens=slot_tokens * slots)
     draft.notes.append(
@@ -83,9 +85,9 @@ def _convert_model(settings: Settings, draft: Draft) -> None:
     loss = settings.inner("loss_params")
     draft.put("train", label_smoothing=float(loss.number("label_smoothing", 0.0)))
     draft.notes += [
-        *encoder.left_over(ENCODER_REASONS),
-        *decoder.left_over(DECODER_REASONS),
-        *loss.left_over({"batch_size": "", "tgt_vocab_size": "", "offset_target_by_one": ""}),
+        *encoder.left_over(ENCODER_REASONS, MODEL_SILENT),
+        *decoder.left_over(DECODER_REASONS, MODEL_SILENT),
+        *loss.left_over({}, LOSS_SILENT),
     ]
 
 
@@ -109,7 +111,9 @@ def _convert_data(modes: dict[str, Settings], draft: Draft) -> None:
     for layer in layers.values():
         for key in ("src_vocab_file", "tgt_vocab_file", "max_length", "delimiter"):
             layer.get(key)
-    notes = [note for layer in layers.values() for note in layer.left_over(DATA_REASONS)]
+    if train.get("shuffle", True) is False:
+        draft.notes.append(train.note("shuffle", "has no equivalent: every epoch is shuffled"))
+    notes = [note for layer in layers.values() for note in layer.left_over(DATA_REASONS, DATA_SILENT)]
     draft.notes += dict.fromkeys(notes)
 
 

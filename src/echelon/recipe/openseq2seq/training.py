@@ -9,7 +9,6 @@ from echelon.recipe.openseq2seq.syntax import Named
 
 RUN_REASONS = {
     "use_horovod": "is not needed: workers always agree on the weights; --workers and --hosts say where they are",
-    "num_gpus": "",
     "logdir": "is not part of a recipe; give it as --run",
     "base_logdir": "is not part of a recipe; give it as --run",
     "save_summaries_steps": "is left out: curves have a point every train.log_every steps",
@@ -29,8 +28,8 @@ RUN_REASONS = {
     "use_trt": "has no equivalent; see `echelon export`",
     "use_xla_jit": "has no equivalent",
     "automatic_mixed_precision": "is left out: dtype says it",
-    "gpu_ids": "is left out: CUDA_VISIBLE_DEVICES says it",
 }
+RUN_SILENT = {"num_gpus", "loss", "data_layer", "encoder", "decoder"}
 OPTIMISERS = {
     "Adam": "adam",
     "AdamOptimizer": "adam",
@@ -59,8 +58,8 @@ class Draft:
 
 def convert_run(settings: Settings, draft: Draft, workers: int | None) -> int:
     """Length, precision, saving and clipping; the number of slots, one for each worker and accumulated batch."""
-    gpus = workers or int(settings.number("num_gpus", 1))
-    slots = gpus * int(settings.number("iter_size", 1))
+    gpus = workers or _gpus(settings, draft)
+    slots = gpus * settings.count("iter_size", 1)
     seed = settings.number("random_seed")
     if seed is not None:
         draft.table["seed"] = int(seed)
@@ -91,6 +90,13 @@ def convert_run(settings: Settings, draft: Draft, workers: int | None) -> int:
             )
         )
     return slots
+
+
+def _gpus(settings: Settings, draft: Draft) -> int:
+    listed = settings.numbers("gpu_ids")
+    if listed:
+        draft.notes.append(settings.note("gpu_ids", "are only counted: CUDA_VISIBLE_DEVICES says which"))
+    return settings.count("num_gpus", len(listed) or 1)
 
 
 def _float(settings: Settings, key: str) -> float | None:
@@ -137,7 +143,7 @@ def convert_optimiser(settings: Settings, draft: Draft) -> None:
     elif regularizer:
         draft.notes.append(settings.note("regularizer", f"{regularizer} has no equivalent, and is left out"))
     draft.put("optimiser", weight_decay=None if decay is None else float(decay))
-    draft.notes += parameters.left_over({"use_locking": ""})
+    draft.notes += parameters.left_over({}, silent={"use_locking"})
 
 
 def convert_schedule(settings: Settings, draft: Draft, steps_per_epoch: float | None) -> None:
@@ -190,8 +196,8 @@ def convert_schedule(settings: Settings, draft: Draft, steps_per_epoch: float | 
             "begin_decay_at": "has no equivalent: decay begins after the warm-up",
             "decay_steps": "is left out: the decay ends with the training",
             "min_lr": "has no equivalent in this schedule",
-            "dtype": "",
-        }
+        },
+        silent={"dtype"},
     )
 
 
@@ -199,9 +205,9 @@ def _piecewise(
     settings: Settings, parameters: Settings, rate: float | None, steps_per_epoch: float | None
 ) -> dict[str, Any]:
     """Boundaries are epochs where the training's length is, and steps otherwise."""
-    boundaries = parameters.get("boundaries", [])
-    rates = [rate, *((rate or 0.0) * decay for decay in parameters.get("decay_rates", []))]
-    if "num_epochs" in settings:
+    boundaries = parameters.numbers("boundaries")
+    rates = [rate, *((rate or 0.0) * decay for decay in parameters.numbers("decay_rates"))]
+    if settings.number("num_epochs") is not None:
         if steps_per_epoch is None:
             raise settings.error(
                 "num_epochs", "needs boundaries in steps here; give max_steps and them in steps"
