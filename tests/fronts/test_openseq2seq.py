@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 import sentencepiece
 
+from echelon.data.corpora import resolve
 from echelon.data.tokeniser import count_words_of, train_tokeniser
 from echelon.errors import UserError
 from echelon.fronts.openseq2seq import translate
@@ -81,10 +82,17 @@ def test_under_mpirun_the_batch_has_a_slot_for_every_process(
     assert load_recipe(tmp_path / "run.toml").train.slots == 4
 
 
-def test_a_folder_with_a_run_needs_continue_learning(config: Path, tmp_path: Path) -> None:
+@pytest.fixture
+def used(tmp_path: Path) -> RunFolder:
+    """A folder that holds a run already."""
     run = RunFolder(tmp_path / "run")
     run.create()
     run.recipe.write_text("x")
+    return run
+
+
+def test_a_folder_with_a_run_needs_continue_learning(config: Path, used: RunFolder) -> None:
+    run = used
     arguments = [f"--config_file={config}", f"--logdir={run.path}"]
     with pytest.raises(UserError, match="give --continue_learning"):
         translate(arguments)
@@ -92,6 +100,55 @@ def test_a_folder_with_a_run_needs_continue_learning(config: Path, tmp_path: Pat
     assert translate([*arguments, "--mode=eval"]).words == ["evaluate", str(run.path), "--split", "valid"]
     assert translate([*arguments, "--mode=interactive_infer"]).words == ["translate", str(run.path)]
     assert translate([*arguments, "--benchmark", "--bench_steps=7"]).words[-2:] == ["--steps", "7"]
+
+
+def test_under_mpirun_only_the_first_asks_whether_the_folder_is_new(
+    config: Path, used: RunFolder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The first may have made it by the time that the others look."""
+    arguments = [f"--config_file={config}", f"--logdir={used.path}"]
+    for rank in ("0", "1"):
+        for name, value in (("RANK", rank), ("SIZE", "2"), ("LOCAL_RANK", rank), ("LOCAL_SIZE", "2")):
+            monkeypatch.setenv(f"OMPI_COMM_WORLD_{name}", value)
+        if rank == "0":
+            with pytest.raises(UserError, match="give --continue_learning"):
+                translate(arguments)
+    assert translate(arguments).words[0] == "train"
+
+
+def test_only_training_writes_the_converted_recipe(config: Path, tmp_path: Path) -> None:
+    arguments = [f"--config_file={config}", f"--logdir={tmp_path}/run"]
+    for mode in ("eval", "infer", "interactive_infer"):
+        translate([*arguments, f"--mode={mode}"])
+    assert not (tmp_path / "run.toml").exists()
+    translate([*arguments, "--benchmark"])
+    assert (tmp_path / "run.toml").exists()
+
+
+def test_a_configuration_s_relative_paths_begin_where_the_user_is(
+    config: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    config.write_text(TRANSFORMER.format(data="."))
+    arguments = [f"--config_file={config}", "--logdir=runs/a"]
+    translate(arguments)
+    recipe = load_recipe(tmp_path / "runs" / "a.toml")
+    assert isinstance(recipe, TranslationRecipe)
+    assert recipe.data.train[0].source is not None
+    assert resolve(recipe.data.train[0].source, tmp_path / "runs").read_text()
+    assert translate([*arguments, "--mode=infer"]).lines is not None
+
+
+def test_a_recipe_s_test_set_is_found_beside_it(
+    toy_recipe: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path.parent)
+    test = load_recipe(toy_recipe).data.test  # type: ignore[union-attr]
+    assert test is not None
+    assert test.source is not None
+    modern = translate([f"--config_file={toy_recipe}", "--mode=infer"])
+    assert modern.lines is not None
+    assert b"\n".join(modern.lines) + b"\n" == (toy_recipe.parent / test.source).read_bytes()
 
 
 def test_inference_reads_pieces_as_text(config: Path, tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ import os
 import shlex
 import subprocess
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import NoReturn
 
@@ -36,10 +36,16 @@ class Flags(argparse.ArgumentParser):
         raise UserError(f"{message}; see `{self.prog} --help`")
 
 
+def settings_words(settings: Mapping[str, object]) -> list[str]:
+    """Changes to a recipe as `echelon train` takes them."""
+    return [word for key, value in settings.items() for word in ("--set", f"{key}={value}")]
+
+
 def main(translate: Callable[[list[str]], Modern]) -> NoReturn:
     """Print the modern command, then become it."""
     try:
         modern = translate(sys.argv[1:])
+        text = None if modern.lines is None else b"".join(line + b"\n" for line in modern.lines)
     except EchelonError as error:
         fail(str(error), error.exit_status)
     for note in modern.notes:
@@ -47,7 +53,6 @@ def main(translate: Callable[[list[str]], Modern]) -> NoReturn:
     messages().print(f"today this is: {modern}", markup=False, highlight=False, soft_wrap=True)
     sys.stderr.flush()
     command = [sys.executable, "-m", "echelon", *modern.words]
-    if modern.lines is None:
+    if text is None:
         os.execv(sys.executable, command)
-    text = b"".join(line + b"\n" for line in modern.lines)
     sys.exit(subprocess.run(command, input=text, check=False).returncode)

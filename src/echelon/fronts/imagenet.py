@@ -7,7 +7,7 @@ from collections.abc import Mapping
 
 from echelon.commands.demo import find_recipe
 from echelon.errors import UserError
-from echelon.fronts.front import Flags, Modern
+from echelon.fronts.front import Flags, Modern, settings_words
 
 BATCH_A_WORKER = 256
 
@@ -38,9 +38,7 @@ def translate(arguments: list[str], environ: Mapping[str, str] = os.environ) -> 
     words = ["train", str(find_recipe("imagenet-resnet18")), "--run", given.run, "--workers", str(given.gpus)]
     if given.nodes > 1:
         words += ["--nodes", str(given.nodes), "--node-rank", str(given.nr), "--master", _master(environ)]
-    return Modern(
-        [*words, *(word for key, value in settings.items() for word in ("--set", f"{key}={value}"))]
-    )
+    return Modern([*words, *settings_words(settings)])
 
 
 def _master(environ: Mapping[str, str]) -> str:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import os
 import re
+from dataclasses import dataclass
 from pathlib import Path
 
 from echelon.commands.converting import convert_openseq2seq
-from echelon.data.corpora import LineReader
+from echelon.data.corpora import LineReader, resolve
 from echelon.data.pieces import joined
 from echelon.errors import UserError
 from echelon.fronts.front import Flags, Modern
@@ -26,7 +27,8 @@ _IGNORED = {
 
 
 def translate(arguments: list[str]) -> Modern:
-    """The command that does what run.py would have done; writes the converted recipe beside the run's folder."""
+    """The command that does what run.py would have done; for training, the converted recipe is written beside the
+    run's folder."""
     flags = Flags("python -m echelon.run", description="OpenSeq2Seq's run.py, done with Echelon.")
     flags.add_argument("--config_file", required=True, help="an OpenSeq2Seq configuration, or a recipe")
     flags.add_argument("--mode", default="train", choices=MODES)
@@ -38,18 +40,38 @@ def translate(arguments: list[str]) -> Modern:
     flags.add_argument("--bench_steps", type=int, default=20)
     known, others = flags.parse_known_args(arguments)
     changes, notes = _changes(others)
-    recipe, run, infer_source = _open_config(Path(known.config_file), known.logdir, changes, notes)
+    config = _open_config(Path(known.config_file), known.logdir, changes, notes)
+    run = str(config.run)
     if known.benchmark:
-        return Modern(["benchmark", str(recipe), "--steps", str(known.bench_steps)], notes)
+        return Modern(["benchmark", config.write_recipe(), "--steps", str(known.bench_steps)], notes)
     match known.mode:
         case "train" | "train_eval":
-            _check_folder(run, goes_on=known.continue_learning or known.no_dir_check)
-            return Modern(["train", str(recipe), "--run", str(run)], notes)
+            _check_folder(config.run, goes_on=known.continue_learning or known.no_dir_check)
+            return Modern(["train", config.write_recipe(), "--run", run], notes)
         case "eval":
-            return Modern(["evaluate", str(run), "--split", "valid"], notes)
+            return Modern(["evaluate", run, "--split", "valid"], notes)
         case "infer":
-            return _infer(run, infer_source, known.infer_output_file, notes)
-    return Modern(["translate", str(run)], notes)
+            return _infer(config, known.infer_output_file, notes)
+    return Modern(["translate", run], notes)
+
+
+@dataclass(frozen=True)
+class _Config:
+    """What --config_file means."""
+
+    recipe: Path
+    text: str | None
+    """The recipe's, where it is a converted one."""
+    run: Path
+    infer_source: str | None
+    """The file that --mode=infer translates; beside the recipe, where relative."""
+
+    def write_recipe(self) -> str:
+        """The recipe's path, where a converted one is now too."""
+        if self.text is not None:
+            self.recipe.parent.mkdir(parents=True, exist_ok=True)
+            write_atomically(self.recipe, self.text)
+        return str(self.recipe)
 
 
 def _changes(others: list[str]) -> tuple[dict[str, str], list[str]]:
@@ -66,10 +88,7 @@ def _changes(others: list[str]) -> tuple[dict[str, str], list[str]]:
     return changes, notes
 
 
-def _open_config(
-    config: Path, logdir: str | None, changes: dict[str, str], notes: list[str]
-) -> tuple[Path, Path, str | None]:
-    """The recipe, the run's folder, and the file that --mode=infer translates."""
+def _open_config(config: Path, logdir: str | None, changes: dict[str, str], notes: list[str]) -> _Config:
     if config.suffix == ".toml":
         if changes:
             raise UserError(
@@ -77,35 +96,32 @@ def _open_config(
             )
         recipe = load_recipe(config)
         test = recipe.data.test if isinstance(recipe, TranslationRecipe) else None
-        return config, Path(logdir or f"runs/{recipe.name}"), test.source if test else None
+        return _Config(config, None, Path(logdir or f"runs/{recipe.name}"), test.source if test else None)
     place = find_place(os.environ)
     converted = convert_openseq2seq(config, place.size if place is not None else None, changes)
     run = Path(logdir or converted.logdir or f"runs/{config.stem}")
-    recipe_file = run.with_name(f"{run.name}.toml")
-    recipe_file.parent.mkdir(parents=True, exist_ok=True)
-    write_atomically(recipe_file, converted.text)
     notes += converted.notes
-    return recipe_file, run, converted.infer_source
+    return _Config(run.with_name(f"{run.name}.toml"), converted.text, run, converted.infer_source)
 
 
 def _check_folder(run: Path, *, goes_on: bool) -> None:
     """As run.py did: a folder that holds a training is only gone on with when the user says so."""
-    if not goes_on and RunFolder(run).recipe.exists():
+    place = find_place(os.environ)
+    is_first = place is None or place.is_first  # others may come when the first has made the folder already
+    if is_first and not goes_on and RunFolder(run).recipe.exists():
         raise UserError(
             f"{run} holds a run already; give --continue_learning to go on with it, or another --logdir"
         )
 
 
-def _infer(run: Path, source: str | None, output: str | None, notes: list[str]) -> Modern:
-    if source is None:
+def _infer(config: _Config, output: str | None, notes: list[str]) -> Modern:
+    if config.infer_source is None:
         raise UserError("--mode=infer: the configuration has no infer_params with a source_file")
-    words = ["translate", str(run), *(["--output", output] if output else [])]
-    if not Path(source).exists():
-        raise UserError(f"--mode=infer: {source} does not exist")
+    source = resolve(config.infer_source, config.recipe.parent)
     return Modern(
-        words,
+        ["translate", str(config.run), *(["--output", output] if output else [])],
         [*notes, f"{source} is translated"],
-        (joined_if_pieces(line) for line in LineReader(Path(source))),
+        (joined_if_pieces(line) for line in LineReader(source)),
     )
 
 
