@@ -9,7 +9,7 @@ from echelon.errors import UserError
 from echelon.fronts import cifar10
 from echelon.fronts.cifar10 import translate
 from echelon.recipe.loading import load_recipe
-from echelon.recipe.schema import ClassificationRecipe
+from echelon.recipe.schema import ClassificationRecipe, Piecewise
 
 
 @pytest.fixture(autouse=True)
@@ -48,7 +48,27 @@ def test_its_other_flags() -> None:
     assert modern.notes[1].startswith("--sync is always so")
 
 
+def settings_of(words: list[str]) -> list[str]:
+    return [word for before, word in pairwise(words) if before == "--set"]
+
+
+@pytest.mark.parametrize(
+    ("batch", "boundaries", "warmup_steps"),
+    [(128, [28782, 43173, 105300], 351), (64, [57646, 86469, 210900], 703), (10_000, [328, 492, 1200], 4)],
+)
+def test_the_rate_falls_after_the_tutorial_s_epochs(
+    monkeypatch: pytest.MonkeyPatch, batch: int, boundaries: list[int], warmup_steps: int
+) -> None:
+    monkeypatch.undo()
+    words = translate(["--job-dir=j", f"--train-batch-size={batch}"]).words
+    schedule = load_recipe(Path(words[1]), settings_of(words)).schedule
+    assert isinstance(schedule, Piecewise)
+    assert (schedule.boundaries, schedule.warmup_steps) == (boundaries, warmup_steps)
+
+
 def test_mistakes_are_the_user_s() -> None:
+    with pytest.raises(UserError, match="must be from 1 to 45,000"):
+        translate(["--job-dir=j", "--train-batch-size=0"])
     with pytest.raises(UserError, match="required: --job-dir"):
         translate([])
     with pytest.raises(UserError, match="invalid choice: 43"):
@@ -64,8 +84,7 @@ def test_the_recipe_takes_all_of_it(monkeypatch: pytest.MonkeyPatch) -> None:
         "--use-distortion-for-training=False",
     ]
     words = translate(["--job-dir=j", "--data-dir=d", *flags]).words
-    settings = [word for before, word in pairwise(words) if before == "--set"]
-    recipe = load_recipe(Path(words[1]), settings)
+    recipe = load_recipe(Path(words[1]), settings_of(words))
     assert isinstance(recipe, ClassificationRecipe)
     assert (recipe.train.steps, recipe.train.epochs, recipe.train.batch_images) == (1000, None, 64)
     assert (recipe.data.path, recipe.data.augment.pad, recipe.model.norm_momentum) == ("d", 0, 0.003)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from echelon.commands.demo import find_recipe
 from echelon.errors import UserError
-from echelon.fronts.front import Flags, Modern
+from echelon.fronts.front import Flags, Modern, settings_words
 
 _UNUSED = {
     "variable_strategy": "has no equivalent: every worker has the weights",
@@ -17,6 +17,8 @@ _UNUSED = {
     "batch_norm_epsilon": "is left out: it is 1e-5",
 }
 _LAYERS = (20, 32, 44, 56, 110)
+_TRAINING_PICTURES = 45_000
+_BOUNDARY_EPOCHS = (82, 123, 300)
 
 
 def translate(arguments: list[str]) -> Modern:
@@ -46,7 +48,10 @@ def translate(arguments: list[str]) -> Modern:
     ]
     if given.learning_rate <= 0:
         raise UserError("--learning-rate must be above 0")
-    settings = {
+    if not 0 < given.train_batch_size <= _TRAINING_PICTURES:
+        raise UserError(f"--train-batch-size must be from 1 to {_TRAINING_PICTURES:,}")
+    epoch_steps = _TRAINING_PICTURES // given.train_batch_size
+    settings: dict[str, object] = {
         "model.preset": f"resnet{given.num_layers}",
         "train.epochs": "",
         "train.steps": given.train_steps,
@@ -55,6 +60,8 @@ def translate(arguments: list[str]) -> Modern:
         "optimiser.momentum": given.momentum,
         "optimiser.weight_decay": given.weight_decay,
         "model.norm_momentum": round(1.0 - given.batch_norm_decay, 9),
+        "schedule.boundaries": [epochs * epoch_steps for epochs in _BOUNDARY_EPOCHS],
+        "schedule.warmup_steps": epoch_steps,
     }
     if given.learning_rate != 0.1:
         rates = [given.learning_rate * factor for factor in (1.0, 0.1, 0.01, 0.002)]
@@ -65,6 +72,4 @@ def translate(arguments: list[str]) -> Modern:
         settings["data.path"] = given.data_dir
     workers = max(given.num_gpus, 1)
     words = ["train", str(find_recipe("cifar10-resnet44")), "--run", given.job_dir, "--workers", str(workers)]
-    return Modern(
-        [*words, *(word for key, value in settings.items() for word in ("--set", f"{key}={value}"))], notes
-    )
+    return Modern([*words, *settings_words(settings)], notes)
