@@ -18,8 +18,14 @@ class Mirror:
         self.knows_ranges = True
         self.status = 0
         """Answer everything with this, where not 0."""
+        self.tag: str | None = '"{}"'
+        """The ETag, with the content's hash; None where it gives none."""
+        self.date: str | None = None
+        """The Last-Modified."""
         self.ranges: list[str | None] = []
         """The Range header of each request."""
+        self.conditions: list[str | None] = []
+        """The If-Range header of each request."""
         mirror = self
 
         class Handler(BaseHTTPRequestHandler):
@@ -36,12 +42,13 @@ class Mirror:
     def answer(self, request: BaseHTTPRequestHandler) -> None:
         wanted = request.headers.get("Range")
         self.ranges.append(wanted)
+        self.conditions.append(request.headers.get("If-Range"))
         if self.status:
             request.send_error(self.status)
             return
-        tag = f'"{hashlib.sha256(self.content).hexdigest()[:8]}"'
+        tag = self.tag and self.tag.format(hashlib.sha256(self.content).hexdigest()[:8])
         start = int(re.findall(r"\d+", wanted)[0]) if wanted and self.knows_ranges else 0
-        if request.headers.get("If-Range", tag) != tag:
+        if request.headers.get("If-Range", tag) not in (tag, self.date):
             start = 0
         if start >= len(self.content) > 0:
             request.send_response(416)
@@ -54,7 +61,9 @@ class Mirror:
         if start:
             request.send_header("Content-Range", f"bytes {start}-{len(self.content) - 1}/{len(self.content)}")
         request.send_header("Content-Length", str(len(body)))
-        request.send_header("ETag", tag)
+        for name, value in (("ETag", tag), ("Last-Modified", self.date)):
+            if value is not None:
+                request.send_header(name, value)
         request.end_headers()
         if self.breaks_after:
             body = body[: self.breaks_after.pop(0)]

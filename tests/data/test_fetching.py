@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import errno
 import hashlib
 import multiprocessing
 import os
@@ -105,6 +106,44 @@ def test_halves_of_two_mirrors_are_not_joined_without_a_hash(
     second.content = random.Random(3).randbytes(250_000)
     assert fetch(Wanted("file.bin", [mirror.url, second.url]), tmp_path).read_bytes() == second.content
     assert second.ranges == [None]
+
+
+def test_a_mirror_that_has_nothing_takes_nothing_away(mirror: Mirror, second: Mirror, tmp_path: Path) -> None:
+    mirror.breaks_after = [100_000, 0, 0]
+    second.breaks_after = [0, 0, 0]
+    wanted = Wanted("file.bin", [mirror.url, "http://127.0.0.1:9/file.bin", second.url])
+    with pytest.raises(DataError):
+        fetch(wanted, tmp_path)
+    assert (tmp_path / "file.bin.partial").stat().st_size == 100_000
+    assert fetch(wanted, tmp_path).read_bytes() == CONTENT
+    assert mirror.ranges[-1] == "bytes=100000-"
+
+
+def test_the_date_tells_versions_apart_where_the_tag_is_weak(mirror: Mirror, tmp_path: Path) -> None:
+    mirror.tag, mirror.date = 'W/"{}"', "Mon, 01 Jan 2024 00:00:00 GMT"
+    mirror.breaks_after = [100_000]
+    assert fetch(Wanted("file.bin", [mirror.url]), tmp_path).read_bytes() == CONTENT
+    assert mirror.ranges == [None, "bytes=100000-"]
+    assert mirror.conditions == [None, mirror.date]
+
+
+@pytest.mark.parametrize("tag", ['W/"{}"', None])
+def test_without_a_mark_of_the_version_nothing_is_joined(
+    mirror: Mirror, tmp_path: Path, tag: str | None
+) -> None:
+    mirror.tag = tag
+    mirror.breaks_after = [100_000]
+    assert fetch(Wanted("file.bin", [mirror.url]), tmp_path).read_bytes() == CONTENT
+    assert mirror.ranges == [None, None]
+
+
+def test_a_full_disk_is_not_a_broken_connection(mirror: Mirror, second: Mirror, tmp_path: Path) -> None:
+    def on_bytes(done: int, total: int | None) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    with pytest.raises(OSError, match="No space left"):
+        fetch(Wanted("file.bin", [mirror.url, second.url]), tmp_path, on_bytes)
+    assert (mirror.ranges, second.ranges) == ([None], [])
 
 
 def test_a_mirror_with_another_file_is_passed_over(mirror: Mirror, second: Mirror, tmp_path: Path) -> None:

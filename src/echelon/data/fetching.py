@@ -7,6 +7,7 @@ fetched.json     size, SHA-256 and origin of every file at its first fetch
 
 from __future__ import annotations
 
+import errno
 import http.client
 import time
 import urllib.error
@@ -15,6 +16,8 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from email.message import Message
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +32,8 @@ TRIES_WITHOUT_PROGRESS = 3
 """A mirror is given up after so many broken connections that have not brought a byte."""
 FIRST_PAUSE_S = 1.0
 FETCHED = "fetched.json"
+DISK_ERRORS = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES)
+"""What only our own disk says, so that no other mirror would help."""
 
 OnBytes = Callable[[int, int | None], None]
 """Told how many bytes are there, and how many there will be, where that is known."""
@@ -54,7 +59,8 @@ class _BrokenError(Exception):
 
 
 def fetch(wanted: Wanted, folder: Path, on_bytes: OnBytes = lambda done, total: None) -> Path:
-    """The file, fetched now unless it is in the folder; DataError with every mirror's reason where none has it.
+    """The file, fetched now unless it is in the folder; DataError with every mirror's reason where none has it, OSError
+    where the folder cannot take it.
 
     Killed at any moment, it goes on from there the next time. Two processes that want the same file take turns.
     """
@@ -75,6 +81,8 @@ def fetch(wanted: Wanted, folder: Path, on_bytes: OnBytes = lambda done, total: 
                 _WrongContentError,
                 _BrokenError,
             ) as error:
+                if _is_ours(error):
+                    raise
                 problems.append(f"{url}: {_reason(error)}")
     raise DataError(
         f"{wanted.name} could not be fetched; put it into the folder that ECHELON_DATA names, or into {folder}"
@@ -85,15 +93,15 @@ def fetch(wanted: Wanted, folder: Path, on_bytes: OnBytes = lambda done, total: 
 def _fetch_from(url: str, wanted: Wanted, folder: Path, on_bytes: OnBytes) -> None:
     path = folder / wanted.name
     partial = _Partial(path.with_name(f"{path.name}.partial"))
-    if partial.url != url and wanted.sha256 is None:
-        partial.forget()  # another mirror's half could be of another file, and nothing would show it
     tries = 0
     while True:
         size = partial.size
         try:
-            _receive(url, partial, on_bytes)
+            _receive(url, partial, on_bytes, shows_mistakes=wanted.sha256 is not None)
             break
         except (_BrokenError, OSError, http.client.HTTPException) as error:
+            if _is_ours(error):
+                raise
             if isinstance(error, urllib.error.HTTPError) and error.code < http.client.INTERNAL_SERVER_ERROR:
                 raise
             tries = tries + 1 if partial.size <= size else 1
@@ -120,7 +128,7 @@ class _Partial:
             known = read_json(self._note)
         self.url = known.get("url")
         self.validator: str | None = known.get("validator")
-        """The server's own mark of the file's version."""
+        """The server's own mark of the file's bytes, where it gave one."""
 
     @property
     def size(self) -> int:
@@ -135,10 +143,13 @@ class _Partial:
         self._note.unlink(missing_ok=True)
 
 
-def _receive(url: str, partial: _Partial, on_bytes: OnBytes) -> None:
-    """Append what is missing; _BrokenError where the connection ends too early."""
+def _receive(url: str, partial: _Partial, on_bytes: OnBytes, *, shows_mistakes: bool) -> None:
+    """Append what is missing; _BrokenError where the connection ends too early.
+
+    `shows_mistakes`: halves that do not belong together would be noticed, so any two may be joined.
+    """
     try:
-        answer = _ask(url, partial)
+        answer = _ask(url, partial, shows_mistakes=shows_mistakes)
     except urllib.error.HTTPError as error:
         error.close()
         if error.code != http.client.REQUESTED_RANGE_NOT_SATISFIABLE or not partial.size:
@@ -151,10 +162,15 @@ def _receive(url: str, partial: _Partial, on_bytes: OnBytes) -> None:
         done = _place_of(answer, partial)
         length = answer.headers.get("Content-Length", "")
         total = done + int(length) if length.isdecimal() else None
-        partial.begin(url, answer.headers.get("ETag") or answer.headers.get("Last-Modified"))
-        with partial.path.open("ab" if done else "wb") as file:
-            on_bytes(done, total)
-            while data := answer.read(READ_BYTES):
+        on_bytes(done, total)
+        first = answer.read(READ_BYTES)
+        if not first and total != done:
+            raise _BrokenError("the connection ended before a byte came")
+        if not done:
+            partial.forget()  # only now that there is something in its place
+        partial.begin(url, _validator(answer.headers))
+        with partial.path.open("ab") as file:
+            for data in chain([first], iter(lambda: answer.read(READ_BYTES), b"")):
                 file.write(data)
                 done += len(data)
                 on_bytes(done, total)
@@ -162,15 +178,22 @@ def _receive(url: str, partial: _Partial, on_bytes: OnBytes) -> None:
         raise _BrokenError(f"the connection ended after {done:,} of {total:,} bytes")
 
 
-def _ask(url: str, partial: _Partial) -> Any:
+def _ask(url: str, partial: _Partial, *, shows_mistakes: bool) -> Any:
     """The server's answer, which begins where the partial file ends if server and file allow it."""
     headers = {"User-Agent": "echelon", "Accept-Encoding": "identity"}
-    if partial.size:
+    validator = partial.validator if partial.url == url else None
+    if partial.size and (validator or shows_mistakes):
         headers["Range"] = f"bytes={partial.size}-"
-        # A weak mark doesn't promise the same bytes, and servers don't accept one here.
-        if partial.url == url and partial.validator and not partial.validator.startswith("W/"):
-            headers["If-Range"] = partial.validator
+        if validator:
+            headers["If-Range"] = validator
     return urllib.request.urlopen(urllib.request.Request(url, headers=headers), timeout=TIMEOUT_S)
+
+
+def _validator(headers: Message) -> str | None:
+    """What tells this version of the file from others: its tag, unless that is a weak one, which does not promise the
+    same bytes; else its date."""
+    tag = headers.get("ETag")
+    return tag if tag and not tag.startswith("W/") else headers.get("Last-Modified")
 
 
 def _place_of(answer: Any, partial: _Partial) -> int:
@@ -219,6 +242,10 @@ def first_fetches(folder: Path) -> dict[str, Any]:
         known = read_json(folder / FETCHED)
         return known if isinstance(known, dict) else {}
     return {}
+
+
+def _is_ours(error: Exception) -> bool:
+    return isinstance(error, OSError) and error.errno in DISK_ERRORS
 
 
 def _reason(error: Exception) -> str:
