@@ -102,6 +102,24 @@ def test_a_local_file_with_another_hash_is_refused(tmp_path: Path) -> None:
         prepare_in(tmp_path, data_from(["http://127.0.0.1:9/x.tgz"], sha256="a" * 64))
 
 
+def test_a_local_file_of_another_size_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "news").mkdir()
+    (tmp_path / NAME).write_bytes(ARCHIVE + b"x")
+    with pytest.raises(
+        DataError, match=f"has {len(ARCHIVE) + 1:,} bytes, but the recipe says {len(ARCHIVE):,}"
+    ):
+        prepare_in(tmp_path, data_from(["http://127.0.0.1:9/x.tgz"], sha256=None))
+
+
+def test_a_download_that_changed_since_it_was_fetched_is_refused(mirror: Mirror, tmp_path: Path) -> None:
+    data = data_from([mirror.url], sha256=None)
+    prepare_in(tmp_path, data)
+    kept = tmp_path / "cache" / "downloads" / NAME
+    kept.write_bytes(ARCHIVE[:-1] + b"x")
+    with pytest.raises(DataError, match=f"but had {SHA256} when it was fetched"):
+        prepare_in(tmp_path, data)
+
+
 def test_addresses_make_a_corpus_without_more_ado(mirror: Mirror, tmp_path: Path) -> None:
     mirror.content = "\n".join(f"{en}\t{de}" for en, de in zip(EN, DE, strict=True)).encode()
     (tmp_path / "valid.tsv").write_text("a small dog\tein kleiner Hund\n")

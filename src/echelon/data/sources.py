@@ -12,7 +12,7 @@ from urllib.parse import urlsplit
 
 from echelon.data.corpora import FilePair, PairFile, ParallelText, resolve
 from echelon.data.embedded import EmbeddedText, Split
-from echelon.data.fetching import Wanted, fetch
+from echelon.data.fetching import Wanted, fetch, first_fetches
 from echelon.data.fingerprints import HashMemory
 from echelon.data.pieces import PiecesText
 from echelon.data.prepared import InputEntry
@@ -52,10 +52,17 @@ class Library:
     def check(self, path: Path, name: str, sha256: str) -> None:
         """DataError where the file that was found for a download is not the one that the recipe means."""
         wanted = self._wanted(name)
-        if wanted is not None and wanted.sha256 not in (None, sha256):
-            raise DataError(
-                f"{path} has SHA-256 {sha256}, but the recipe says {wanted.sha256}; remove it, or fetch it again"
-            )
+        if wanted is None:
+            return
+        size = path.stat().st_size
+        if wanted.bytes not in (None, size):
+            raise _other_file(path, f"{size:,} bytes", f"the recipe says {wanted.bytes:,}")
+        if wanted.sha256 not in (None, sha256):
+            raise _other_file(path, f"SHA-256 {sha256}", f"the recipe says {wanted.sha256}")
+        if wanted.sha256 is None and path == self.downloads / wanted.name:
+            first = first_fetches(self.downloads).get(wanted.name, {"sha256": sha256})
+            if first["sha256"] != sha256:
+                raise _other_file(path, f"SHA-256 {sha256}", f"had {first['sha256']} when it was fetched")
 
     def _wanted(self, name: str) -> Wanted | None:
         """What is to be fetched under this name, where the recipe says; an address names itself."""
@@ -82,6 +89,10 @@ class Library:
 
     def _teller(self, name: str) -> Callable[[int, int | None], None]:
         return lambda done, total: self.report(Progress("fetch", done, total or 0, "bytes", name))
+
+
+def _other_file(path: Path, has: str, expected: str) -> DataError:
+    return DataError(f"{path} has {has}, but {expected}; remove it, or fetch it again")
 
 
 @dataclass(frozen=True)
