@@ -13,7 +13,7 @@ import pytest
 import zstandard
 
 from echelon.data.corpora import FilePair, LineReader
-from echelon.data.streams import Place
+from echelon.data.streams import BlockReader, Place
 from echelon.errors import DataError
 
 PACKERS: dict[str, Callable[[bytes], bytes]] = {
@@ -44,6 +44,24 @@ def test_members_of_a_tar_file_are_read_side_by_side(ending: str, tmp_path: Path
     assert list(pair.pairs()) == [(b"a", b"A"), (b"b", b"B")]
     assert pair.bytes_read == pair.size_bytes
     assert list(tmp_path.iterdir()) == [path], "nothing is unpacked"
+
+
+@pytest.mark.parametrize(
+    ("offset", "value", "message"),
+    [(6, 1, "encrypted, password required"), (8, 99, "compression method is not supported")],
+)
+def test_a_zip_file_that_we_cannot_open_is_the_user_s_to_unpack(
+    tmp_path: Path, offset: int, value: int, message: str
+) -> None:
+    path = tmp_path / "corpus.zip"
+    with zipfile.ZipFile(path, "w") as archive:
+        archive.writestr("x.en", "a\n")
+    content = bytearray(path.read_bytes())
+    for start in (0, content.index(b"PK\x01\x02") + 2):  # in the member's own header, and in the directory
+        content[start + offset] = value
+    path.write_bytes(content)
+    with pytest.raises(DataError, match=f"{message}.*; unpack it, and name the files"):
+        list(BlockReader(Place(path, "x.en")))
 
 
 def test_members_of_a_zip_file_are_read(tmp_path: Path) -> None:

@@ -170,6 +170,10 @@ def naming_the_place(place: Place, where: Callable[[], str]) -> Iterator[None]:
         raise DataError(f"{where()}: the compressed data ends early; fetch it again") from error
     except (zlib.error, lzma.LZMAError, zstandard.ZstdError) as error:
         raise DataError(f"{where()}: the compressed data is damaged ({error}); fetch it again") from error
+    except (
+        RuntimeError
+    ) as error:  # zipfile's for what is encrypted, or compressed in a way that it does not know
+        raise DataError(f"{path} cannot be read: {error}; unpack it, and name the files") from error
     except (tarfile.TarError, zipfile.BadZipFile) as error:
         raise DataError(f"{path}: is no archive, or a damaged one ({error}); fetch it again") from error
     except OSError as error:
