@@ -84,8 +84,9 @@ def without_rare_characters(words: Mapping[str, int], vocabulary: int) -> dict[s
 def train_tokeniser(words: Mapping[str, int], vocabulary: int) -> bytes:
     """A SentencePiece model of at most `vocabulary` pieces, fewer where the words don't yield as many.
 
-    Learning from counted words gives the same pieces as learning from the text, as no piece spans two words.
-    The same words give the same bytes.
+    As no piece spans two words, counted words give the pieces that the text would, as long as all of them were counted
+    and kept. Of a text that exceeds COUNTED_WORDS, TRAINING_WORDS or the limit on characters, the rarest words and
+    characters play no part, so some pieces are others. The same words give the same bytes.
     """
     known = without_rare_characters(words, vocabulary)
     model = io.BytesIO()
