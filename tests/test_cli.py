@@ -9,6 +9,7 @@ import re
 import signal
 import subprocess
 import sys
+import tomllib
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -17,8 +18,10 @@ import pytest
 
 from echelon import cli
 from echelon.monitor.records import RecordWriter
+from echelon.recipe.loading import load_recipe
 from echelon.recipe.toml import dump_recipe
 from echelon.runfolder import RunFolder
+from tests.recipe.openseq2seq.configs import TRANSFORMER
 from tests.sample_corpus import write_corpus
 from tests.sample_recipe import sample_recipe
 
@@ -355,3 +358,28 @@ def test_detach_is_refused_where_nothing_would_train_here(echelon: Echelon, othe
     result = echelon("train", WMT, "--detach", *other)
     assert result.status == 2
     assert "--detach trains in the background" in result.messages
+
+
+def test_an_old_configuration_becomes_a_recipe(echelon: Echelon, tmp_path: Path) -> None:
+    config, recipe = tmp_path / "old.py", tmp_path / "new.toml"
+    config.write_text(TRANSFORMER.format(data=tmp_path))
+    shown = echelon("convert", "openseq2seq", config, "--workers", 2)
+    assert shown.status == 0
+    assert tomllib.loads(shown.output)["train"]["slots"] == 2
+    assert re.search(r"note: line \d+: batch_size_per_gpu counts pairs", shown.messages)
+    document = echelon("convert", "openseq2seq", config, "--workers", 2, "--json").document
+    assert document["text"] == shown.output
+    assert any("batch_size_per_gpu counts pairs" in note for note in document["notes"])
+    written = echelon("convert", "openseq2seq", config, "--workers", 2, "--to", recipe)
+    assert (written.status, written.output.strip(), recipe.read_text()) == (0, "", shown.output)
+    assert "new.toml: written" in written.messages.replace("\n", "")
+    assert load_recipe(recipe).train.slots == 2
+
+
+def test_an_old_configuration_that_computes_is_refused(echelon: Echelon, tmp_path: Path) -> None:
+    config = tmp_path / "old.py"
+    config.write_text("x = 1\ny = open('x')\n")
+    result = echelon("convert", "openseq2seq", config, "--to", tmp_path / "new.toml")
+    assert result.status == 2
+    assert "old.py:2:5: a call of open" in result.messages.replace("\n", "")
+    assert not (tmp_path / "new.toml").exists()
