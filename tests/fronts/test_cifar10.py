@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import subprocess
+import sys
 from itertools import pairwise
 from pathlib import Path
 
@@ -10,6 +12,7 @@ from echelon.fronts import cifar10
 from echelon.fronts.cifar10 import translate
 from echelon.recipe.loading import load_recipe
 from echelon.recipe.schema import ClassificationRecipe, Piecewise
+from tests.data.images.pictures import write_cifar
 
 
 @pytest.fixture(autouse=True)
@@ -87,4 +90,24 @@ def test_the_recipe_takes_all_of_it(monkeypatch: pytest.MonkeyPatch) -> None:
     recipe = load_recipe(Path(words[1]), settings_of(words))
     assert isinstance(recipe, ClassificationRecipe)
     assert (recipe.train.steps, recipe.train.epochs, recipe.train.batch_images) == (1000, None, 64)
-    assert (recipe.data.path, recipe.data.augment.pad, recipe.model.norm_momentum) == ("d", 0, 0.003)
+    assert (recipe.data.path, recipe.data.augment.pad, recipe.model.norm_momentum) == (
+        str(Path("d").absolute()),
+        0,
+        0.003,
+    )
+
+
+@pytest.mark.slow
+def test_what_it_becomes_trains_and_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.undo()
+    monkeypatch.setenv("OMP_NUM_THREADS", "1")
+    monkeypatch.setenv("ECHELON_CACHE", str(tmp_path / "cache"))
+    data, job = write_cifar(tmp_path / "data"), tmp_path / "job"
+    flags = [f"--data-dir={data}", f"--job-dir={job}", "--num-layers=20", "--train-batch-size=8"]
+    for steps in (2, 3):
+        words = translate([*flags, f"--train-steps={steps}"]).words
+        small = ["--set", "data.verify=false", "--set", "data.valid_images=20"]
+        command = [sys.executable, "-m", "echelon", *words, *small]
+        done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=250)
+        assert done.returncode == 0, done.stderr
+        assert f"{job}: {steps} steps" in done.stdout

@@ -54,5 +54,5 @@ def test_the_recipe_takes_all_of_it(monkeypatch: pytest.MonkeyPatch) -> None:
         2.0,
         1024,
         4,
-        "d",
+        str(Path("d").absolute()),
     )

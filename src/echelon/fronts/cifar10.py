@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 from echelon.commands.demo import find_recipe
 from echelon.errors import UserError
 from echelon.fronts.front import Flags, Modern, settings_words
@@ -68,8 +70,8 @@ def translate(arguments: list[str]) -> Modern:
         settings["schedule.learning_rates"] = f"[{', '.join(f'{rate:g}' for rate in rates)}]"
     if given.use_distortion_for_training == "False":
         settings |= {"data.augment.pad": 0, "data.augment.flip": "no"}
-    if given.data_dir is not None:
-        settings["data.path"] = given.data_dir
+    if given.data_dir is not None:  # a relative one would begin at the recipe
+        settings["data.path"] = Path(given.data_dir).absolute()
     workers = max(given.num_gpus, 1)
     words = ["train", str(find_recipe("cifar10-resnet44")), "--run", given.job_dir, "--workers", str(workers)]
     return Modern([*words, *settings_words(settings)], notes)

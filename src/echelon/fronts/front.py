@@ -13,6 +13,7 @@ from typing import NoReturn
 
 from echelon.cli import fail, messages
 from echelon.errors import EchelonError, UserError
+from echelon.launch.site import find_place
 
 
 @dataclass(frozen=True)
@@ -45,13 +46,14 @@ def main(translate: Callable[[list[str]], Modern]) -> NoReturn:
     """Print the modern command, then become it."""
     try:
         modern = translate(sys.argv[1:])
+        place = find_place(os.environ)
         text = None if modern.lines is None else b"".join(line + b"\n" for line in modern.lines)
     except EchelonError as error:
         fail(str(error), error.exit_status)
-    for note in modern.notes:
-        messages().print(f"note: {note}", markup=False, highlight=False, soft_wrap=True)
-    messages().print(f"today this is: {modern}", markup=False, highlight=False, soft_wrap=True)
-    sys.stderr.flush()
+    if place is None or place.is_first:  # the others would say the same
+        for line in [*(f"note: {note}" for note in modern.notes), f"today this is: {modern}"]:
+            messages().print(line, markup=False, highlight=False, soft_wrap=True)
+        sys.stderr.flush()
     command = [sys.executable, "-m", "echelon", *modern.words]
     if text is None:
         os.execv(sys.executable, command)

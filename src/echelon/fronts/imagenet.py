@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
+from pathlib import Path
 
 from echelon.commands.demo import find_recipe
 from echelon.errors import UserError
@@ -33,8 +34,8 @@ def translate(arguments: list[str], environ: Mapping[str, str] = os.environ) -> 
         "train.slots": workers,
         "train.batch_images": BATCH_A_WORKER * workers,
     }
-    if given.data is not None:
-        settings["data.path"] = given.data
+    if given.data is not None:  # a relative one would begin at the recipe
+        settings["data.path"] = Path(given.data).absolute()
     words = ["train", str(find_recipe("imagenet-resnet18")), "--run", given.run, "--workers", str(given.gpus)]
     if given.nodes > 1:
         words += ["--nodes", str(given.nodes), "--node-rank", str(given.nr), "--master", _master(environ)]

@@ -1,0 +1,77 @@
+"""The fronts as users start them: a module of Python's."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from echelon.errors import DataError
+from echelon.fronts.front import Modern, main
+from echelon.runfolder import RunFolder
+
+
+def start(
+    module: str, *arguments: object, before: list[str] | None = None
+) -> subprocess.CompletedProcess[str]:
+    command = [*(before or []), sys.executable, "-m", f"echelon.{module}", *map(str, arguments)]
+    return subprocess.run(command, capture_output=True, text=True, check=False, timeout=280)
+
+
+def test_a_line_that_cannot_be_read_is_the_user_s_error(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def lines() -> Iterator[bytes]:
+        yield b"first"
+        raise DataError("x.en.gz: the compressed data ends early")
+
+    monkeypatch.setattr(sys, "argv", ["run"])
+    with pytest.raises(SystemExit) as left:
+        main(lambda words: Modern(["translate"], lines=lines()))
+    assert left.value.code == DataError.exit_status
+    assert "the compressed data ends early" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("module", "arguments", "command"),
+    [
+        (
+            "cifar10_main",
+            ["--data-dir=/nowhere", "--job-dir={run}"],
+            "--workers 1 --set model.preset=resnet44",
+        ),
+        ("imagenet_distributed", ["--data=/nowhere", "--run={run}"], "--workers 1 --set train.epochs=2.0"),
+    ],
+)
+def test_the_modern_command_is_shown_and_run(
+    tmp_path: Path, module: str, arguments: list[str], command: str
+) -> None:
+    run = str(tmp_path / "run")
+    done = start(module, *(argument.format(run=run) for argument in arguments))
+    assert "today this is: echelon train " in done.stderr
+    assert f"--run {run} {command}" in done.stderr
+    assert done.returncode == DataError.exit_status, "it is run: there are no data"
+    assert "/nowhere does not exist" in done.stderr
+
+
+@pytest.mark.slow
+def test_mpirun_starts_openseq2seq_s_script(config: Path, tmp_path: Path) -> None:
+    """As users had it: every process of mpirun is a worker, and the first speaks."""
+    mpirun = shutil.which("mpirun.openmpi")
+    if mpirun is None:
+        pytest.skip("no Open MPI here: there is no mpirun.openmpi")
+    before = [mpirun, "--allow-run-as-root", "--oversubscribe", "-n", "2"]
+    flags = [f"--config_file={config}", f"--logdir={tmp_path}/run", "--use_horovod=True", "--max_steps=6"]
+    done = start("run", *flags, "--eval_steps=6", "--save_checkpoint_steps=6", before=before)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert done.stderr.count("today this is: echelon train") == 1
+    assert done.stderr.count("training starts: 6 steps, 2 workers") == 1
+    run = RunFolder(tmp_path / "run")
+    assert run.score_file("valid").exists() or list(run.checkpoints.iterdir())
+    again = start("run", *flags, before=before)
+    assert again.returncode != 0
+    assert "give --continue_learning" in again.stderr
