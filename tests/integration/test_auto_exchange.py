@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from echelon.explain.history import read_history
 from echelon.monitor.records import read_records
 from echelon.recipe.loading import load_recipe
 from echelon.recipe.toml import dump_recipe
@@ -79,3 +80,5 @@ def test_hosts_that_do_not_pay_stand_by(train_toy: TrainToy) -> None:
     steps = [record["step"] for record in read_records(run.worker_records(0)) if record["kind"] == "step"]
     assert steps == list(range(1, 7))
     assert messages(run, 1) == ["this host stands by: exchange.hosts = 1"]
+    history = read_history(run)
+    assert (history.num_hosts, history.hosts_given) == (1, 2), "one trains, two are paid for"

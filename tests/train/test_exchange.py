@@ -48,6 +48,7 @@ def work(rank: int, size: int, store: str, way: str, results: Any) -> None:
 
         exchange.update(apply)
     is_in_memory = isinstance(exchange, HostSum) and exchange.is_in_memory
+    assert exchange.name == ("host_sum" if is_in_memory else "all_reduce")
     results.put((rank, sums, is_in_memory, type(exchange) is AllReduce))
     dist.barrier()
 

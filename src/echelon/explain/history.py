@@ -105,6 +105,11 @@ class History:
         return max(int(self.facts.get("hosts", 1)), len({worker.host for worker in self.workers}))
 
     @property
+    def hosts_given(self) -> int:
+        """Hosts that were there for the run, also those that stood by."""
+        return max(self.num_hosts, int(self.facts.get("hosts_given", 1)))
+
+    @property
     def planned_steps(self) -> int:
         return max(1, int(self.facts.get("steps", len(self.steps))))
 

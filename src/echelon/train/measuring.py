@@ -16,6 +16,7 @@ from echelon.monitor.records import RecordWriter
 from echelon.monitor.sampler import HostSampler, SamplerThread
 from echelon.train.benchmark import device_name, matrix_product_flops
 from echelon.train.loop import Training
+from echelon.train.resolving import count_hosts
 
 _PEAK_SECONDS = 0.05
 _PEAK_SIZE = 512
@@ -59,19 +60,20 @@ def _is_first_here() -> bool:
 
 
 def describe_worker(training: Training) -> dict[str, Any]:
-    """What an explanation of the run needs to know of this worker, for its `start` record."""
+    """What an explanation of the run needs to know of this worker, for its `start` record. Collective."""
     device, steps = training.flat.weights.device, range(1, min(training.steps, _FLOPS_STEPS) + 1)
     return {
         "host": socket.gethostname(),
         "setup_seconds": round(time.time() - psutil.Process().create_time(), 3),
-        "hosts": int(os.environ.get("ECHELON_HOSTS", "1")),
+        "hosts": count_hosts(training.group),
+        "hosts_given": int(os.environ.get("ECHELON_HOSTS", "1")),
         "local_rank": int(os.environ.get("LOCAL_RANK", "0")),
         "card": cluster_card(),
         "device": device_name(device),
         "threads": torch.get_num_threads(),
         "parameters": training.flat.size,
         "exchanged_bytes": 4 * len(training.flat.reduced),
-        "exchange": training.recipe.train.exchange if training.group.size > 1 else "all_reduce",
+        "exchange": training.exchange.name,
         "role": training.exchange.role,
         "flops_per_step": sum(training.task.step_flops(step) for step in steps) // len(steps),
         "peak_flops": round(matrix_product_flops(training.precision, device, _PEAK_SIZE, _PEAK_SECONDS)),

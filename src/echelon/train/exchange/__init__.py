@@ -30,6 +30,8 @@ from echelon.train.slots import Turn
 class Exchange(Protocol):
     """Owns the step's flat gradient buffer between backward and update."""
 
+    name: str
+    """What it does here, for the records: an exact sum goes one of several ways."""
     role: Role
     """What this process does."""
     has_own_optimisers: bool

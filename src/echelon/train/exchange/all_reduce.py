@@ -12,6 +12,8 @@ from echelon.train.exchange.gradients import GradientExchange
 class AllReduce(GradientExchange):
     """Sums the flat gradient buffer over a group; has no state of its own."""
 
+    name = "all_reduce"
+
     def __init__(self, group: Group, bucket_bytes: int = BUCKET_BYTES) -> None:
         super().__init__(group)
         self._bucket_bytes = bucket_bytes

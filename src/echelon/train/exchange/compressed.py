@@ -26,6 +26,8 @@ from echelon.train.exchange.gradients import GradientExchange
 class Compressed(GradientExchange):
     """Sums the flat gradient buffer over a group through a codec, in a thread, bucket by bucket, behind backward."""
 
+    name = "compressed"
+
     def __init__(self, group: Group, codec: Codec, bucket_bytes: int = BUCKET_BYTES) -> None:
         super().__init__(group)
         self._codec, self._bucket_bytes = codec, bucket_bytes

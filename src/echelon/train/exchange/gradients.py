@@ -19,6 +19,7 @@ from echelon.train.slots import Turn, share_of
 class GradientExchange:
     """Sums gradients over a group; subclasses say how, in `start` and `reduce`."""
 
+    name: str
     role: Role = "worker"
     has_own_optimisers = False
     is_in_step = True

@@ -16,6 +16,8 @@ from echelon.train.exchange.compressed import Compressed, Line
 class Hierarchical(Compressed):
     """Sums the flat gradient buffer over hosts that have the same number of workers each."""
 
+    name = "hierarchical"
+
     def __init__(self, group: Group, num_local: int, bucket_bytes: int = BUCKET_BYTES) -> None:
         super().__init__(group, Float32(), bucket_bytes)
         self._num_local = num_local

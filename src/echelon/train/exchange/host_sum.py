@@ -34,6 +34,7 @@ class HostSum(AllReduce):
         can_move = self.flat.reduced.device.type == "cpu"
         self._buffers = (shared_buffers(self.group, len(self.flat.reduced)) if can_move else None) or []
         if self.is_in_memory:
+            self.name = "host_sum"
             self.flat.move_gradients(self._buffers[self.group.rank])
         else:
             super().start()

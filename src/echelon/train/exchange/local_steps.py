@@ -59,6 +59,7 @@ class _Sync:
 class LocalSteps:
     """Replicas that agree every `settings.every` steps."""
 
+    name = "local"
     role: Role = "worker"
     has_own_optimisers = True
     is_in_step = True

@@ -35,6 +35,8 @@ class _Factors:
 class LowRank(GradientExchange):
     """Sums the flat gradient buffer over a group, matrices through factors of `rank` columns."""
 
+    name = "low_rank"
+
     def __init__(self, group: Group, rank: int, seed: int) -> None:
         super().__init__(group)
         self._rank, self._seed = rank, seed

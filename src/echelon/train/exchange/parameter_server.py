@@ -105,6 +105,7 @@ class Answer:
 class ParameterServer:
     """One process of such a run: a server or a worker, which both go through the same loop."""
 
+    name = "parameter_server"
     has_own_optimisers = False
     period = 1
     is_in_step = False
