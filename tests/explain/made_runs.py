@@ -32,6 +32,7 @@ class MadeRun:
     steps: int = 60
     workers: int = 2
     hosts: int = 2
+    hosts_given: int = 1
     phases: Mapping[int, Mapping[str, float]] = field(default_factory=dict)
     """By rank; workers that are not named do as COMPUTING says."""
     loss: Callable[[int], float] = lambda step: 2.0 + 6.0 * step**-0.5
@@ -41,6 +42,7 @@ class MadeRun:
     line_bytes_per_s: float | None = 12.5e6
     parameters: int = 2_500_000
     exchange: str = "all_reduce"
+    """As records name it."""
     cpu_share: float = 0.9
     """Of a step's time in which the worker has a processor."""
     overrides: tuple[str, ...] = ()
@@ -80,6 +82,7 @@ class MadeRun:
             workers=self.workers,
             host=f"host{rank * self.hosts // self.workers + 1}",
             hosts=self.hosts,
+            hosts_given=self.hosts_given,
             card="eth0",
             device="CPU",
             threads=1,

@@ -45,6 +45,14 @@ def test_a_rings_bytes_are_those_of_a_ring_that_is_gone_through(hosts: int, per_
     assert cost.card_bytes_per_byte * size == pytest.approx(ring_bytes(hosts, per_host, size))
 
 
+@given(st.integers(1, 8), st.integers(1, 4))
+def test_all_to_alls_bytes_are_those_of_all_pairs_of_workers(hosts: int, per_host: int) -> None:
+    workers = hosts * per_host
+    pairs = sum(to // per_host != 0 for _ in range(per_host) for to in range(workers))
+    cost = collective_cost("all_to_all", fabric(hosts, per_host))
+    assert cost.card_bytes_per_byte == pytest.approx(2 * pairs / workers)  # pieces, and then sums
+
+
 def test_a_ring_over_a_slow_line_takes_what_the_line_takes() -> None:
     cost = collective_cost("ring", fabric(2))
     assert cost.seconds(12.5e6) == pytest.approx(1.0 + 2 * 1e-4)

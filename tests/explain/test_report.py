@@ -129,11 +129,79 @@ def test_processors_that_other_programs_take_are_not_fully_used(tmp_path: Path) 
 
 
 @pytest.mark.parametrize(
-    ("workers", "hosts", "share"),
-    [(1, 1, 0.0), (2, 1, 2.0), (4, 1, 6.0), (2, 2, 1.0), (4, 2, 1.5), (3, 3, 4 / 3)],
+    ("exchange", "workers", "hosts", "share"),
+    [
+        ("all_reduce", 1, 1, 0.0),
+        ("host_sum", 2, 1, 0.0),
+        ("all_reduce", 2, 1, 2.0),
+        ("all_reduce", 4, 1, 6.0),
+        ("compressed", 4, 1, 6.0),
+        ("all_reduce", 2, 2, 1.0),
+        ("all_reduce", 4, 2, 1.5),
+        ("hierarchical", 4, 2, 1.0),
+        ("compressed", 4, 2, 2.0),
+        ("compressed", 2, 2, 1.0),
+        ("all_reduce", 3, 3, 4 / 3),
+    ],
 )
-def test_a_cards_share_of_the_ring(workers: int, hosts: int, share: float) -> None:
-    assert card_share(workers, hosts) == pytest.approx(share)
+def test_a_cards_share_is_that_of_the_exchange(exchange: str, workers: int, hosts: int, share: float) -> None:
+    assert card_share(exchange, workers, hosts) == pytest.approx(share)
+
+
+def test_a_sum_host_by_host_is_not_called_a_ring(tmp_path: Path) -> None:
+    made = MadeRun(workers=4, exchange="hierarchical", overrides=("exchange.hierarchical=true",))
+    report = build_report(made.write(tmp_path / "run"))
+    assert report.to_json()["network"]["expected_bytes_per_step"] == 10_000_000
+    assert "inside each host first" in answer(report, "traffic").evidence[0]
+
+
+def test_a_run_is_not_advised_to_use_the_exchange_that_it_uses(tmp_path: Path) -> None:
+    made = MadeRun(
+        phases={0: WAITING, 1: WAITING}, exchange="low_rank", overrides=("train.exchange=low_rank",)
+    )
+    report = build_report(made.write(tmp_path / "run"))
+    assert "low_rank" not in [entry["name"] for entry in report.to_json()["improvements"]]
+    assert report.case.replanning is not None
+    assert report.case.replanning.exchange == "low_rank"
+
+
+def test_what_a_plan_does_not_explain_is_no_gain_of_twice_as_many(tmp_path: Path) -> None:
+    """The line is so fast that the waiting must have another reason: more hosts do not make it go away."""
+    made = MadeRun(phases={0: WAITING, 1: WAITING}, line_bytes_per_s=1e12)
+    scaling = answer(build_report(made.write(tmp_path / "run")), "scaling").answer
+    gain = float(scaling.split("would be ")[1].split(" times")[0])
+    assert 1.0 <= gain < 2.0
+
+
+def test_a_line_that_nobody_measured_is_fitted_and_said_to_be(tmp_path: Path) -> None:
+    run = MadeRun(phases={0: WAITING, 1: WAITING}, line_bytes_per_s=None).write(tmp_path / "run")
+    report = build_report(run)
+    assert report.case.replanning is not None
+    assert report.case.replanning.cluster.line_bytes_per_s == pytest.approx(10_000_000 / 0.8)
+    assert "the line was not measured" in " ".join(answer(report, "scaling").evidence)
+
+
+def test_slots_that_workers_share_unevenly_still_have_one_time(tmp_path: Path) -> None:
+    """4 slots on 3 workers: 0.1 s each, 0.2 s for the one that has two."""
+    one, two = ({"forward": seconds, "backward": 0.0} for seconds in (0.1, 0.2))
+    report = build_report(
+        MadeRun(workers=3, hosts=3, phases={0: two, 1: one, 2: one}).write(tmp_path / "run")
+    )
+    assert report.case.replanning is not None
+    assert report.case.replanning.profile.slot_seconds == pytest.approx(0.1)
+
+
+def test_hosts_that_stand_by_are_paid_for(tmp_path: Path) -> None:
+    run = MadeRun(workers=1, hosts=1, hosts_given=2).write(tmp_path / "run")
+    report = build_report(run, hourly=3600.0)
+    assert report.to_json()["hosts"] == 1
+    assert float(answer(report, "cost").verdict[1:]) == pytest.approx(2 * report.history.seconds, rel=0.01)
+
+
+def test_steps_are_gone_through_once_however_many_ask(tmp_path: Path) -> None:
+    case = build_report(MadeRun().write(tmp_path / "run")).case
+    assert case.time is case.time
+    assert case.traffic is case.traffic
 
 
 def test_a_checkpoints_size_is_explained_to_the_byte(tmp_path: Path) -> None:

@@ -23,6 +23,7 @@ from echelon.tasks.translation import TranslationTask
 from echelon.train.loop import StopRequest
 from echelon.train.worker import work
 from tests.conftest import write_toy_corpus
+from tests.integration.runs import TrainToy
 
 Explain = Callable[..., Report]
 
@@ -74,6 +75,16 @@ def test_a_run_whose_data_come_slowly_is_bound_by_its_input(
     report = explain("train.steps=15")
     assert report.to_json()["bound"] == "input"
     assert verdict(report, "improvements") == "input"
+
+
+@pytest.mark.slow
+def test_two_workers_on_one_machine_are_told_that_nothing_goes_over_a_wire(train_toy: TrainToy) -> None:
+    report = build_report(train_toy("two", "train.steps=6", workers=2))
+    assert report.history.facts["exchange"] == "host_sum"
+    assert verdict(report, "traffic") == "none"
+    network = report.to_json()["network"]
+    assert network["expected_bytes_per_step"] == 0
+    assert network["bytes_per_step"] < report.history.facts["exchanged_bytes"]
 
 
 @pytest.mark.slow

@@ -8,6 +8,8 @@ S is the buffer's size, H the hosts, k the workers of each, N = H k. A line carr
                      in 2 log2 H rounds between hosts; within a host the ring.
     hierarchical     reduce-scatter within each host, k rings between hosts, one for each part, all-gather within:
                      2 S (H - 1) / H at the card, in k flows.
+    all to all       every worker adds up an N-th: it gets the others' pieces of it, and sends each of them the sum.
+                     What a host's k workers and the N - k elsewhere send each other: 2 S k (N - k) / N at the card.
     parameter server K of the N processes serve S / K each, on different hosts; the N - K workers send them gradients,
                      then fetch weights. At a server's card: what the workers of other hosts send it, S / K each, and
                      then as much in the other direction.
@@ -19,7 +21,7 @@ import math
 from dataclasses import dataclass
 from typing import Literal
 
-Algorithm = Literal["ring", "tree", "hierarchical", "parameter_server"]
+Algorithm = Literal["ring", "tree", "hierarchical", "all_to_all", "parameter_server"]
 
 
 @dataclass(frozen=True)
@@ -86,6 +88,8 @@ def collective_cost(algorithm: Algorithm, fabric: Fabric) -> Cost:
             return _tree(fabric)
         case "hierarchical":
             return _hierarchical(fabric)
+        case "all_to_all":
+            return _all_to_all(fabric)
         case "parameter_server":
             return _parameter_server(fabric)
 
@@ -116,6 +120,14 @@ def _hierarchical(fabric: Fabric) -> Cost:
     between = share / fabric.line.rate(fabric.per_host * fabric.flows)
     latency = 2 * (fabric.hosts - 1) * fabric.line.latency_s
     return Cost(inside.latency_s + latency, inside.seconds_per_byte + between, share)
+
+
+def _all_to_all(fabric: Fabric) -> Cost:
+    k, elsewhere = fabric.per_host, fabric.size - fabric.per_host
+    share = 2 * k * elsewhere / fabric.size
+    within = 2 * (k - 1) / fabric.size / fabric.inner.bytes_per_s
+    between = share / fabric.line.rate(fabric.flows * k * elsewhere) if elsewhere else 0.0
+    return Cost(2 * max(_latencies(fabric)), max(within, between), share)
 
 
 def _parameter_server(fabric: Fabric) -> Cost:

@@ -5,12 +5,9 @@ from __future__ import annotations
 import statistics
 from dataclasses import dataclass
 
-from echelon.explain.clusters import Cluster
-from echelon.explain.collectives import Fabric, Line, collective_cost
-from echelon.explain.cost import EXCHANGES, Exchange, exchanged_bytes, predict, steps_between
-from echelon.explain.hardware import find_gpu_like, processor
+from echelon.explain.collectives import Algorithm, Fabric, Line, collective_cost
+from echelon.explain.cost import EXCHANGES, exchanged_bytes, steps_between
 from echelon.explain.history import History, Worker
-from echelon.explain.profile import Profile
 from echelon.explain.workload import Workload
 
 _SLOWER = 1.15
@@ -141,7 +138,14 @@ class Traffic:
 
 
 IN_MEMORY = "host_sum"
-"""The exchange of two workers on one machine: nothing of it goes over a wire."""
+"""The exact exchange of two workers on one machine: nothing of it goes over a wire."""
+ALGORITHMS: dict[str, Algorithm] = {
+    "hierarchical": "hierarchical",
+    "compressed": "all_to_all",
+    "local": "all_to_all",
+    "parameter_server": "parameter_server",
+}
+"""How exchanges add up, by the names that records have for them; the others in a ring."""
 
 
 def traffic(history: History, workload: Workload | None = None) -> Traffic:
@@ -150,7 +154,7 @@ def traffic(history: History, workload: Workload | None = None) -> Traffic:
     exchange = history.facts.get("exchange", "all_reduce")
     if workload is not None and exchange in EXCHANGES and exchange != "all_reduce":
         size = exchanged_bytes(workload, exchange) / steps_between(workload, exchange)
-    share = 0.0 if exchange == IN_MEMORY else card_share(history.size, history.num_hosts)
+    share = card_share(exchange, history.size, history.num_hosts)
     if exchange == "parameter_server" and history.size > 1:
         # The first host's card: on one machine, everything goes over loopback, to the servers and back.
         share = 2.0 * len(history.workers) if history.num_hosts == 1 else _chief_share(history)
@@ -185,50 +189,11 @@ def typical_bytes(moved: list[float], exchange: str) -> float:
     return statistics.fmean(moved) if exchange == "local" else statistics.median(moved)
 
 
-def card_share(workers: int, hosts: int) -> float:
-    """Bytes at a host's card per byte of the gradient: on one machine, all edges of the ring go over loopback."""
-    if workers == 1:
+def card_share(exchange: str, workers: int, hosts: int) -> float:
+    """Bytes at a host's card per byte of what is added up; on one machine, at loopback, which all workers send over."""
+    if workers == 1 or exchange == IN_MEMORY:
         return 0.0
     if hosts == 1:
         return 2.0 * (workers - 1)
     fabric = Fabric(hosts, max(1, workers // hosts), _FREE, Line(1e12, 0.0))
-    return collective_cost("ring", fabric).card_bytes_per_byte
-
-
-def own_profile(history: History) -> Profile:
-    """What this run itself measured, as a profile of its hardware."""
-    time, slots = step_time(history), history.recipe.train.slots
-    mine = -(-slots // max(1, history.size))
-    return Profile(
-        slot_seconds=(time.input + time.compute) / mine,
-        optimiser_seconds=time.optimiser,
-        other_seconds=time.other + time.checkpoint,
-        spread=0.03,
-        seconds_per_step=time.seconds,
-    )
-
-
-def own_cluster(history: History) -> Cluster:
-    """The run's own hosts, with the line as it was measured."""
-    line = history.link["bytes_per_s"] if history.link else 1e9 / 8
-    threads = float(history.facts.get("threads", 1))
-    return Cluster(
-        name="this cluster",
-        hosts=history.num_hosts,
-        per_host=max(1, history.size // history.num_hosts),
-        device=find_gpu_like(str(history.facts.get("device", ""))) or processor(threads),
-        line_bytes_per_s=line,
-        cores=threads,
-    )
-
-
-def predicted_step(
-    history: History, workload: Workload, *, exchange: Exchange = "all_reduce", hosts: int | None = None
-) -> float:
-    """Seconds of a step if one thing were different, counted with what this run measured."""
-    cluster = own_cluster(history)
-    if history.num_hosts == 1 and hosts:  # more of the same on one machine: more workers
-        cluster = Cluster(**{**cluster.__dict__, "per_host": hosts * cluster.per_host})
-    elif hosts:
-        cluster = cluster.resized(hosts)
-    return predict(workload, cluster, exchange, own_profile(history)).seconds.expected
+    return collective_cost(ALGORITHMS.get(exchange, "ring"), fabric).card_bytes_per_byte

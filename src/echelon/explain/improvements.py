@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from echelon.explain.cost import Exchange, reached_flops
-from echelon.explain.findings import StepTime, find_straggler, own_cluster, predicted_step
+from echelon.explain.findings import StepTime, find_straggler
 from echelon.explain.history import History
-from echelon.explain.workload import Workload
+from echelon.explain.replanning import Replanning
 
 _WORTH = 0.02
 """Share of the run's time that something must save to be worth a line."""
@@ -32,21 +32,21 @@ class Improvement:
 
 
 def find_improvements(
-    history: History, time: StepTime, workload: Workload | None, *, has_overfitted: bool
+    history: History, time: StepTime, replanning: Replanning | None, *, has_overfitted: bool
 ) -> list[Improvement]:
     """Everything worth doing."""
     total = sum(history.totals.values()) or 1.0
     stepping = len(history.steps) * history.seconds_per_step / total
     found = [
-        *_about_the_network(history, time, workload, stepping),
-        *_about_the_devices(history, time, workload, stepping),
+        *_about_the_network(history, time, replanning, stepping),
+        *_about_the_devices(history, time, replanning, stepping),
         *_about_the_schedule(history, total, has_overfitted=has_overfitted),
     ]
     return sorted((entry for entry in found if entry.saved >= _WORTH), key=lambda entry: -entry.saved)
 
 
 def _about_the_network(
-    history: History, time: StepTime, workload: Workload | None, stepping: float
+    history: History, time: StepTime, replanning: Replanning | None, stepping: float
 ) -> list[Improvement]:
     if history.num_hosts == 1 or not time.seconds:
         return []
@@ -57,18 +57,18 @@ def _about_the_network(
             (1 - 1 / _FASTER_LINE) * time.network / time.seconds * stepping,
         )
     ]
-    if workload is None:
+    if replanning is None:
         return found
-    now = predicted_step(history, workload)
+    now = replanning.seconds()
     for exchange, advice in _EXCHANGES.items():
-        then = predicted_step(history, workload, exchange=exchange)
-        saved = max(0.0, 1 - then / now) * stepping
-        found.append(Improvement(exchange, advice, saved, "with another result, if only a little"))
+        if exchange != replanning.exchange:
+            saved = max(0.0, 1 - replanning.seconds(exchange=exchange) / now) * stepping
+            found.append(Improvement(exchange, advice, saved, "with another result, if only a little"))
     return found
 
 
 def _about_the_devices(
-    history: History, time: StepTime, workload: Workload | None, stepping: float
+    history: History, time: StepTime, replanning: Replanning | None, stepping: float
 ) -> list[Improvement]:
     if not time.seconds:
         return []
@@ -84,11 +84,11 @@ def _about_the_devices(
         worker = straggler.worker
         advice = f"do without worker {worker.rank} on {worker.host or '?'}, or bring it up to the others"
         found.append(Improvement("straggler", advice, time.stragglers / time.seconds * stepping))
-    if history.recipe.train.precision == "float32" and workload is not None:
-        saved = _saved_by_half(history, workload) * time.compute / time.seconds * stepping
+    if history.recipe.train.precision == "float32" and replanning is not None:
+        saved = _saved_by_half(replanning) * time.compute / time.seconds * stepping
         advice = 'train.precision = "bf16"'
         found.append(Improvement("precision", advice, saved, "where the hardware has bfloat16 products"))
-    slots, size = history.recipe.train.slots, history.size
+    slots, size = history.recipe.train.slots, len(history.workers)
     if slots % size:
         busiest = -(-slots // size)
         saved = (1 - slots / size / busiest) * time.compute / time.seconds * stepping
@@ -97,9 +97,10 @@ def _about_the_devices(
     return found
 
 
-def _saved_by_half(history: History, workload: Workload) -> float:
+def _saved_by_half(replanning: Replanning) -> float:
     """The share of computing that 16-bit products save, by what the catalogue says that this device reaches."""
-    cluster, half = own_cluster(history), replace(workload, number_format="half")
+    cluster, workload = replanning.cluster, replanning.workload
+    half = replace(workload, number_format="half")
     return 1 - reached_flops(workload, cluster) / reached_flops(half, cluster)
 
 

@@ -9,6 +9,7 @@ from echelon.data.images.store import ImageManifest
 from echelon.data.prepared import Manifest
 from echelon.explain.findings import StepTime, Traffic, step_time, traffic
 from echelon.explain.history import History
+from echelon.explain.replanning import Replanning, replan
 from echelon.explain.workload import Workload
 
 NOT_MEASURED = "Not measured: the records do not say what a step's time was spent on."
@@ -39,7 +40,7 @@ class Case:
     @property
     def host_hours(self) -> float:
         """Of all hosts together, pauses left out."""
-        return self.history.training_seconds / 3600 * self.history.num_hosts
+        return self.history.training_seconds / 3600 * self.history.hosts_given
 
     @property
     def cost(self) -> float | None:
@@ -63,3 +64,10 @@ class Case:
     @cached_property
     def traffic(self) -> Traffic:
         return traffic(self.history, self.workload)
+
+    @cached_property
+    def replanning(self) -> Replanning | None:
+        """What it would have taken if one thing were different; None where its model is not known."""
+        if self.workload is None:
+            return None
+        return replan(self.history, self.workload, self.time, self.traffic)

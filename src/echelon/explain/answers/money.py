@@ -14,7 +14,7 @@ def what_did_it_cost(case: Case) -> Answer:
         gpu["watts"] for sample in history.host_samples for gpu in sample.get("gpus") or [] if "watts" in gpu
     ]
     hours = f"{case.host_hours:.3g} host hours"
-    evidence = [f"{hours}: {history.num_hosts} for {show_duration(history.training_seconds)}"]
+    evidence = [f"{hours}: {history.hosts_given} for {show_duration(history.training_seconds)}"]
     if history.pause_seconds >= 1:
         evidence.append(
             f"between a stop and the next start lie {show_duration(history.pause_seconds)}, which are not counted: "
@@ -53,7 +53,7 @@ def what_would_be_better(case: Case) -> Answer:
 
 
 def improvements_of(case: Case) -> list[Improvement]:
-    return find_improvements(case.history, case.time, case.workload, has_overfitted=overfits(case.history))
+    return find_improvements(case.history, case.time, case.replanning, has_overfitted=overfits(case.history))
 
 
 def _lower(entry: Improvement) -> str:

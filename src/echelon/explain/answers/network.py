@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import math
+
 from echelon.explain.answers.case import NOT_MEASURED, Answer, Case
-from echelon.explain.findings import IN_MEMORY, find_straggler, own_profile, predicted_step
+from echelon.explain.collectives import Algorithm
+from echelon.explain.findings import ALGORITHMS, IN_MEMORY, find_straggler
+from echelon.explain.replanning import Replanning
 from echelon.explain.wording import show_bytes, show_rate, show_share, show_step
 
 
@@ -90,20 +94,17 @@ def how_much_traffic(case: Case) -> Answer:
         return Answer(
             "traffic", question, "none", "One worker exchanges nothing, and its step time has no part in it."
         )
-    if history.facts.get("exchange") == IN_MEMORY:
+    exchange = str(history.facts.get("exchange", "all_reduce"))
+    if exchange == IN_MEMORY:
         sentence = (
             f"Nothing goes over a wire: the workers add up {show_bytes(wire.size)} a step in shared memory."
         )
         return Answer("traffic", question, "none", sentence)
-    where = (
-        "over loopback, where all edges of the ring lie"
-        if history.num_hosts == 1
-        else "through each host's card"
-    )
+    where = "over loopback, where all workers meet" if history.num_hosts == 1 else "through each host's card"
     evidence = [
-        f"the {history.facts.get('exchange', 'all_reduce')} exchange adds up {show_bytes(wire.size)} a step "
-        f"(the gradient is parameters x 4 bytes); a ring of {history.size} workers moves "
-        f"{wire.share:.3g} times that {where}: {show_bytes(wire.expected)} a step in each direction",
+        f"the {exchange} exchange adds up {show_bytes(wire.size)} a step (the gradient is parameters x 4 bytes); "
+        f"among {history.size} workers, {_WAYS[ALGORITHMS.get(exchange, 'ring')]}, {wire.share:.3g} times that goes "
+        f"{where}: {show_bytes(wire.expected)} a step in each direction",
     ]
     if wire.measured is None:
         sentence = f"{show_bytes(wire.expected)} a step should go {where}; the card's bytes were not counted."
@@ -126,26 +127,36 @@ def how_much_traffic(case: Case) -> Answer:
     return Answer("traffic", question, show_bytes(wire.measured), f"{sentence}.", evidence)
 
 
+_WAYS: dict[Algorithm, str] = {
+    "ring": "in a ring",
+    "tree": "in trees",
+    "hierarchical": "inside each host first, then between hosts",
+    "all_to_all": "each with all others",
+    "parameter_server": "to the servers and back",
+}
+
+
 def how_does_it_scale(case: Case) -> Answer | None:
     if not case.is_time_measured:
         return None
     history, time = case.history, case.time
     question = "How well did it scale, and what would the next doubling give?"
-    if case.workload is None or not history.seconds_per_step:
+    replanning = case.replanning
+    if replanning is None or not history.seconds_per_step:
         return None
     slots, size = history.recipe.train.slots, history.size
-    alone = slots * own_profile(history).slot_seconds + time.optimiser + time.other
+    alone = slots * replanning.profile.slot_seconds + time.optimiser + time.other
     efficiency = alone / (size * history.seconds_per_step)
-    doubled = predicted_step(
-        history, case.workload, hosts=2 * max(1, history.num_hosts if history.num_hosts > 1 else 1)
-    )
-    gain = history.seconds_per_step / doubled
+    now, doubled = replanning.seconds(), replanning.seconds(times=2)
     evidence = [
         f"one such worker alone would need {show_step(alone)} a step, {size} need "
         f"{show_step(history.seconds_per_step)}: "
         f"{alone / history.seconds_per_step:.3g} times as fast",
-        f"predicted for {2 * size} workers from this run's own times: {show_step(doubled)} a step",
+        f"predicted from this run's own times: {show_step(now)} a step for {size} workers, "
+        f"{show_step(doubled)} for {2 * size}",
     ]
+    if history.num_hosts > 1 and history.link is None:
+        evidence.append(_about_the_line(replanning))
     if 2 * size > slots:
         evidence.append(
             f"a step has {slots} slots (train.slots): more than {slots} workers have nothing to do"
@@ -156,6 +167,13 @@ def how_does_it_scale(case: Case) -> Answer | None:
         question,
         show_share(efficiency),
         f"Each worker {verb} {show_share(min(efficiency, 1.0))} of what it does alone; twice as many would be "
-        f"{gain:.2f} times as fast.",
+        f"{now / doubled:.2f} times as fast.",
         evidence,
     )
+
+
+def _about_the_line(replanning: Replanning) -> str:
+    rate = replanning.cluster.line_bytes_per_s
+    if math.isinf(rate):
+        return "the line was not measured, and nobody waited for it: it is taken to be no limit"
+    return f"the line was not measured: the waiting for its bytes makes it {show_rate(rate)}"

@@ -1,0 +1,80 @@
+"""What a step of a run would take if one thing were different: a plan that counts with what the run itself measured."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+
+from echelon.explain.clusters import Cluster
+from echelon.explain.cost import EXCHANGES, Exchange, predict
+from echelon.explain.findings import StepTime, Traffic
+from echelon.explain.hardware import find_gpu_like, processor
+from echelon.explain.history import History
+from echelon.explain.profile import Profile
+from echelon.explain.workload import Workload
+
+
+@dataclass(frozen=True)
+class Replanning:
+    """A run as a plan sees it."""
+
+    workload: Workload
+    cluster: Cluster
+    profile: Profile
+    exchange: Exchange
+    """The one it used."""
+
+    def seconds(self, *, exchange: Exchange | None = None, times: int = 1) -> float:
+        """Of a step with another exchange, or with so many times the hosts; on one machine, the workers."""
+        cluster = self.cluster
+        if cluster.hosts > 1:
+            cluster = cluster.resized(times * cluster.hosts)
+        else:
+            cluster = replace(cluster, per_host=times * cluster.per_host)
+        return predict(self.workload, cluster, exchange or self.exchange, self.profile).seconds.expected
+
+
+def replan(history: History, workload: Workload, time: StepTime, wire: Traffic) -> Replanning:
+    """A plan for what the run did, from what it measured."""
+    return Replanning(
+        workload, own_cluster(history, time, wire), own_profile(history, time), own_exchange(history)
+    )
+
+
+def own_exchange(history: History) -> Exchange:
+    """What the run used, as a plan calls it: the ways of an exact sum have one name."""
+    name = history.facts.get("exchange")
+    return next((exchange for exchange in EXCHANGES if exchange == name), "all_reduce")
+
+
+def own_profile(history: History, time: StepTime) -> Profile:
+    """What this run itself measured, as a profile of its hardware."""
+    slots_each = history.recipe.train.slots / len(history.workers)
+    return Profile(
+        slot_seconds=(time.input + time.compute) / slots_each,
+        optimiser_seconds=time.optimiser,
+        other_seconds=time.other + time.checkpoint,
+        spread=0.03,
+        seconds_per_step=time.seconds,
+    )
+
+
+def own_cluster(history: History, time: StepTime, wire: Traffic) -> Cluster:
+    """The run's own hosts."""
+    threads = float(history.facts.get("threads", 1))
+    return Cluster(
+        name="this cluster",
+        hosts=history.num_hosts,
+        per_host=max(1, history.size // history.num_hosts),
+        device=find_gpu_like(str(history.facts.get("device", ""))) or processor(threads),
+        line_bytes_per_s=line_rate(history, time, wire),
+        cores=threads,
+    )
+
+
+def line_rate(history: History, time: StepTime, wire: Traffic) -> float:
+    """Bytes a second: as they were measured before training, or as the waiting for them has it."""
+    if history.link:
+        return float(history.link["bytes_per_s"])
+    moved = wire.measured or wire.expected
+    return moved / time.network if moved and time.network else math.inf
