@@ -358,6 +358,17 @@ def test_a_reference_tells_whether_a_run_is_on_track(tmp_path: Path) -> None:
         build_report(run, reference=tmp_path / "curve.csv")
 
 
+def test_a_young_run_is_on_track_against_a_long_reference_that_it_follows(tmp_path: Path) -> None:
+    """A twentieth of 6,000 steps is 300: smoothed over those, the reference at step 60 would be far higher."""
+    run, file = MadeRun().write(tmp_path / "run"), tmp_path / "curve.csv"
+    curve = ((step, 2.0 + 6.0 * step**-0.5) for step in range(1, 6001))
+    file.write_text("step,train_loss\n" + "".join(f"{step},{loss}\n" for step, loss in curve))
+    found = answer(build_report(run, reference=file), "reference")
+    assert found.verdict == "on track"
+    assert "(+0.0%)" in found.evidence[0]
+    assert "at step 60" in found.evidence[1]
+
+
 def test_the_verb_writes_every_form_and_a_bundle(
     tmp_path: Path, echelon: Callable[..., subprocess.CompletedProcess[str]]
 ) -> None:

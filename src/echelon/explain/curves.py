@@ -62,10 +62,15 @@ class Forecast:
         return Estimate(float(np.median(later)), max(0.0, min(later)), max(later))
 
 
-def smooth(values: Sequence[float], share: float = 0.05) -> Numbers:
-    """The mean of each point and those shortly before it: `share` of the curve, at least three points."""
+def smoothing_width(points: int) -> int:
+    """Of so many points, a twentieth, but at least three."""
+    return max(3, round(0.05 * points))
+
+
+def smooth(values: Sequence[float] | Numbers, width: int | None = None) -> Numbers:
+    """The mean of each point and those shortly before it; `width` points, the curve's usual where not given."""
     numbers = np.asarray(values, dtype=float)
-    width = max(3, round(share * len(numbers)))
+    width = width or smoothing_width(len(numbers))
     sums = np.concatenate([[0.0], np.cumsum(numbers)])
     ends = np.arange(1, len(numbers) + 1)
     starts = np.maximum(0, ends - width)
@@ -86,8 +91,7 @@ def forecast(steps: Sequence[float], losses: Sequence[float]) -> Forecast | None
         late = x >= share * x[-1]
         if late.sum() >= FEWEST_POINTS // 2:
             fits.append(fit_power_law(x[late], y[late]))
-    width = max(3, round(0.05 * len(y)))
-    noise = float(np.median([fit.error for fit in fits])) / np.sqrt(width)
+    noise = float(np.median([fit.error for fit in fits])) / np.sqrt(smoothing_width(len(y)))
     return Forecast(tuple(fits), noise, float(x[-1]), float(smoothed[-1]))
 
 

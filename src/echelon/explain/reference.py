@@ -10,7 +10,7 @@ import numpy as np
 
 from echelon.errors import UserError
 from echelon.explain.answers import Answer
-from echelon.explain.curves import smooth
+from echelon.explain.curves import Numbers, smooth, smoothing_width
 from echelon.explain.history import History
 from echelon.explain.wording import show_count, show_share
 
@@ -22,7 +22,7 @@ _NEAR = 0.05
 
 @dataclass(frozen=True)
 class Reference:
-    """Steps, and the smoothed training loss at each."""
+    """Steps, and the training loss at each."""
 
     name: str
     steps: tuple[float, ...]
@@ -49,32 +49,34 @@ class Reference:
             raise UserError(f"{path}: {error}") from None
         if len(points) < 2:
             raise UserError(f"{path}: has fewer than two points")
-        smoothed = smooth([value for _, value in points])
-        return cls(path.name, tuple(at for at, _ in points), tuple(map(float, smoothed)))
+        return cls(path.name, tuple(at for at, _ in points), tuple(value for _, value in points))
 
-    def at(self, step: float) -> float:
-        return float(np.interp(step, self.steps, self.losses))
+    def at(self, steps: Numbers, width: int) -> Numbers:
+        """The loss at those steps, each smoothed over as many of them."""
+        return smooth(np.interp(steps, self.steps, self.losses), width)
 
-    def step_of(self, loss: float) -> float | None:
-        """Where the reference reached a loss first; None where it never did."""
-        return next((step for step, value in self.points() if value <= loss), None)
+    def step_of(self, loss: float, width: int) -> float | None:
+        """Where the reference, smoothed over so many steps, reached a loss first; None where it never did."""
+        steps = np.arange(self.steps[0], self.steps[-1] + 1)
+        return next(iter(steps[self.at(steps, width) <= loss]), None)
 
     def points(self) -> list[tuple[float, float]]:
-        return list(zip(self.steps, self.losses, strict=True))
+        """For drawing."""
+        return list(zip(self.steps, map(float, smooth(self.losses)), strict=True))
 
 
 def answer_reference(reference: Reference, history: History) -> Answer:
     """Whether a run is where the reference was at the same step."""
     question = f"Is it on track against {reference.name}?"
-    steps, losses = history.losses()
-    if not losses or steps[-1] < reference.steps[0]:
-        return Answer(
-            "reference", question, "unknown", "The reference has no step as early as this run's last."
-        )
-    last = min(steps[-1], reference.steps[-1])
-    own = float(np.interp(last, steps, smooth(losses)))
-    known, same = reference.at(last), reference.step_of(own)
-    off = own / known - 1
+    steps, losses = map(np.asarray, history.losses())
+    is_known = (steps >= reference.steps[0]) & (steps <= reference.steps[-1])
+    if not is_known.any():
+        return Answer("reference", question, "unknown", "The reference has none of this run's steps.")
+    steps, losses = steps[is_known], losses[is_known]
+    # One width for both: a mean over more of a falling curve is higher.
+    width = smoothing_width(len(steps))
+    last, own, known = steps[-1], float(smooth(losses, width)[-1]), float(reference.at(steps, width)[-1])
+    same, off = reference.step_of(own, width), own / known - 1
     evidence = [
         f"at step {show_count(last)}: smoothed training loss {own:.4g} here, {known:.4g} there ({off:+.1%})",
         f"the reference reached {own:.4g} at step {show_count(same)}"
