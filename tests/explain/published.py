@@ -19,12 +19,10 @@ from echelon.explain.cost import (
 from echelon.explain.workload import (
     Workload,
     image_layers,
-    image_matrices,
     transformer_activations,
     transformer_layers,
-    transformer_matrices,
 )
-from echelon.shapes import resnet
+from echelon.shapes import images, resnet, transformer
 from echelon.shapes.transformer import PRESETS, TokenCounts, TransformerShape, parameter_count
 
 VALIDATION_PICTURES = 50_000
@@ -67,7 +65,7 @@ def transformer_workload(document: dict[str, Any], pairs_per_gpu: int, gpus: int
     return Workload(
         name="transformer_base",
         layers=transformer_layers(shape, counts),
-        matrices=transformer_matrices(shape),
+        matrices=transformer.matrices(shape),
         slots=gpus,
         objects=counts.target,
         unit="target tokens",
@@ -83,7 +81,7 @@ def resnet_workload(run: dict[str, Any], input_rate: float = IMAGES_PER_CORE_S) 
     return Workload(
         name="resnet18",
         layers=image_layers(shape, pictures),
-        matrices=image_matrices(shape),
+        matrices=images.matrices(shape),
         slots=gpus,
         objects=pictures,
         unit="pictures",

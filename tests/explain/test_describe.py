@@ -11,6 +11,7 @@ from rich.console import Console
 from echelon.commands.preparing import prepare_data
 from echelon.data.planning import plan_batches
 from echelon.data.prepared import Prepared
+from echelon.explain.checkpoints import checkpoint_parts, words_of_parts
 from echelon.explain.describe import ASSUMED_LENGTH, describe, render
 from echelon.recipe.loading import load_translation_recipe
 from echelon.recipe.schedule import rate_by_step
@@ -49,6 +50,28 @@ def test_flops_follow_from_the_assumed_sentences() -> None:
 def test_the_checkpoint_holds_what_the_optimiser_keeps(optimiser: dict[str, object], numbers: int) -> None:
     description = describe(sample_recipe(optimiser=optimiser), None)
     assert description.checkpoint_bytes == 4 * numbers * description.parameters
+
+
+@pytest.mark.parametrize(
+    ("overrides", "workers", "numbers"),
+    [
+        ((), 4, 3),
+        (("train.average_decay=0.999",), 1, 4),
+        (("train.exchange=compressed",), 4, 3),
+        (("train.exchange=compressed", "exchange.wire=int8"), 4, 3 + 4),
+        (("train.exchange=compressed", "exchange.wire=int8"), 1, 3),
+        (("train.exchange=local", "exchange.replicas=3"), 2, 1 + 3 * 2 + 1),
+    ],
+)
+def test_a_checkpoint_has_all_its_parts(overrides: tuple[str, ...], workers: int, numbers: int) -> None:
+    parts = checkpoint_parts(sample_recipe(*overrides), 1000, ())
+    assert sum(part.bytes(workers) for part in parts) == 4 * numbers * 1000
+
+
+def test_a_low_rank_checkpoint_has_factors_of_the_matrices_that_gain() -> None:
+    parts = checkpoint_parts(sample_recipe("train.exchange=low_rank"), 1000, [(300, 200), (8, 8)])
+    assert [part.bytes(2) / 4 for part in parts] == [1000, 2000, 2 * 1000, 8 * 200]
+    assert "each of several workers adds" in words_of_parts(parts)
 
 
 def test_learning_rates_are_shown_at_the_start_the_peak_and_the_end() -> None:
@@ -98,7 +121,7 @@ sample: translation
     encoder               528,128
     decoder               791,296
   gradient         5.4 MB in float32: what a worker tells the others in a step
-  checkpoint       about 16.1 MB: weights and optimiser state
+  checkpoint       about 16.1 MB: weights, Adam's two averages
   step             at most 1,024 tokens in 4 slots (about 1,000 target tokens; data not prepared yet; \
 sentences of 25 tokens assumed)
   FLOPs a step     8.4e+09

@@ -16,7 +16,7 @@ from echelon.errors import UserError
 from echelon.explain.clusters import parse_cluster
 from echelon.explain.cost import EXCHANGES, predict, ready_buffers
 from echelon.explain.describe import describe
-from echelon.explain.plan import parse_sweep, plan_cluster, plan_words, sweep, sweep_words
+from echelon.explain.plan import ClusterPlan, parse_sweep, plan_cluster, plan_words, sweep, sweep_words
 from echelon.explain.profile import Profile, profile_of
 from echelon.explain.workload import Workload, recipe_workload
 from tests.sample_recipe import sample_recipe
@@ -35,7 +35,7 @@ def test_layers_add_up_to_the_models_parameters_and_flops(workload: Workload) ->
     description = describe(recipe, None)
     assert workload.parameters == description.parameters
     assert workload.training_flops == description.flops_per_step
-    assert workload.checkpoint_bytes == description.checkpoint_bytes
+    assert workload.checkpoint_bytes() == description.checkpoint_bytes
 
 
 def test_shared_embeddings_are_ready_last_and_buckets_hold_every_byte(workload: Workload) -> None:
@@ -115,6 +115,76 @@ def test_the_table_names_what_bounds_a_step_and_what_would_be_faster(workload: W
     assert "times as fast as all_reduce" in words
     assert "data sheets" in words
     assert plans[0].cost == pytest.approx(plans[0].hours * 4 * 0.752)  # type: ignore[operator]
+
+
+def recipe_plan(spec: str, *overrides: str) -> ClusterPlan:
+    recipe = sample_recipe("model.preset=base", "data.vocabulary=32768", "train.slots=16", *overrides)
+    return plan_cluster(recipe_workload(recipe, None, describe(recipe, None)), parse_cluster(spec))
+
+
+def test_the_exchange_that_the_recipe_names_is_planned(workload: Workload) -> None:
+    plan = recipe_plan("2x(1xT4, 1gbit)", "train.exchange=low_rank")
+    assert plan.exchange == "low_rank"
+    assert plan.bytes_per_step == pytest.approx(workload.low_rank_bytes)
+    assert plan.seconds_per_step == plan.exchanges["low_rank"]["seconds_per_step"]
+
+
+def test_a_sum_host_by_host_is_planned_as_one(workload: Workload) -> None:
+    plain, by_host = (
+        recipe_plan("2x(2xT4, 1gbit)", f"exchange.hierarchical={it}") for it in ("false", "true")
+    )
+    assert plain.bytes_per_step == pytest.approx(1.5 * workload.gradient_bytes)
+    assert by_host.bytes_per_step == pytest.approx(workload.gradient_bytes)
+    assert by_host.exchanges["all_reduce"]["algorithm"] == "hierarchical"
+
+
+@pytest.mark.parametrize(
+    ("rate", "allowed", "exchange", "hosts"),
+    [
+        ("100gbit", ("exact", "compressed", "low_rank", "local"), "all_reduce", 2),
+        ("1mbit", ("exact", "local"), "local", 2),
+        ("1mbit", ("exact",), "all_reduce", 1),
+    ],
+)
+def test_auto_is_what_training_would_make_of_it(
+    rate: str, allowed: tuple[str, ...], exchange: str, hosts: int
+) -> None:
+    may = f"train.exchange_may={json.dumps(allowed)}"
+    every = ("exchange.every=500", "exchange.overlap=50")
+    plan = recipe_plan(f"2x(1xT4, {rate})", "train.exchange=auto", may, *every)
+    assert (plan.exchange, plan.training_hosts) == (exchange, hosts)
+    if hosts == 1:
+        alone = recipe_plan(f"1x(1xT4, {rate})")
+        assert plan.seconds_per_step == alone.seconds_per_step
+        assert plan.efficiency == pytest.approx(alone.efficiency / 2), "two are paid for"
+
+
+def test_hosts_that_the_recipe_has_stand_by_train_nothing(workload: Workload) -> None:
+    plan = recipe_plan("4x(1xT4, 1gbit)", "exchange.hosts=2")
+    assert (plan.training_hosts, plan.workers) == (2, 4)
+    assert plan.seconds_per_step == recipe_plan("2x(1xT4, 1gbit)").seconds_per_step
+    assert "2 of 4 hosts train" in plan_words([plan], workload, is_profiled=False)
+
+
+def test_servers_are_exact_only_where_they_wait_for_all() -> None:
+    for override, expected in (
+        ("exchange.servers=1", True),
+        ("exchange.synchronous=false", False),
+        ("exchange.backup_workers=1", False),
+    ):
+        plan = recipe_plan("3x(1xT4, 1gbit)", override)
+        assert plan.exchanges["parameter_server"]["is_exact"] is expected
+
+
+def test_a_recipes_workers_load_their_own_slots_before_they_compute(workload: Workload) -> None:
+    assert workload.loading_core_s > 0
+    slow = replace(workload, loading_core_s=1e4)
+    one, two = (predict(slow, parse_cluster(f"{hosts}x(4xT4, 100gbit)")) for hosts in (1, 2))
+    assert one.cost.bound == "input"
+    assert one.cost.loading == pytest.approx(1e4 / 4)
+    assert two.cost.loading == pytest.approx(1e4 / 8)
+    profiled = predict(slow, parse_cluster("1x(1xcpu, 1gbit)"), profile=PROFILE)
+    assert profiled.cost.loading == 0, "a profile has it under computing"
 
 
 def test_workers_without_a_slot_are_mentioned(workload: Workload) -> None:

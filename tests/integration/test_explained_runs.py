@@ -77,6 +77,15 @@ def test_a_run_whose_data_come_slowly_is_bound_by_its_input(
     assert verdict(report, "improvements") == "input"
 
 
+def test_nothing_of_a_checkpoint_is_left_unexplained(explain: Explain) -> None:
+    report = explain("train.steps=3", "checkpoint.every=3", "train.exchange=local", "train.average_decay=0.9")
+    parameters = report.history.facts["parameters"]
+    assert "x 28 bytes" in next(a.answer for a in report.answers if a.key == "checkpoint"), (
+        "the average, what trains, two optimisers of two numbers, and the velocity"
+    )
+    assert 0 <= report.history.checkpoints[-1]["bytes"] - 28 * parameters < 4 * parameters
+
+
 @pytest.mark.slow
 def test_two_workers_on_one_machine_are_told_that_nothing_goes_over_a_wire(train_toy: TrainToy) -> None:
     report = build_report(train_toy("two", "train.steps=6", workers=2))

@@ -3,7 +3,7 @@
 A step is this worker's slots forward and backward, one after the other; in the last of them gradients go out as
 backward finishes them. What the network has not done by then is waited for, and the optimiser follows.
 
-    step = max(input, compute + exposed communication + waiting for the slowest + optimiser)
+    step = max(input, loading + compute + exposed communication + waiting for the slowest + optimiser)
 
 What cannot be known before is a factor with a range: how near to its peak a device comes, the line, how unequal the
 workers' shares are. The step's range is what comes out when all of them are good, and when all are bad.
@@ -26,11 +26,10 @@ from echelon.explain.collectives import (
 )
 from echelon.explain.profile import Profile
 from echelon.explain.workload import Workload
+from echelon.recipe import schema
 
 Exchange = Literal["all_reduce", "compressed", "low_rank", "local", "parameter_server"]
 EXCHANGES: tuple[Exchange, ...] = ("all_reduce", "compressed", "low_rank", "local", "parameter_server")
-EXACT: tuple[Exchange, ...] = ("all_reduce", "parameter_server")
-"""Those whose result is the same as one worker's."""
 WIRE_BYTES = {"float32": 4.0, "bf16": 2.0, "fp16": 2 + 4 / 512, "int8": 1 + 4 / 512}
 """Of one number, with its part of the scales."""
 
@@ -101,6 +100,8 @@ class StepCost:
 
     compute: float
     """Forward and backward of the slots that the busiest worker has."""
+    loading: float
+    """Of those slots, where a profile does not have it under computing."""
     communication: float
     """Exposed: after backward's end."""
     waiting: float
@@ -111,18 +112,21 @@ class StepCost:
     """Making the next step's input ready, meanwhile."""
 
     @property
+    def busy(self) -> float:
+        return self.compute + self.loading + self.communication + self.waiting + self.optimiser + self.other
+
+    @property
     def seconds(self) -> float:
-        busy = self.compute + self.communication + self.waiting + self.optimiser + self.other
-        return max(busy, self.input)
+        return max(self.busy, self.input)
 
     @property
     def bound(self) -> str:
         """What a faster step needs more of."""
-        busy = self.compute + self.communication + self.waiting + self.optimiser + self.other
-        if self.input > busy:
+        if self.input > self.busy:
             return "input"
         parts = {
             "compute": self.compute + self.optimiser,
+            "input": self.loading,
             "network": self.communication,
             "stragglers": self.waiting,
             "overhead": self.other,
@@ -164,6 +168,13 @@ def predict(
         bytes_per_step=share * exchanged_bytes(workload, exchange) / steps_between(workload, exchange),
         efficiency=alone.seconds / (cluster.workers * cost.seconds),
     )
+
+
+def is_exact(exchange: Exchange, settings: schema.Exchange) -> bool:
+    """Whether the result is the same as one worker's."""
+    if exchange == "parameter_server":
+        return settings.synchronous and not settings.backup_workers
+    return exchange == "all_reduce"
 
 
 def best_algorithm(
@@ -211,6 +222,7 @@ def step_cost(
     per_core = workload.input_core_s / cluster.hosts / cluster.cores
     return StepCost(
         compute=compute,
+        loading=0.0 if profile else slots * workload.loading_core_s / workload.slots * luck.input,
         communication=_exposed(workload, exchange, cost, slots, slot_s),
         waiting=compute * luck.imbalance * _expected_maximum(min(cluster.workers, workload.slots)),
         optimiser=optimiser * luck.compute + _exchange_compute(workload, cluster, exchange, luck),
@@ -300,6 +312,8 @@ def ready_buffers(workload: Workload, slot_s: float, shrunk: float = 1.0) -> lis
 def _exchange_compute(workload: Workload, cluster: Cluster, exchange: Exchange, luck: Scenario) -> float:
     """What the exchange itself computes on the device."""
     memory = cluster.device.memory_bytes_per_s
+    if cluster.workers == 1:
+        return 0.0
     match exchange:
         case "compressed":
             return 1.5 * workload.gradient_bytes / memory * luck.compute
@@ -321,9 +335,9 @@ def _expected_maximum(workers: int) -> float:
     return max(0.56, root - (math.log(math.log(workers)) + math.log(4 * math.pi)) / (2 * root))
 
 
-def checkpoint_seconds(workload: Workload) -> float:
-    """How much longer a run takes for each checkpoint: only the snapshot holds training up."""
-    return workload.checkpoint_bytes / _COPY_BYTES_PER_S
+def checkpoint_seconds(workload: Workload, workers: int) -> float:
+    """How much longer a run takes for each checkpoint: only the snapshot, of which each worker takes a part."""
+    return workload.checkpoint_bytes(workers) / workers / _COPY_BYTES_PER_S
 
 
 def memory_bytes(workload: Workload) -> float:

@@ -7,15 +7,16 @@ from typing import Any
 
 from echelon.data.planning import plan_batches, step_tokens
 from echelon.data.prepared import Prepared
+from echelon.explain.checkpoints import checkpoint_parts, words_of_parts
 from echelon.recipe.length import length_in_steps
 from echelon.recipe.schedule import formula, rate_by_step
 from echelon.recipe.schema import Recipe, TranslationRecipe
 from echelon.recipe.sizes import transformer_shape
 from echelon.shapes.transformer import (
-    FLOAT32_BYTES,
     TokenCounts,
     TransformerShape,
     gradient_bytes,
+    matrices,
     parameter_count,
     parameters,
     training_flops,
@@ -37,6 +38,8 @@ class Description:
     model: dict[str, Any]
     gradient_bytes: int
     checkpoint_bytes: int
+    """Of one worker alone."""
+    checkpoint_parts: str
     tokens_per_step: int
     target_tokens_per_step: int
     slots: int
@@ -58,6 +61,7 @@ def describe(recipe: TranslationRecipe, prepared: Prepared | None) -> Descriptio
     tokens = mean_tokens(recipe, prepared)
     per_epoch = plan.steps_per_epoch if plan else None
     steps = steps_of(recipe, per_epoch)
+    parts = checkpoint_parts(recipe, parameter_count(shape), matrices(shape))
     return Description(
         name=recipe.name,
         task=recipe.task,
@@ -66,7 +70,8 @@ def describe(recipe: TranslationRecipe, prepared: Prepared | None) -> Descriptio
         vocabulary=shape.vocabulary,
         model=asdict(shape),
         gradient_bytes=gradient_bytes(shape),
-        checkpoint_bytes=parameter_count(shape) * FLOAT32_BYTES * numbers_per_parameter(recipe),
+        checkpoint_bytes=round(sum(part.bytes(1) for part in parts)),
+        checkpoint_parts=words_of_parts(parts),
         tokens_per_step=recipe.train.batch_tokens,
         target_tokens_per_step=tokens.target,
         slots=recipe.train.slots,
@@ -97,7 +102,7 @@ def render(description: Description) -> str:
         f"  parameters       {d.parameters:,}",
         *(f"    {name:<15}{count:>14,}" for name, count in d.parameters_by_layer.items()),
         f"  gradient         {show_megabytes(d.gradient_bytes)} in float32: what a worker tells the others in a step",
-        f"  checkpoint       about {show_megabytes(d.checkpoint_bytes)}: weights and optimiser state",
+        f"  checkpoint       about {show_megabytes(d.checkpoint_bytes)}: {d.checkpoint_parts}",
         f"  step             at most {d.tokens_per_step:,} tokens in {d.slots} slots "
         f"(about {d.target_tokens_per_step:,} target tokens; {source})",
         f"  FLOPs a step     {d.flops_per_step:.3g}",
@@ -141,14 +146,6 @@ def _by_layer(shape: TransformerShape) -> dict[str, int]:
         part = parameter.layer.split(".")[0]
         counts[part] = counts.get(part, 0) + parameter.count
     return counts
-
-
-def numbers_per_parameter(recipe: Recipe) -> int:
-    """The weight itself and what the optimiser keeps for it."""
-    optimiser = recipe.optimiser
-    if optimiser.kind == "sgd":
-        return 2 if optimiser.momentum else 1
-    return 3
 
 
 def some_rates(recipe: Recipe, steps: int | None) -> dict[int, float]:

@@ -7,12 +7,18 @@ from dataclasses import dataclass
 from echelon.data.images.prepare import model_pixels
 from echelon.data.images.store import PreparedImages
 from echelon.data.planning import plan_images
-from echelon.explain.describe import numbers_per_parameter, show_megabytes, some_rates, steps_of
+from echelon.explain.checkpoints import checkpoint_parts, words_of_parts
+from echelon.explain.describe import show_megabytes, some_rates, steps_of
 from echelon.recipe.schedule import formula
 from echelon.recipe.schema import ClassificationRecipe
 from echelon.recipe.sizes import image_shape
-from echelon.shapes.images import gradient_bytes, parameter_count, parameters_by_part, training_flops
-from echelon.shapes.resnet import FLOAT32_BYTES
+from echelon.shapes.images import (
+    gradient_bytes,
+    matrices,
+    parameter_count,
+    parameters_by_part,
+    training_flops,
+)
 
 ASSUMED_CLASSES = {"digits": 10, "cifar10": 10, "folder": 1000}
 """Where the data has not been prepared yet."""
@@ -31,6 +37,8 @@ class ImageDescription:
     pixels: int
     gradient_bytes: int
     checkpoint_bytes: int
+    """Of one worker alone."""
+    checkpoint_parts: str
     images_per_step: int
     slots: int
     flops_per_step: int
@@ -51,6 +59,7 @@ def describe_images(recipe: ClassificationRecipe, prepared: PreparedImages | Non
     shape = image_shape(recipe.model, classes, model_pixels(recipe.data))
     per_epoch = plan_images(recipe, prepared).steps_per_epoch if prepared else None
     steps = steps_of(recipe, per_epoch)
+    parts = checkpoint_parts(recipe, parameter_count(shape), matrices(shape))
     return ImageDescription(
         name=recipe.name,
         task=recipe.task,
@@ -60,7 +69,8 @@ def describe_images(recipe: ClassificationRecipe, prepared: PreparedImages | Non
         classes=classes,
         pixels=shape.pixels,
         gradient_bytes=gradient_bytes(shape),
-        checkpoint_bytes=parameter_count(shape) * FLOAT32_BYTES * numbers_per_parameter(recipe),
+        checkpoint_bytes=round(sum(part.bytes(1) for part in parts)),
+        checkpoint_parts=words_of_parts(parts),
         images_per_step=recipe.train.batch_images,
         slots=recipe.train.slots,
         flops_per_step=training_flops(shape, recipe.train.batch_images),
@@ -91,7 +101,7 @@ def render_images(description: ImageDescription) -> str:
         f"  parameters       {d.parameters:,}",
         *(f"    {name:<15}{count:>14,}" for name, count in d.parameters_by_layer.items()),
         f"  gradient         {show_megabytes(d.gradient_bytes)} in float32: what a worker tells the others in a step",
-        f"  checkpoint       about {show_megabytes(d.checkpoint_bytes)}: weights and optimiser state",
+        f"  checkpoint       about {show_megabytes(d.checkpoint_bytes)}: {d.checkpoint_parts}",
         f"  step             {d.images_per_step:,} pictures in {d.slots} slots",
         f"  FLOPs a step     {d.flops_per_step:.3g}",
         f"  length           {_length(d)}",

@@ -4,20 +4,20 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from echelon.errors import UserError
 from echelon.explain.charts import Series, line_chart
 from echelon.explain.clusters import Cluster
 from echelon.explain.cost import (
-    EXACT,
     EXCHANGES,
     Estimate,
     Exchange,
     Prediction,
     checkpoint_seconds,
+    is_exact,
     memory_bytes,
     predict,
 )
@@ -26,6 +26,7 @@ from echelon.explain.profile import Profile
 from echelon.explain.tables import render_table
 from echelon.explain.wording import show_bytes, show_hours, show_step, speed_words
 from echelon.explain.workload import Workload
+from echelon.recipe.exchanges import WORTH_IT, most_exact, names_of
 
 _MOST_POINTS = 200
 
@@ -36,6 +37,8 @@ class ClusterPlan:
 
     name: str
     hosts: int
+    training_hosts: int
+    """Of these: the others stand by, as `exchange.hosts` has it, or "auto" where more would be slower."""
     workers: int
     seconds_per_step: float
     seconds_range: tuple[float, float]
@@ -54,7 +57,7 @@ class ClusterPlan:
     fits: bool | None
     """Whether that is less than the device has; None where the device's memory is not known."""
     exchange: Exchange
-    """What training uses: exact, so that the result does not depend on the cluster."""
+    """What training uses: the recipe's, or what "auto" makes of it here."""
     best_exchange: Exchange
     """The fastest, exact or not."""
     exchanges: dict[str, dict[str, Any]]
@@ -66,16 +69,20 @@ class ClusterPlan:
 
 def plan_cluster(workload: Workload, cluster: Cluster, profile: Profile | None = None) -> ClusterPlan:
     """A recipe's workload on one cluster."""
-    predictions = {name: predict(workload, cluster, name, profile) for name in EXCHANGES}
-    chosen = predictions["all_reduce"]
+    training = cluster.resized(min(cluster.hosts, workload.settings.hosts or cluster.hosts))
+    if workload.exchange == "auto":  # which adds up host by host where hosts have several workers
+        workload = replace(workload, settings=workload.settings.model_copy(update={"hierarchical": True}))
+    predictions = {name: predict(workload, training, name, profile) for name in EXCHANGES}
+    chosen, training = choose_exchange(workload, training, predictions, profile)
     best = min(predictions.values(), key=lambda found: found.seconds.expected)
     if best.seconds.expected > 0.98 * chosen.seconds.expected:
         best = chosen  # what is hardly faster is not worth being inexact
-    hours = _hours(workload, chosen)
+    hours = _hours(workload, chosen, training.workers)
     needed, held = memory_bytes(workload), cluster.device.memory_bytes
     return ClusterPlan(
         name=cluster.name,
         hosts=cluster.hosts,
+        training_hosts=training.hosts,
         workers=cluster.workers,
         seconds_per_step=chosen.seconds.expected,
         seconds_range=(chosen.seconds.low, chosen.seconds.high),
@@ -83,7 +90,7 @@ def plan_cluster(workload: Workload, cluster: Cluster, profile: Profile | None =
         unit=workload.unit,
         bound=chosen.cost.bound,
         bytes_per_step=chosen.bytes_per_step,
-        efficiency=chosen.efficiency,
+        efficiency=chosen.efficiency * training.workers / cluster.workers,
         hours=hours.expected if hours else None,
         hours_range=(hours.low, hours.high) if hours else None,
         cost=_cost(cluster, hours.expected if hours else None),
@@ -92,17 +99,36 @@ def plan_cluster(workload: Workload, cluster: Cluster, profile: Profile | None =
         fits=None if held is None else needed < held,
         exchange=chosen.exchange,
         best_exchange=best.exchange,
-        exchanges={name: _exchange_facts(found) for name, found in predictions.items()},
+        exchanges={name: _exchange_facts(found, workload) for name, found in predictions.items()},
         breakdown={name: value for name, value in asdict(chosen.cost).items() if value},
-        idle_workers=max(0, cluster.workers - workload.slots),
+        idle_workers=max(0, training.workers - workload.slots),
     )
 
 
-def _hours(workload: Workload, prediction: Prediction) -> Estimate | None:
+def choose_exchange(
+    workload: Workload,
+    cluster: Cluster,
+    predictions: Mapping[Exchange, Prediction],
+    profile: Profile | None,
+) -> tuple[Prediction, Cluster]:
+    """The recipe's exchange, or what "auto" takes here; on all hosts, or on one where "auto" sees more not pay."""
+    if workload.exchange != "auto":
+        return predictions[workload.exchange], cluster
+    if cluster.hosts == 1:
+        return predictions["all_reduce"], cluster
+    found = most_exact({name: predictions[name].seconds.expected for name in names_of(workload.allowed)})
+    alone = predict(workload, cluster.resized(1), found, profile)
+    if predictions[found].seconds.expected > WORTH_IT * alone.seconds.expected:
+        return alone, cluster.resized(1)
+    return predictions[found], cluster
+
+
+def _hours(workload: Workload, prediction: Prediction, workers: int) -> Estimate | None:
+    """Of the steps and the saves between them; how long scoring takes nobody knows before."""
     if workload.steps is None:
         return None
     saves = workload.steps // workload.checkpoint_every if workload.checkpoint_every else 0
-    pauses = saves * checkpoint_seconds(workload)
+    pauses = saves * checkpoint_seconds(workload, workers)
     hours = (
         (workload.steps * seconds + pauses) / 3600
         for seconds in (prediction.seconds.expected, prediction.seconds.low, prediction.seconds.high)
@@ -120,14 +146,14 @@ def _cost_range(cluster: Cluster, hours: Estimate | None) -> tuple[float, float]
     return hours.low * cluster.hosts * cluster.hourly, hours.high * cluster.hosts * cluster.hourly
 
 
-def _exchange_facts(prediction: Prediction) -> dict[str, Any]:
+def _exchange_facts(prediction: Prediction, workload: Workload) -> dict[str, Any]:
     return {
         "seconds_per_step": prediction.seconds.expected,
         "seconds_range": [prediction.seconds.low, prediction.seconds.high],
         "bytes_per_step": prediction.bytes_per_step,
         "efficiency": prediction.efficiency,
         "algorithm": prediction.algorithm,
-        "is_exact": prediction.exchange in EXACT,
+        "is_exact": is_exact(prediction.exchange, workload.settings),
     }
 
 
@@ -155,7 +181,7 @@ def plan_words(plans: Sequence[ClusterPlan], workload: Workload, is_profiled: bo
             f"{show_step(plan.seconds_range[0])} - {show_step(plan.seconds_range[1])}",
             speed_words(plan.objects_per_second, plan.unit),
             plan.bound,
-            show_bytes(plan.bytes_per_step) if plan.hosts > 1 else "-",
+            show_bytes(plan.bytes_per_step) if plan.training_hosts > 1 else "-",
             f"{plan.efficiency:.0%}",
             "?" if plan.hours is None else show_hours(plan.hours),
             "?" if plan.cost is None else f"${plan.cost:,.2f}",
@@ -180,6 +206,10 @@ def _notes(plans: Sequence[ClusterPlan], workload: Workload, is_profiled: bool) 
             notes.append(
                 f"{plan.name}: {plan.idle_workers} of {plan.workers} workers have nothing to do, as a step has "
                 f"{workload.slots} slots (train.slots)."
+            )
+        if plan.training_hosts < plan.hosts:
+            notes.append(
+                f"{plan.name}: {plan.training_hosts} of {plan.hosts} hosts train, the others stand by."
             )
         best = plan.exchanges[plan.best_exchange]
         if plan.best_exchange != plan.exchange:

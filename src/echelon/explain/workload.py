@@ -9,11 +9,19 @@ from echelon.data.images.prepare import model_pixels
 from echelon.data.images.store import PreparedImages
 from echelon.data.planning import AnyPrepared
 from echelon.data.prepared import Prepared
-from echelon.explain.describe import mean_tokens, numbers_per_parameter, recipe_shape
+from echelon.explain.checkpoints import Part, checkpoint_parts, numbers_per_parameter
+from echelon.explain.describe import mean_tokens, recipe_shape
 from echelon.explain.describe_images import num_classes
 from echelon.explain.describing import AnyDescription
 from echelon.explain.hardware import Format
-from echelon.recipe.schema import ClassificationRecipe, Exchange, Recipe, TranslationRecipe
+from echelon.recipe.schema import (
+    ClassificationRecipe,
+    Exchange,
+    ExchangeClass,
+    ExchangeName,
+    Recipe,
+    TranslationRecipe,
+)
 from echelon.recipe.sizes import image_shape
 from echelon.shapes import images
 from echelon.shapes import transformer as tf
@@ -21,8 +29,12 @@ from echelon.shapes.images import ImageShape
 from echelon.shapes.transformer import TokenCounts, TransformerShape
 
 FLOAT32_BYTES = 4
-TOKEN_BYTES = 4
-"""What the input of one token weighs on its way to the device."""
+TOKENS_PER_CORE_S = 2e7
+"""Of both sides, that a worker puts together from prepared text. These rates are processor time of one core of the
+machine that Echelon is developed on (AMD EPYC), measured once and roughly: they tell whether loading matters."""
+PIXELS_PER_CORE_S = {"cut": 6e7, "resized": 3.6e7}
+"""Of what the model sees, from prepared pictures, which are not compressed: cut out, mirrored and normalised; with
+random-resized crops."""
 
 
 @dataclass(frozen=True)
@@ -59,8 +71,17 @@ class Workload:
     checkpoint_every: int | None = None
     settings: Exchange = field(default_factory=Exchange)
     """Of the exchanges."""
+    exchange: ExchangeName = "all_reduce"
+    """Which of them the recipe names."""
+    allowed: tuple[ExchangeClass, ...] = ("exact",)
+    """What "auto" may choose."""
+    checkpoint: tuple[Part, ...] = ()
+    """What one is made of."""
+    loading_core_s: float = 0.0
+    """Seconds of one core to load a step's slots: each worker loads its own, and computes nothing meanwhile."""
     input_core_s: float = 0.0
-    """Seconds of one core to make the input of a step ready, beside training."""
+    """Seconds of one core to make the input of a step ready where all of a host's do that beside training, as the
+    loaders of other systems do."""
 
     @property
     def parameters(self) -> float:
@@ -78,9 +99,8 @@ class Workload:
     def training_flops(self) -> float:
         return 3 * self.forward_flops
 
-    @property
-    def checkpoint_bytes(self) -> float:
-        return self.gradient_bytes * self.optimiser_numbers
+    def checkpoint_bytes(self, workers: int = 1) -> float:
+        return sum(part.bytes(workers) for part in self.checkpoint)
 
     @property
     def low_rank_bytes(self) -> float:
@@ -107,10 +127,11 @@ def image_workload(
     """A step of image classification."""
     shape = image_shape(recipe.model, num_classes(recipe, prepared), model_pixels(recipe.data))
     pictures, every = recipe.train.batch_images, recipe.checkpoint.every
+    variation = "cut" if recipe.data.augment.min_area is None else "resized"
     return Workload(
         name=recipe.name,
         layers=image_layers(shape, pictures),
-        matrices=image_matrices(shape),
+        matrices=images.matrices(shape),
         slots=recipe.train.slots,
         objects=pictures,
         unit="images",
@@ -120,6 +141,10 @@ def image_workload(
         steps=steps,
         checkpoint_every=every if isinstance(every, int) else None,
         settings=recipe.exchange,
+        exchange=recipe.train.exchange,
+        allowed=tuple(recipe.train.exchange_may),
+        checkpoint=checkpoint_parts(recipe, images.parameter_count(shape), images.matrices(shape)),
+        loading_core_s=pictures * shape.pixels**2 / PIXELS_PER_CORE_S[variation],
     )
 
 
@@ -131,7 +156,7 @@ def translation_workload(recipe: TranslationRecipe, prepared: Prepared | None, s
     return Workload(
         name=recipe.name,
         layers=transformer_layers(shape, tokens),
-        matrices=transformer_matrices(shape),
+        matrices=tf.matrices(shape),
         slots=recipe.train.slots,
         objects=tokens.target,
         unit="target tokens",
@@ -141,6 +166,10 @@ def translation_workload(recipe: TranslationRecipe, prepared: Prepared | None, s
         steps=steps,
         checkpoint_every=every if isinstance(every, int) else None,
         settings=recipe.exchange,
+        exchange=recipe.train.exchange,
+        allowed=tuple(recipe.train.exchange_may),
+        checkpoint=checkpoint_parts(recipe, tf.parameter_count(shape), tf.matrices(shape)),
+        loading_core_s=(tokens.source + tokens.target) / TOKENS_PER_CORE_S,
     )
 
 
@@ -159,10 +188,6 @@ def transformer_layers(shape: TransformerShape, tokens: TokenCounts) -> tuple[La
     placed = {output, *order}
     left = sum(count for name, count in counts.items() if name not in placed)
     return (first, *rest, Layer("embeddings", 0, FLOAT32_BYTES * left))
-
-
-def transformer_matrices(shape: TransformerShape) -> tuple[tuple[int, int], ...]:
-    return tuple((p.shape[0], p.shape[1]) for p in tf.parameters(shape) if len(p.shape) == 2)
 
 
 def transformer_activations(shape: TransformerShape, tokens: TokenCounts) -> float:
@@ -189,12 +214,6 @@ def image_layers(shape: ImageShape, pictures: int) -> tuple[Layer, ...]:
     return tuple(
         Layer(part, flops[part] * pictures, FLOAT32_BYTES * counts[part]) for part in reversed(list(counts))
     )
-
-
-def image_matrices(shape: ImageShape) -> tuple[tuple[int, int], ...]:
-    """Convolutions are matrices of output channels by everything else."""
-    sizes = [size for layer in images.layers(shape) for _, size in layer.parameters]
-    return tuple((size[0], prod(size[1:])) for size in sizes if prod(size[1:]) > 1)
 
 
 def image_activations(shape: ImageShape, pictures: int) -> float:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from math import prod
+
 from echelon.shapes import resnet, speednet
 from echelon.shapes.resnet import FLOAT32_BYTES, LayerShape, ResNetShape
 from echelon.shapes.speednet import SpeedNetShape
@@ -17,6 +19,12 @@ def layers(shape: ImageShape) -> list[LayerShape]:
 def parameter_count(shape: ImageShape) -> int:
     """Number of trained numbers."""
     return sum(layer.count for layer in layers(shape))
+
+
+def matrices(shape: ImageShape) -> tuple[tuple[int, int], ...]:
+    """Rows and columns of those parameters that are matrices; convolutions are, of output channels by all else."""
+    sizes = [size for layer in layers(shape) for _, size in layer.parameters]
+    return tuple((size[0], prod(size[1:])) for size in sizes if prod(size[1:]) > 1)
 
 
 def gradient_bytes(shape: ImageShape) -> int:

@@ -98,6 +98,11 @@ def parameter_count(shape: TransformerShape) -> int:
     return sum(parameter.count for parameter in parameters(shape))
 
 
+def matrices(shape: TransformerShape) -> tuple[tuple[int, int], ...]:
+    """Rows and columns of those parameters that are matrices."""
+    return tuple((p.shape[0], p.shape[1]) for p in parameters(shape) if len(p.shape) == 2)
+
+
 def gradient_bytes(shape: TransformerShape) -> int:
     """Bytes of one full gradient in float32: what one worker has to tell the others in a step."""
     return FLOAT32_BYTES * parameter_count(shape)

@@ -12,13 +12,14 @@ from torch import Tensor
 from echelon.comm.group import Group, Pending
 from echelon.comm.linktest import Link, measure_link, traffic_share
 from echelon.monitor.records import RecordWriter
+from echelon.recipe.exchanges import Name
 from echelon.recipe.loading import load_recipe
 from echelon.recipe.schema import Recipe
 from echelon.recipe.toml import dump_recipe
 from echelon.runfolder import RunFolder, read_json, write_atomically, write_json
 from echelon.tasks import build_task
 from echelon.train.exchange import Exchange, build_exchange
-from echelon.train.exchange.choice import Measured, Name, choose
+from echelon.train.exchange.choice import Measured, choose
 from echelon.train.flat import FlatParameters
 from echelon.train.optimiser import FlatOptimiser
 from echelon.train.precision import Precision

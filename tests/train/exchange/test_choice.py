@@ -6,7 +6,8 @@ from dataclasses import replace
 
 import pytest
 
-from echelon.train.exchange.choice import Measured, Name, choose
+from echelon.recipe.exchanges import Name
+from echelon.train.exchange.choice import Measured, choose
 
 MEGABIT = 1e6 / 8
 PARAMETERS = 20e6

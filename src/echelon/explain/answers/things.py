@@ -5,7 +5,7 @@ from __future__ import annotations
 from echelon.data.images.store import ImageManifest
 from echelon.data.shards import SideCount
 from echelon.explain.answers.case import Answer, Case
-from echelon.explain.describe import numbers_per_parameter
+from echelon.explain.checkpoints import checkpoint_parts
 from echelon.explain.wording import show_bytes, show_count, show_step
 
 
@@ -63,15 +63,17 @@ def what_is_a_checkpoint(case: Case) -> Answer | None:
     parameters = history.facts.get("parameters")
     if not parameters or not history.checkpoints:
         return None
-    numbers = numbers_per_parameter(history.recipe)
-    size, expected = history.checkpoints[-1]["bytes"], parameters * 4 * numbers
-    kept = {3: "weights, and Adam's two averages", 2: "weights, and the momentum", 1: "weights"}[numbers]
+    parts = checkpoint_parts(history.recipe, parameters, case.workload.matrices if case.workload else ())
+    sizes = {part.name: part.bytes(history.size) for part in parts if part.bytes(history.size)}
+    size, expected = history.checkpoints[-1]["bytes"], sum(sizes.values())
     evidence = [
-        f"{show_count(parameters)} parameters x {4 * numbers} bytes ({kept}, 4 bytes each) = {show_bytes(expected)}",
-        f"the remaining {show_bytes(size - expected)} are tensor names and shapes, checksums and "
-        "state.json (step, best "
-        "score, patience)",
+        f"{name}: {show_count(part / 4)} numbers x 4 bytes = {show_bytes(part)}"
+        for name, part in sizes.items()
     ]
+    evidence.append(
+        f"the remaining {show_bytes(size - expected)} are tensor names and shapes, running statistics where the model "
+        "has any, checksums and state.json (step, best score, patience)"
+    )
     evidence += _checkpoint_files(case)
     mean = sum(record["seconds"] for record in history.checkpoints) / len(history.checkpoints)
     evidence.append(f"{len(history.checkpoints)} were written, each in {show_step(mean)} behind training")
@@ -79,9 +81,8 @@ def what_is_a_checkpoint(case: Case) -> Answer | None:
         "checkpoint",
         question,
         show_bytes(size),
-        f"{show_bytes(size)}: {show_count(parameters)} parameters x {4 * numbers} bytes, and "
-        f"{show_bytes(size - expected)} of "
-        "names and state.",
+        f"{show_bytes(size)}: {show_count(parameters)} parameters x {expected / parameters:.4g} bytes "
+        f"({', '.join(sizes)}), and {show_bytes(size - expected)} of names and state.",
         evidence,
     )
 

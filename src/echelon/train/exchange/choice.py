@@ -9,23 +9,12 @@ from __future__ import annotations
 import math
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
-from typing import Literal, get_args
 
+from echelon.recipe.exchanges import CLASSES, NAMES, WORTH_IT, Name, most_exact, names_of
 from echelon.recipe.schema import ExchangeClass
 
-Name = Literal["all_reduce", "compressed", "low_rank", "local"]
-CLASSES: dict[Name, ExchangeClass] = {
-    "all_reduce": "exact",
-    "compressed": "compressed",
-    "low_rank": "low_rank",
-    "local": "local",
-}
-"""From the one that learns the same as one worker to the one that differs most."""
-NAMES: tuple[Name, ...] = get_args(Name)
 _BACKWARD = 2 / 3
 """Of a slot's time."""
-_WORTH_IT = 0.95
-"""A step must be this much shorter before more hosts, or an exchange that is less exact, are taken for it."""
 _SMALLEST_BUCKET, _LARGEST_BUCKET = 2**20, 2**24
 
 
@@ -101,11 +90,11 @@ class Choice:
 
 def choose(measured: Measured, allowed: Collection[ExchangeClass]) -> Choice:
     """The most exact of the allowed exchanges than which no other is much faster; one host where none of them pays."""
-    best = _best([name for name in NAMES if CLASSES[name] in allowed], measured)
+    best = _best(names_of(allowed), measured)
     line = f"a line of {show_rate(measured.line_bytes_per_s)}"
     advice = _advice(measured, best, allowed)
     step_s, alone_s = measured.step_s(best), measured.alone_s
-    if step_s > _WORTH_IT * alone_s:
+    if step_s > WORTH_IT * alone_s:
         return Choice(
             best,
             1,
@@ -121,14 +110,13 @@ def choose(measured: Measured, allowed: Collection[ExchangeClass]) -> Choice:
 
 
 def _best(names: Collection[Name], measured: Measured) -> Name:
-    fastest_s = min(measured.step_s(name) for name in names)
-    return next(name for name in NAMES if name in names and _WORTH_IT * measured.step_s(name) <= fastest_s)
+    return most_exact({name: measured.step_s(name) for name in names})
 
 
 def _advice(measured: Measured, best: Name, allowed: Collection[ExchangeClass]) -> str:
     """What allowing more would give."""
     better = _best(NAMES, measured)
-    if CLASSES[better] in allowed or measured.step_s(better) > _WORTH_IT * min(
+    if CLASSES[better] in allowed or measured.step_s(better) > WORTH_IT * min(
         measured.step_s(best), measured.alone_s
     ):
         return ""

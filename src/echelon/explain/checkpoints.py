@@ -1,0 +1,64 @@
+"""What a checkpoint is made of, from the recipe alone."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from echelon.recipe.schema import Recipe
+
+FLOAT32_BYTES = 4
+
+
+@dataclass(frozen=True)
+class Part:
+    """Float32 numbers of one kind."""
+
+    name: str
+    numbers: float
+    scope: Literal["run", "several", "each"] = "run"
+    """Whether it is there once, once where there are several workers, or then once for each of them."""
+
+    def bytes(self, workers: int) -> float:
+        """In a run of so many workers."""
+        times = {"run": 1, "several": int(workers > 1), "each": workers if workers > 1 else 0}[self.scope]
+        return FLOAT32_BYTES * self.numbers * times
+
+
+def checkpoint_parts(
+    recipe: Recipe, parameters: int, matrices: Sequence[tuple[int, int]]
+) -> tuple[Part, ...]:
+    """Everything that weighs something; `matrices` are those that a low-rank exchange may shorten."""
+    parts = [Part("weights", parameters)]
+    if recipe.train.average_decay is not None:
+        parts = [Part("the average of the weights", parameters), Part("the weights that train", parameters)]
+    kept, name, settings = numbers_per_parameter(recipe) - 1, recipe.train.exchange, recipe.exchange
+    state = ("nothing of the optimiser", "momentum", "Adam's two averages")[kept]
+    if name == "local":
+        parts.append(Part(f"{state} of {settings.replicas} replicas", settings.replicas * kept * parameters))
+        parts.append(Part("the outer step's velocity", parameters))
+    else:
+        parts.append(Part(state, kept * parameters))
+    if name == "low_rank" or (name == "compressed" and settings.wire == "int8"):
+        parts.append(Part("what workers still owe each other", parameters, "each"))
+    if name == "low_rank":
+        columns = sum(m for n, m in matrices if 2 * settings.rank * (n + m) < n * m)
+        parts.append(Part("low-rank factors", settings.rank * columns, "several"))
+    return tuple(parts)
+
+
+def numbers_per_parameter(recipe: Recipe) -> int:
+    """The weight itself and what the optimiser keeps for it."""
+    optimiser = recipe.optimiser
+    if optimiser.kind == "sgd":
+        return 2 if optimiser.momentum else 1
+    return 3
+
+
+def words_of_parts(parts: Sequence[Part]) -> str:
+    """What is there in any case, and what comes with more workers."""
+    always = ", ".join(part.name for part in parts if part.bytes(1))
+    each = [part for part in parts if part.scope == "each"]
+    more = ", ".join(f"{part.bytes(2) / 2 / 1e6:,.1f} MB ({part.name})" for part in each)
+    return f"{always}; each of several workers adds {more}" if more else always

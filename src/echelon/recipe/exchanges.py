@@ -1,0 +1,31 @@
+"""What "auto" chooses from, and by which rule: the same for those who measure a line and for those who plan one."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from typing import Literal, get_args
+
+from echelon.recipe.schema import ExchangeClass
+
+Name = Literal["all_reduce", "compressed", "low_rank", "local"]
+CLASSES: dict[Name, ExchangeClass] = {
+    "all_reduce": "exact",
+    "compressed": "compressed",
+    "low_rank": "low_rank",
+    "local": "local",
+}
+"""From the one that learns the same as one worker to the one that differs most."""
+NAMES: tuple[Name, ...] = get_args(Name)
+WORTH_IT = 0.95
+"""A step must be this much shorter before more hosts, or an exchange that is less exact, are taken for it."""
+
+
+def names_of(allowed: Collection[ExchangeClass]) -> list[Name]:
+    """The exchanges of some classes."""
+    return [name for name in NAMES if CLASSES[name] in allowed]
+
+
+def most_exact(step_s: Mapping[Name, float]) -> Name:
+    """Of exchanges with these step times, the most exact one than which no other is much faster."""
+    fastest_s = min(step_s.values())
+    return next(name for name in NAMES if name in step_s and WORTH_IT * step_s[name] <= fastest_s)
