@@ -131,8 +131,9 @@ def choose_exchange(turns: Turns, run: RunFolder, group: Any) -> None:
     """What "auto" makes of this line, with the default and with everything allowed."""
     import torch
 
+    from echelon.recipe.exchanges import NAMES
     from echelon.recipe.loading import load_recipe
-    from echelon.train.exchange.choice import NAMES, choose
+    from echelon.train.exchange.choice import choose
     from echelon.train.resolving import measure
 
     with_all = load_recipe(run.recipe)
