@@ -124,7 +124,7 @@ def work(folder: Path, rounds: int) -> None:
         while not (folder / f"go-{rate}").exists():
             time.sleep(0.05)
         phases: Counter[str] = Counter()
-        together: Counter[str] = Counter()
+        together = dict.fromkeys(exchanges, 0.0)
         take_turn(trainings["all_reduce"], range(1, 2))
         for _ in range(rounds):
             group.barrier()

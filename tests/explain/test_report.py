@@ -165,6 +165,13 @@ def test_a_run_is_not_advised_to_use_the_exchange_that_it_uses(tmp_path: Path) -
     assert report.case.replanning.exchange == "low_rank"
 
 
+def test_no_exchange_saves_more_than_was_waited(tmp_path: Path) -> None:
+    """The line is said to be so slow that a step should take ten times as long as it did."""
+    report = build_report(MadeRun(line_bytes_per_s=1e6).write(tmp_path / "run"))
+    saved = {entry["name"]: entry["saved"] for entry in report.to_json()["improvements"]}
+    assert 0 < saved["local"] < 0.041
+
+
 def test_what_a_plan_does_not_explain_is_no_gain_of_twice_as_many(tmp_path: Path) -> None:
     """The line is so fast that the waiting must have another reason: more hosts do not make it go away."""
     made = MadeRun(phases={0: WAITING, 1: WAITING}, line_bytes_per_s=1e12)

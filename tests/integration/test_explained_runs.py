@@ -91,9 +91,7 @@ def test_two_workers_on_one_machine_are_told_that_nothing_goes_over_a_wire(train
     report = build_report(train_toy("two", "train.steps=6", workers=2))
     assert report.history.facts["exchange"] == "host_sum"
     assert verdict(report, "traffic") == "none"
-    network = report.to_json()["network"]
-    assert network["expected_bytes_per_step"] == 0
-    assert network["bytes_per_step"] < report.history.facts["exchanged_bytes"]
+    assert report.to_json()["network"]["expected_bytes_per_step"] == 0
 
 
 @pytest.mark.slow

@@ -60,9 +60,10 @@ def _about_the_network(
     if replanning is None:
         return found
     now = replanning.seconds()
+    waiting = (time.network + time.stragglers) / time.seconds  # more than that no exchange saves
     for exchange, advice in _EXCHANGES.items():
         if exchange != replanning.exchange:
-            saved = max(0.0, 1 - replanning.seconds(exchange=exchange) / now) * stepping
+            saved = min(waiting, max(0.0, 1 - replanning.seconds(exchange=exchange) / now)) * stepping
             found.append(Improvement(exchange, advice, saved, "with another result, if only a little"))
     return found
 
