@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -9,7 +11,7 @@ import pytest
 
 from echelon.data.images.prepare import find_images, prepare_images
 from echelon.data.images.sources import hold_out
-from echelon.data.images.store import StoreWriter, open_images
+from echelon.data.images.store import SHARD_BYTES, StoreWriter, open_images
 from echelon.errors import DataError
 from echelon.recipe.image_sections import ImageData
 from tests.data.images.pictures import as_tar, picture, write_cifar, write_folder
@@ -131,6 +133,31 @@ def test_pictures_are_cut_into_shards(tmp_path: Path) -> None:
         entry, files = writer.finish("noise", 5)
     assert entry.shards == 3
     assert [file.bytes for file in files if file.name.endswith(".pixels")] == [180, 180, 90]
+
+
+_WRITE_MANY_SHARDS = """
+import resource, sys
+from pathlib import Path
+import numpy as np
+from echelon.data.images.store import StoreWriter
+
+resource.setrlimit(resource.RLIMIT_NOFILE, (32, 32))
+with StoreWriter(Path(sys.argv[1]), "train", shard_bytes=100) as writer:
+    for _ in range(40):
+        writer.add(np.zeros((6, 5, 3), np.uint8), 0)
+    print(writer.finish("black", 1)[0].shards)
+"""
+
+
+def test_more_shards_are_written_than_files_may_be_open(tmp_path: Path) -> None:
+    command = [sys.executable, "-c", _WRITE_MANY_SHARDS, str(tmp_path)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.stdout == "40\n", done.stderr
+
+
+def test_imagenet_can_be_mapped_where_few_files_may_be_open() -> None:
+    imagenet = 1_331_167 * 256 * 341 * 3  # pictures, and what one has when its sides are as 3 to 4
+    assert imagenet / SHARD_BYTES < 100
 
 
 def test_as_many_of_each_class_are_held_out_and_none_is_lost() -> None:

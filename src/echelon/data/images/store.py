@@ -9,7 +9,6 @@ NAME-00000.pixels   uint8, pictures one after another: height x width x 3 (red, 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from contextlib import ExitStack, closing
 from dataclasses import asdict, dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -23,7 +22,8 @@ from echelon.data.prepared import MANIFEST, InputEntry, check_file, damaged
 from echelon.data.shards import FileEntry, HashingFile
 
 FORMAT_VERSION = 1
-SHARD_BYTES = 1 << 28
+SHARD_BYTES = 1 << 32
+"""A mapped shard keeps a file descriptor, and many systems allow 1,024: ImageNet has 80 shards of this size."""
 LABEL_TYPE, SIZE_TYPE, PLACE_TYPE = np.dtype("<u2"), np.dtype("<u2"), np.dtype("<i8")
 ImageSplit = Literal["train", "valid", "test"]
 Pixels = NDArray[np.uint8]
@@ -134,13 +134,12 @@ class PreparedImages:
 
 
 class StoreWriter:
-    """Writes the files of one split, picture after picture; a context manager that closes them."""
+    """Writes the files of one split, picture after picture, one open at a time; a context manager that closes the last."""
 
     def __init__(self, folder: Path, name: ImageSplit, shard_bytes: int = SHARD_BYTES) -> None:
         self._folder = folder
         self._name: ImageSplit = name
         self._shard_bytes = shard_bytes
-        self._closing = ExitStack()
         self._files: list[HashingFile] = []
         self._shards = 0
         self._filled = 0
@@ -155,7 +154,7 @@ class StoreWriter:
         return self
 
     def __exit__(self, *error: object) -> None:
-        self._closing.close()
+        self._close_last()
 
     def add(self, picture: Pixels, label: int) -> None:
         """Append one picture [H, W, 3]."""
@@ -165,7 +164,7 @@ class StoreWriter:
         self._labels.append(label)
         self._sizes.append((picture.shape[0], picture.shape[1]))
         self._places.append((self._shards - 1, self._filled))
-        self._pixels_file.write(np.ascontiguousarray(picture).data)
+        self._files[-1].write(np.ascontiguousarray(picture).data)
         self._filled += picture.nbytes
         colours = picture.reshape(-1, 3).astype(np.float64)
         self.sums += [colours.sum(0), (colours * colours).sum(0)]
@@ -179,17 +178,19 @@ class StoreWriter:
             ("places", self._places, PLACE_TYPE),
         ):
             self._open(f"{self._name}.{kind}").write(np.array(values, dtype).data)
-        self._closing.close()
+        self._close_last()
         counts = np.bincount(self._labels, minlength=classes).tolist()
         entry = SplitEntry(self._name, label, len(self._labels), tuple(counts), self._shards)
         return entry, [file.entry for file in self._files]
 
     def _open(self, name: str) -> HashingFile:
-        file = HashingFile(self._folder / name)
-        self._closing.enter_context(closing(file))
-        self._files.append(file)
-        self._pixels_file = file
-        return file
+        self._close_last()
+        self._files.append(HashingFile(self._folder / name))
+        return self._files[-1]
+
+    def _close_last(self) -> None:
+        if self._files:
+            self._files[-1].close()
 
 
 def measure_colours(writer: StoreWriter) -> Normalisation:
