@@ -11,7 +11,7 @@ from echelon.explain.curves import smooth
 from echelon.explain.drawing import Sheet
 from echelon.explain.report import Report
 from echelon.explain.tables import markdown_table, render_table
-from echelon.explain.wording import show_bytes, show_count, show_duration, show_share, show_step
+from echelon.explain.wording import show_bytes, show_count, show_duration, show_number, show_share, show_step
 from echelon.recipe.toml import flat_settings
 
 _FIRST_KEYS = ("train.batch_tokens", "train.batch_images", "train.slots", "train.steps", "train.precision")
@@ -67,7 +67,7 @@ def find_differences(reports: Sequence[Report]) -> list[tuple[str, list[str]]]:
     rows = [(key, [each.get(key, "-") for each in facts]) for key in keys]
     batch = (
         f"global batch ({reports[0].history.unit})",
-        [show_count(_targets(report)) for report in reports],
+        [show_count(report.history.targets_per_step) for report in reports],
     )
     return [batch, *((key, values) for key, values in rows if len(set(values)) > 1)]
 
@@ -85,11 +85,6 @@ def _facts(report: Report) -> dict[str, str]:
     return cluster | settings
 
 
-def _targets(report: Report) -> float:
-    steps = [step["targets"] for step in report.history.first.typical() if "targets" in step]
-    return sum(steps) / len(steps) if steps else 0.0
-
-
 def _measures(reports: Sequence[Report]) -> list[tuple[str, list[str]]]:
     def row(name: str, show: Any) -> tuple[str, list[str]]:
         return name, [show(report) for report in reports]
@@ -99,29 +94,24 @@ def _measures(reports: Sequence[Report]) -> list[tuple[str, list[str]]]:
         row("time", lambda r: show_duration(r.history.training_seconds)),
         row("a step", lambda r: show_step(r.history.seconds_per_step)),
         row("p99", lambda r: show_step(r.history.percentile(0.99))),
-        row(f"{reports[0].history.unit}/s", lambda r: show_count(_speed(r))),
+        row(f"{reports[0].history.unit}/s", lambda r: show_count(r.history.targets_per_second)),
         row("bound by", lambda r: r.case.bound),
         row("waiting for the network", lambda r: _share(r, r.case.time.network)),
         row("waiting for data", lambda r: _share(r, r.case.time.input)),
-        row("scoring", lambda r: _total_share(r, "evaluation")),
-        row("checkpoints", lambda r: _total_share(r, "checkpoint")),
+        row("scoring", lambda r: show_share(r.history.share_of("evaluation"))),
+        row("checkpoints", lambda r: show_share(r.history.share_of("checkpoint"))),
         row("checkpoints written", lambda r: str(len(r.history.checkpoints))),
         row(
             "bytes a step at the card",
             lambda r: "-" if r.case.traffic.measured is None else show_bytes(r.case.traffic.measured),
         ),
-        row("training loss at the end", lambda r: _number(_last_loss(r))),
+        row("training loss at the end", lambda r: show_number(r.history.last_loss)),
         row(
             f"best {reports[0].history.metric[0]}",
-            lambda r: _number(r.history.best_score()),
+            lambda r: show_number(r.history.best_score()),
         ),
         row("cost", lambda r: next(a.verdict for a in r.answers if a.key == "cost")),
     ]
-
-
-def _speed(report: Report) -> float:
-    pace = report.history.seconds_per_step
-    return _targets(report) / pace if pace else 0.0
 
 
 def _share(report: Report, seconds: float) -> str:
@@ -129,24 +119,10 @@ def _share(report: Report, seconds: float) -> str:
     return show_share(seconds / total) if total else "-"
 
 
-def _total_share(report: Report, phase: str) -> str:
-    total = sum(report.history.totals.values())
-    return show_share(report.history.totals.get(phase, 0.0) / total) if total else "-"
-
-
-def _last_loss(report: Report) -> float | None:
-    _, losses = report.history.losses()
-    return float(smooth(losses)[-1]) if losses else None
-
-
-def _number(value: float | None) -> str:
-    return "-" if value is None else f"{value:.4g}"
-
-
 def _sentences(reports: Sequence[Report], names: Sequence[str]) -> list[str]:
     """Each run against the first, in words."""
     first, sentences = reports[0], []
-    batches = {round(_targets(report)) for report in reports}
+    batches = {round(report.history.targets_per_step) for report in reports}
     if len(batches) > 1:
         sentences.append(
             "The global batch differs, so steps are not the same work: compare speeds, not steps."
@@ -154,9 +130,10 @@ def _sentences(reports: Sequence[Report], names: Sequence[str]) -> list[str]:
     else:
         sentences.append("The global batch is the same, so steps can be compared one by one.")
     for report, name in zip(reports[1:], names[1:], strict=True):
-        if not _speed(first) or not _speed(report):
+        speed, base = report.history.targets_per_second, first.history.targets_per_second
+        if not speed or not base:
             continue
-        faster = _speed(report) / _speed(first)
+        faster = speed / base
         words = f"{name} does {faster:.2f} times as many {first.history.unit} a second as {names[0]}"
         more = report.history.size / first.history.size
         if more > 1:

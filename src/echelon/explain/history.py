@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from echelon.explain.curves import smooth
 from echelon.monitor.meter import PHASES
 from echelon.monitor.records import RecordReader, is_number
 from echelon.recipe.loading import load_recipe
@@ -48,6 +49,16 @@ class Worker:
         """Mean seconds of a phase in a step."""
         steps = self.typical()
         return sum(step["phases"].get(phase, 0.0) for step in steps) / len(steps) if steps else 0.0
+
+    def mean_targets(self) -> float:
+        """Targets of a step."""
+        targets = [step["targets"] for step in self.typical() if "targets" in step]
+        return sum(targets) / len(targets) if targets else 0.0
+
+    def targets_per_second(self) -> float:
+        """Of its own steps and the time between them, without scoring and saving."""
+        pace = sum(self.mean_phase(phase) for phase in PHASES if phase not in ("evaluation", "checkpoint"))
+        return self.mean_targets() / pace if pace else 0.0
 
     def busy_seconds(self) -> float:
         """Mean seconds of a step in which it does not wait for others."""
@@ -154,6 +165,30 @@ class History:
     def seconds_per_step(self) -> float:
         seconds = self.step_seconds()
         return sum(seconds) / len(seconds) if seconds else 0.0
+
+    @property
+    def targets_per_step(self) -> float:
+        """The global batch."""
+        return self.first.mean_targets()
+
+    @property
+    def targets_per_second(self) -> float:
+        """What all workers do together; without synchrony each takes whole steps, side by side with the others."""
+        if self.recipe.train.exchange == "parameter_server" and not self.recipe.exchange.synchronous:
+            return sum(worker.targets_per_second() for worker in self.workers)
+        pace = self.seconds_per_step
+        return self.targets_per_step / pace if pace else 0.0
+
+    def share_of(self, phase: str) -> float:
+        """Share of a phase, of those between steps too, in the run's time."""
+        total = sum(self.totals.values())
+        return self.totals.get(phase, 0.0) / total if total else 0.0
+
+    @property
+    def last_loss(self) -> float | None:
+        """Training loss at the end, smoothed."""
+        _, losses = self.losses()
+        return float(smooth(losses)[-1]) if losses else None
 
     def percentile(self, share: float) -> float:
         seconds = self.step_seconds()

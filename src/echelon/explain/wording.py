@@ -22,6 +22,11 @@ def show_step(seconds: float) -> str:
     return f"{seconds:.3g} s" if seconds >= 1 else f"{seconds * 1000:.3g} ms"
 
 
+def show_number(value: float | None) -> str:
+    """A loss or a score; a dash where there is none."""
+    return "-" if value is None else f"{value:.4g}"
+
+
 def show_hours(hours: float) -> str:
     """Hours, or minutes where they are few."""
     if hours >= 1:

@@ -134,7 +134,7 @@ class PreparedImages:
 
 
 class StoreWriter:
-    """Writes the files of one split, picture after picture, one open at a time; a context manager that closes the last."""
+    """Writes a split picture after picture, one file open at a time; a context manager that closes the last."""
 
     def __init__(self, folder: Path, name: ImageSplit, shard_bytes: int = SHARD_BYTES) -> None:
         self._folder = folder
