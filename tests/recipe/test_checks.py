@@ -30,6 +30,7 @@ def test_a_good_recipe_has_no_problem() -> None:
             ["train.epochs=2.5"],
             "train: has two lengths, steps = 100 and epochs = 2.5; remove one of them (--set train.epochs= does)",
         ),
+        (["train.stop_at=100"], "train.stop_at: 100 is not before the end, step 100; lower it"),
         (
             ["train.exchange=parameter_server", "train.precision=fp16"],
             'train.exchange: servers know no loss scale, which fp16 needs; use train.precision = "bf16"',

@@ -307,6 +307,18 @@ def test_a_run_that_goes_on_before_the_interval_was_chosen_measures_anew(set_up_
     ]
 
 
+def test_a_run_that_stops_at_a_step_goes_on_and_ends_as_if_it_had_not(set_up_toy: SetUp) -> None:
+    schedule = ["schedule.kind=cosine", "schedule.learning_rate=1e-3", "schedule.warmup_steps=1"]
+    whole = set_up_toy("whole", "train.steps=6", *schedule)
+    assert train(whole) is Outcome.FINISHED
+    first = set_up_toy("stopped", "train.steps=6", "train.stop_at=4", *schedule)
+    assert (train(first), first.state.step) == (Outcome.INTERRUPTED, 4)
+    assert train(set_up_toy("stopped", "train.steps=6", "train.stop_at=4", *schedule)) is Outcome.INTERRUPTED
+    second = set_up_toy("stopped", "train.steps=6", *schedule)
+    assert (second.state.step, train(second)) == (4, Outcome.FINISHED)
+    assert torch.equal(second.flat.weights, whole.flat.weights)
+
+
 def test_stopping_at_a_step_that_is_saved_already_saves_nothing_twice(set_up_toy: SetUp) -> None:
     training = set_up_toy("run", "train.steps=10")
     train(training)

@@ -54,6 +54,10 @@ def _length_problems(recipe: Recipe) -> Iterator[Problem]:
     if steps is not None and epochs is not None:
         advice = "remove one of them (--set train.epochs= does)"
         yield Problem("train", f"has two lengths, steps = {steps} and epochs = {epochs:g}; {advice}")
+    if steps is not None and recipe.train.stop_at is not None and recipe.train.stop_at >= steps:
+        yield Problem(
+            "train.stop_at", f"{recipe.train.stop_at} is not before the end, step {steps}; lower it"
+        )
 
 
 def _division_problems(key: str, whole: int, slots: int) -> Iterator[Problem]:

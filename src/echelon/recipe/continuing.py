@@ -11,6 +11,7 @@ MAY_CHANGE = (
     "data.prepared",
     "train.steps",
     "train.epochs",
+    "train.stop_at",
     "train.workers",
     "train.log_every",
     "evaluate",

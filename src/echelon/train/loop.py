@@ -75,6 +75,11 @@ class Training:
     skipped_in_a_row: int = 0
     has_rolled_back: bool = False
 
+    @property
+    def last_step(self) -> int:
+        """Where the loop ends, this time."""
+        return min(self.steps, self.recipe.train.stop_at or self.steps)
+
 
 @dataclass(frozen=True)
 class StepResult:
@@ -101,7 +106,7 @@ class StepResult:
 def train(training: Training) -> Outcome:
     """Train from where `training.state` stands to the end, or until told to stop. Collective."""
     training.model.train()
-    while training.state.step < training.steps and not training.state.stopped_early:
+    while training.state.step < training.last_step and not training.state.stopped_early:
         result = take_step(training, training.state.step + 1)
         if result.must_roll_back:
             roll_back(
@@ -117,7 +122,9 @@ def train(training: Training) -> Outcome:
             training.meter.lap("checkpoint")
             if result.must_stop and training.state.step < training.steps:
                 return Outcome.INTERRUPTED
-    return Outcome.STOPPED_EARLY if training.state.stopped_early else Outcome.FINISHED
+    if training.state.stopped_early:
+        return Outcome.STOPPED_EARLY
+    return Outcome.FINISHED if training.state.step >= training.steps else Outcome.INTERRUPTED
 
 
 def between_steps(training: Training, result: StepResult) -> bool:
@@ -130,7 +137,7 @@ def between_steps(training: Training, result: StepResult) -> bool:
         is_best = note_best(state, recipe.checkpoint.best, scores)
         state.stopped_early = should_stop_early(state, recipe.early_stop, scores) and not is_end
     keeper.resolve_interval(state)
-    is_leaving = is_end or state.stopped_early or result.must_stop
+    is_leaving = state.step >= training.last_step or state.stopped_early or result.must_stop
     # Not while steps are being skipped, so that `roll_back` finds a checkpoint from before the first of them.
     is_due = keeper.is_due(state, may_save=result.is_sound) or (result.must_save and result.is_sound)
     if is_best or is_leaving or is_due:
