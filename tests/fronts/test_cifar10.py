@@ -24,7 +24,8 @@ def test_the_tutorial_s_first_command() -> None:
     modern = translate(["--data-dir=/d", "--job-dir=/tmp/cifar10", "--num-gpus=0", "--train-steps=1000"])
     assert str(modern).startswith(
         "echelon train recipes/cifar10-resnet44.toml --run /tmp/cifar10 --workers 1 --set model.preset=resnet44 "
-        "--set train.epochs= --set train.steps=1000 --set train.batch_images=128 --set checkpoint.every=1000"
+        "--set train.epochs= --set train.steps=1000 --set train.batch_images=128 --set train.slots=2 "
+        "--set checkpoint.every=1000"
     )
     assert modern.words[-1] == "data.path=/d"
     assert modern.notes == []
@@ -39,16 +40,35 @@ def test_its_other_flags() -> None:
             "--num-layers=20",
             "--learning-rate=0.2",
             "--use-distortion-for-training=False",
-            "--sync",
-            "--variable-strategy",
-            "CPU",
+            "--data-format=channels_last",
         ]
     )
     words = set(modern.words)
-    assert {"4", "checkpoint.every=500", "model.preset=resnet20", "data.augment.pad=0"} <= words
+    assert {
+        "4",
+        "train.slots=4",
+        "checkpoint.every=500",
+        "model.preset=resnet20",
+        "data.augment.pad=0",
+    } <= words
     assert "schedule.learning_rates=[0.2, 0.02, 0.002, 0.0004]" in words
-    assert modern.notes[0].startswith("--variable-strategy has no equivalent")
-    assert modern.notes[1].startswith("--sync is always so")
+    assert modern.notes[0].startswith("--data-format is left out")
+
+
+@pytest.mark.parametrize(
+    ("flags", "expected"),
+    [
+        (["--variable-strategy=GPU", "--sync"], {"4"}),
+        (
+            ["--variable-strategy", "CPU", "--sync"],
+            {"5", "train.exchange=parameter_server", "exchange.synchronous=true"},
+        ),
+        (["--sync=False"], {"5", "train.exchange=parameter_server", "exchange.synchronous=false"}),
+    ],
+)
+def test_its_parameter_server_is_ours_and_as_many_workers_train(flags: list[str], expected: set[str]) -> None:
+    words = translate(["--job-dir=j", "--num-gpus=4", *flags]).words
+    assert {word for word in words if word in ("4", "5") or "exchange" in word} == expected
 
 
 def settings_of(words: list[str]) -> list[str]:

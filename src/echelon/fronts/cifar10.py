@@ -9,8 +9,6 @@ from echelon.errors import UserError
 from echelon.fronts.front import Flags, Modern, settings_words
 
 _UNUSED = {
-    "variable_strategy": "has no equivalent: every worker has the weights",
-    "sync": "is always so; train.exchange says how workers agree",
     "num_intra_threads": "is left out: OMP_NUM_THREADS says it",
     "num_inter_threads": "is left out: OMP_NUM_THREADS says it",
     "data_format": "is left out: the layout is chosen by the machine",
@@ -40,6 +38,8 @@ def translate(arguments: list[str]) -> Modern:
     flags.add_argument("--learning-rate", type=float, default=0.1)
     flags.add_argument("--batch-norm-decay", type=float, default=0.997)
     flags.add_argument("--use-distortion-for-training", choices=("True", "False"), default="True")
+    flags.add_argument("--variable-strategy", choices=("CPU", "GPU"), help="CPU: on a parameter server")
+    flags.add_argument("--sync", nargs="?", const="True", choices=("True", "False"))
     for name in _UNUSED:
         flags.add_argument(f"--{name.replace('_', '-')}", nargs="?", const="True")
     given = flags.parse_args(arguments)
@@ -58,6 +58,7 @@ def translate(arguments: list[str]) -> Modern:
         "train.epochs": "",
         "train.steps": given.train_steps,
         "train.batch_images": given.train_batch_size,
+        "train.slots": max(given.num_gpus, 2),
         "checkpoint.every": given.checkpoint_num_steps,
         "optimiser.momentum": given.momentum,
         "optimiser.weight_decay": given.weight_decay,
@@ -73,5 +74,11 @@ def translate(arguments: list[str]) -> Modern:
     if given.data_dir is not None:  # a relative one would begin at the recipe
         settings["data.path"] = Path(given.data_dir).absolute()
     workers = max(given.num_gpus, 1)
+    if given.variable_strategy == "CPU" or given.sync == "False":
+        workers += 1  # who serves
+        settings |= {
+            "train.exchange": "parameter_server",
+            "exchange.synchronous": "false" if given.sync == "False" else "true",
+        }
     words = ["train", str(find_recipe("cifar10-resnet44")), "--run", given.job_dir, "--workers", str(workers)]
     return Modern([*words, *settings_words(settings)], notes)
