@@ -507,7 +507,8 @@ def experiment(
     kind: Annotated[
         Literal["checkpoints", "resume", "workers", "exchanges"],
         typer.Argument(
-            help="What checkpoints cost; whether a resumed run is the same; 1, 2 and 4 workers; how workers agree."
+            help="What checkpoints cost; whether a resumed run is the same; 1, 2 and 4 workers; how workers agree: "
+            "all-reduce and others, parameter servers in step and not."
         ),
     ],
     recipe: RecipeFile,

@@ -83,7 +83,9 @@ def test_the_exercise_on_wmt(lab_machine: None, folder: Path) -> None:
 def test_the_exercise_on_cifar10(folder: Path) -> None:
     output = follow("cifar10", folder)
     assert re.search(r"runs/first: 60 steps, test top-1", output)
-    for kind in ("resume", "checkpoints", "workers"):
+    assert "losses are those of the uninterrupted one, every step and every digit" in " ".join(output.split())
+    assert "servers-asynchronous: " in output
+    for kind in ("resume", "checkpoints", "exchanges", "workers"):
         assert (folder / "experiments" / kind).is_dir()
 
 

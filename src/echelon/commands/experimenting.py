@@ -9,13 +9,15 @@ from typing import Any
 from rich.console import Console
 
 from echelon.commands.reporting import make_reports, write_report
-from echelon.commands.training import TrainOptions, train
-from echelon.errors import UserError
+from echelon.commands.training import TrainOptions, local_recipe, open_run, train
+from echelon.errors import RecipeError, UserError
 from echelon.explain.comparison import Comparison, compare_reports, comparison_text
 from echelon.explain.drawing import standalone_svg, to_png
-from echelon.explain.experiments import Experiment, conclude, draw_experiment, plan_stages
+from echelon.explain.experiments import WORKERS, Experiment, Stage, conclude, draw_experiment, plan_stages
 from echelon.explain.page import comparison_page
-from echelon.recipe.workers import WorkerRange
+from echelon.launch.cores import available_cores
+from echelon.recipe.loading import load_recipe
+from echelon.recipe.workers import WorkerRange, parse_workers
 
 
 @dataclass(frozen=True)
@@ -54,21 +56,62 @@ class Outcome:
 
 def run_experiment(options: ExperimentOptions, console: Console) -> Outcome:
     """Train what the experiment needs, or go on with it, and compare; writes a chart and a page into its folder."""
-    stages = plan_stages(options.kind, options.steps)
+    stages, notes = choose_stages(options)
+    for note in notes:
+        console.print(note, highlight=False, markup=False, soft_wrap=True)
     for number, stage in enumerate(stages, start=1):
         run = options.to / stage.run
         console.print(f"experiment {options.kind}, {number} of {len(stages)}: {run}", highlight=False)
-        workers = WorkerRange(stage.workers, stage.workers) if stage.workers else options.workers
-        settings = [*options.overrides, *stage.overrides()]
-        result = train(TrainOptions(options.recipe, run, workers, settings), console)
-        if not result["finished"]:
+        result = train(_train_options(options, stage), console)
+        is_as_planned = stage.stop_at is not None and result["step"] >= stage.stop_at
+        if not (result["finished"] or is_as_planned):
             raise UserError(f"{run}: was interrupted; the same command goes on with the experiment")
     runs = [options.to / name for name in dict.fromkeys(stage.run for stage in stages)]
     reports = make_reports(runs, None, None)
     comparison = compare_reports(reports)
-    chart = draw_experiment(options.kind, stages, reports)
+    histories = [report.history for report in reports]
+    chart = draw_experiment(options.kind, histories)
     files = [options.to / f"{options.kind}.{ending}" for ending in ("svg", "png", "html")]
     write_report(files[0], standalone_svg(chart))
     files[1].write_bytes(to_png(chart))
     write_report(files[2], comparison_page(comparison))
-    return Outcome(comparison, conclude(options.kind, stages, reports), files)
+    return Outcome(comparison, [*notes, *conclude(options.kind, histories)], files)
+
+
+def choose_stages(options: ExperimentOptions) -> tuple[list[Stage], list[str]]:
+    """What the experiment trains, and what is to be said of it, before anything is trained.
+
+    An exchange that the recipe cannot do is left out; anything else that is wrong is the user's error.
+    """
+    if options.kind == "workers" and options.workers is not None:
+        counts = ", ".join(map(str, WORKERS))
+        raise UserError(f"--workers: this experiment trains with {counts} workers; leave it out")
+    recipe = load_recipe(
+        local_recipe(options.recipe), [*options.overrides, *Stage("", options.steps).overrides()]
+    )
+    workers = (options.workers or parse_workers(recipe.train.workers)).at_start(available_cores())
+    kept, notes = list[Stage](), list[str]()
+    for stage in plan_stages(options.kind, options.steps, recipe, workers):
+        try:
+            planned, _ = open_run(_train_options(options, stage))
+        except RecipeError as error:
+            if options.kind != "exchanges":
+                raise
+            notes.append(f"{stage.run} is left out: {'; '.join(map(str, error.problems))}")
+        else:
+            kept.append(stage)
+    if not kept:
+        raise UserError("nothing is left to compare\n" + "\n".join(notes))
+    if planned.train.slots != recipe.train.slots:
+        notes.append(
+            f"train.slots is {planned.train.slots} in all of them, not {recipe.train.slots} as in the recipe, so that "
+            "workers share a step out evenly"
+        )
+    return kept, notes
+
+
+def _train_options(options: ExperimentOptions, stage: Stage) -> TrainOptions:
+    workers = WorkerRange(stage.workers, stage.workers) if stage.workers else options.workers
+    return TrainOptions(
+        options.recipe, options.to / stage.run, workers, [*options.overrides, *stage.overrides()]
+    )
