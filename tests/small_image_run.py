@@ -39,7 +39,7 @@ def make_small_image_run(path: Path, *overrides: str, pixels: int = 32) -> RunFo
     normalisation = {"mean": [120.0, 121.0, 122.0], "deviation": [60.0, 61.0, 62.0]}
     write_json(
         run.images,
-        {"classes": list(CLASSES), "pixels": pixels, "normalisation": normalisation, "takes_whole": True},
+        {"classes": list(CLASSES), "pixels": pixels, "normalisation": normalisation, "shorter": pixels},
     )
     scores = {"top1": 12.5, "top5": 52.5, "loss": 2.3, "signature": "test:8", "checkpoint": "x"}
     write_json(run.score_file("test"), {**scores, "step": 5, "split": "test"})

@@ -19,7 +19,12 @@ NETWORKS = {
     "thin": ("model={preset = 'resnet20', width = 8}",),
     "projections": ("model={preset = 'resnet18', width = 8}",),
     "bottlenecks": ("model={preset = 'resnet50', width = 8}", "evaluate.flip=true"),
-    "speednet": ("model={preset = 'speednet', width = 8}", "evaluate.flip=true", "evaluate.shift=1"),
+    "speednet": (
+        "model={preset = 'speednet', width = 8}",
+        "data.pixels=32",
+        "evaluate.flip=true",
+        "evaluate.shift=1",
+    ),
 }
 
 

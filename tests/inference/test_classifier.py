@@ -2,12 +2,20 @@
 
 from __future__ import annotations
 
+import dataclasses
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from echelon import Classifier, Translator
+from echelon.data.images.batches import take_middle
+from echelon.data.images.prepare import prepare_images
+from echelon.data.images.store import Normalisation
 from echelon.errors import UserError
+from echelon.inference.pictures import PictureRules, read_rules
+from echelon.recipe.image_sections import ImageData
+from echelon.runfolder import RunFolder, write_json
 from tests.small_image_run import CLASSES, make_small_image_run, picture
 
 
@@ -42,6 +50,28 @@ def test_what_is_no_picture_is_named(classifier: Classifier, tmp_path: Path) -> 
         classifier.classify([picture(1), b"dear"])
     with pytest.raises(UserError, match="cannot be read"):
         classifier.classify([tmp_path / "nowhere.png"])
+
+
+def test_a_picture_is_seen_as_it_was_when_the_model_was_scored(tmp_path: Path) -> None:
+    for split in ("train", "val"):
+        (tmp_path / "set" / split / "noise").mkdir(parents=True)
+        (tmp_path / "set" / split / "noise" / "1.png").write_bytes(picture(1, pixels=40))
+    data = ImageData(source="folder", path="set", pixels=14, stored_pixels=30)
+    prepared = prepare_images(data, recipe_folder=tmp_path, cache=tmp_path / "cache")
+    scored = take_middle(prepared.splits["valid"], np.array([0]), 14)[0]
+    run = RunFolder(tmp_path / "run")
+    run.create()
+    write_json(run.images, prepared.what_classifying_needs())
+    np.testing.assert_array_equal(read_rules(run).see(picture(1, pixels=40)), scored)
+
+
+@pytest.mark.parametrize(("takes_whole", "shorter"), [(True, 14), (False, 16)])
+def test_models_from_before_the_shorter_side_was_written_down_are_read(
+    takes_whole: bool, shorter: int
+) -> None:
+    old = PictureRules(("noise",), 14, Normalisation((0, 0, 0), (1, 1, 1)), takes_whole=takes_whole)
+    content = picture(1, pixels=40)
+    np.testing.assert_array_equal(old.see(content), dataclasses.replace(old, shorter=shorter).see(content))
 
 
 def test_a_classifier_does_not_translate(tmp_path: Path) -> None:

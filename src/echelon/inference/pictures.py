@@ -15,7 +15,7 @@ from echelon.errors import RunError
 from echelon.runfolder import RunFolder
 
 _MARGIN = 8 / 7
-"""A picture's shorter side is brought to this multiple of what the model sees, before the middle is taken."""
+"""Of models from before `shorter` was written down: what it is, over what the model sees."""
 
 
 @dataclass(frozen=True)
@@ -25,12 +25,14 @@ class PictureRules:
     classes: tuple[str, ...]
     pixels: int
     normalisation: Normalisation
+    shorter: int | None = None
+    """What a picture's shorter side is brought to before the middle is taken, as in preparation."""
     takes_whole: bool = False
-    """Whether a picture is brought to the size as a whole: of sets whose pictures are all alike."""
+    """Of models from before `shorter` was written down: whether it is `pixels`."""
 
     def see(self, content: bytes) -> Pixels:
         """A picture file as the model sees it: [P, P, 3]; OSError or ValueError where it is no picture."""
-        shorter = self.pixels if self.takes_whole else round(self.pixels * _MARGIN)
+        shorter = self.shorter or (self.pixels if self.takes_whole else round(self.pixels * _MARGIN))
         return middle(decode(content, shorter), self.pixels)
 
 

@@ -125,7 +125,7 @@ class PreparedImages:
             "classes": list(manifest.classes),
             "pixels": manifest.pixels,
             "normalisation": asdict(manifest.normalisation),
-            "takes_whole": "stored_pixels" not in manifest.settings,
+            "shorter": manifest.settings.get("stored_pixels", manifest.pixels),
         }
 
     @property
