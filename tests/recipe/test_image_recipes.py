@@ -53,6 +53,10 @@ def test_a_recipe_written_back_is_the_same(tmp_path: Path) -> None:
         ("checkpoint.best=bleu", "use 'top1', 'top5' or 'loss'"),
         ("schedule={kind = 'transformer'}", "scaled by a Transformer's width"),
         ("model={preset = 'speednet', stem = 'cifar'}", "belongs to ResNets"),
+        ("model={preset = 'speednet'}", "data.pixels: 8 is too few for speednet"),
+        ("evaluate.shift=8", "evaluate.shift: 8 moves the whole picture away"),
+        ("data.augment.cutout=9", "data.augment.cutout: 9 is more than the picture's 8 pixels"),
+        ("data.augment={pad = 8, border = 'mirror'}", "a mirrored border of 8 is wider than the picture"),
         ("data.verify=false", "only CIFAR-10's files"),
     ],
 )

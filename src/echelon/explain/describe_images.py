@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from echelon.data.images.prepare import model_pixels
 from echelon.data.images.store import PreparedImages
 from echelon.data.planning import plan_images
 from echelon.explain.checkpoints import checkpoint_parts, words_of_parts
 from echelon.explain.describe import show_megabytes, some_rates, steps_of
 from echelon.recipe.schedule import formula
 from echelon.recipe.schema import ClassificationRecipe
-from echelon.recipe.sizes import image_shape
+from echelon.recipe.sizes import image_shape, model_pixels
 from echelon.shapes.images import (
     gradient_bytes,
     matrices,

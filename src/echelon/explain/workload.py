@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from math import prod
 
-from echelon.data.images.prepare import model_pixels
 from echelon.data.images.store import PreparedImages
 from echelon.data.planning import AnyPrepared
 from echelon.data.prepared import Prepared
@@ -22,7 +21,7 @@ from echelon.recipe.schema import (
     Recipe,
     TranslationRecipe,
 )
-from echelon.recipe.sizes import image_shape
+from echelon.recipe.sizes import image_shape, model_pixels
 from echelon.shapes import images
 from echelon.shapes import transformer as tf
 from echelon.shapes.images import ImageShape

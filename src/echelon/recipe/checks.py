@@ -16,7 +16,7 @@ from echelon.recipe.schema import (
     Recipe,
     TranslationRecipe,
 )
-from echelon.recipe.sizes import model_sizes
+from echelon.recipe.sizes import model_pixels, model_sizes
 from echelon.recipe.web import is_web_address
 
 
@@ -177,7 +177,7 @@ def _image_data_problems(recipe: ClassificationRecipe) -> Iterator[Problem]:
 
 
 def _augment_problems(recipe: ClassificationRecipe) -> Iterator[Problem]:
-    augment, pixels = recipe.data.augment, recipe.data.pixels
+    augment, pixels = recipe.data.augment, _seen_pixels(recipe)
     if augment.pad and augment.min_area is not None:
         yield Problem("data.augment", "has both pad and min_area, two ways to crop; choose one")
     if augment.pad and augment.border == "mirror" and pixels is not None and augment.pad >= pixels:
@@ -185,7 +185,7 @@ def _augment_problems(recipe: ClassificationRecipe) -> Iterator[Problem]:
     if pixels is not None and recipe.evaluate.shift >= pixels:
         yield Problem("evaluate.shift", f"{recipe.evaluate.shift} moves the whole picture away; lower it")
     if pixels is not None and augment.cutout > pixels:
-        yield Problem("data.augment.cutout", f"{augment.cutout} is more than data.pixels = {pixels}")
+        yield Problem("data.augment.cutout", f"{augment.cutout} is more than the picture's {pixels} pixels")
 
 
 def _network_problems(recipe: ClassificationRecipe) -> Iterator[Problem]:
@@ -194,8 +194,16 @@ def _network_problems(recipe: ClassificationRecipe) -> Iterator[Problem]:
         for key in ("stem", "zero_init"):
             if getattr(model, key):
                 yield Problem(f"model.{key}", "belongs to ResNets; speednet has none")
-    if model.preset == "speednet" and recipe.data.pixels is not None and recipe.data.pixels < 26:
-        yield Problem("data.pixels", "speednet halves the picture three times and pools; use 26 or more")
+    pixels = _seen_pixels(recipe)
+    if model.preset == "speednet" and pixels is not None and pixels < 26:
+        message = f"{pixels} is too few for speednet, which halves the picture three times and pools"
+        yield Problem("data.pixels", f"{message}; use 26 or more")
+
+
+def _seen_pixels(recipe: ClassificationRecipe) -> int | None:
+    """Height and width of what the model sees; None where that is missing, which is a problem of its own."""
+    data = recipe.data
+    return None if data.source == "folder" and data.pixels is None else model_pixels(data)
 
 
 def _schedule_problems(recipe: Recipe) -> Iterator[Problem]:

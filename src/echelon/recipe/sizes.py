@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from echelon.recipe.image_sections import ImageModel
+from echelon.recipe.image_sections import ImageData, ImageModel
 from echelon.recipe.schema import Model, Recipe, TranslationRecipe
 from echelon.shapes import resnet, speednet
 from echelon.shapes.images import ImageShape
 from echelon.shapes.transformer import PRESETS, Sizes, TransformerShape
+
+NATIVE_PIXELS = {"digits": 8, "cifar10": 32}
 
 
 def model_sizes(model: Model) -> Sizes:
@@ -37,6 +39,11 @@ def transformer_shape(model: Model, vocabulary: int) -> TransformerShape:
 def model_width(recipe: Recipe) -> int:
     """The width that the schedule "transformer" scales by; 1 for models without one."""
     return model_sizes(recipe.model)["d_model"] if isinstance(recipe, TranslationRecipe) else 1
+
+
+def model_pixels(data: ImageData) -> int:
+    """Height and width of the pictures that the model sees."""
+    return data.pixels or NATIVE_PIXELS[data.source]
 
 
 def image_shape(model: ImageModel, classes: int, pixels: int) -> ImageShape:

@@ -37,9 +37,9 @@ from echelon.data.progress import Progress, Report
 from echelon.data.shards import FileEntry
 from echelon.errors import DataError
 from echelon.recipe.image_sections import ImageData
+from echelon.recipe.sizes import model_pixels
 
 _AT_A_TIME = 256
-NATIVE_PIXELS = {"digits": 8, "cifar10": 32}
 
 
 def prepare_images(
@@ -83,11 +83,6 @@ def find_source(data: ImageData, recipe_folder: Path, cache: Path) -> ImageSourc
         case "folder":
             assert path is not None, "checked with the recipe"
             return PictureFolder(path, data.valid_images, stored_pixels(data))
-
-
-def model_pixels(data: ImageData) -> int:
-    """Height and width of what the model sees."""
-    return data.pixels or NATIVE_PIXELS[data.source]
 
 
 def stored_pixels(data: ImageData) -> int:
