@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from echelon.data.images.folder import PictureFolder
 from echelon.data.images.prepare import find_images, prepare_images
 from echelon.data.images.sources import hold_out
 from echelon.data.images.store import SHARD_BYTES, StoreWriter, open_images
@@ -103,6 +104,10 @@ def test_a_file_that_is_no_picture_is_named(tmp_path: Path) -> None:
             lambda folder: (folder / "val" / "cat").rename(folder / "val" / "cow"),
             r"cow has pictures to score",
         ),
+        (
+            lambda folder: (folder / "val" / "cat" / "0.jpg").rename(folder / "val" / "0.JPEG"),
+            r"val/0\.JPEG lies in no class folder",
+        ),
     ],
 )
 def test_a_wrong_layout_is_said(tmp_path: Path, change: object, message: str) -> None:
@@ -115,6 +120,27 @@ def test_a_wrong_layout_is_said(tmp_path: Path, change: object, message: str) ->
             recipe_folder=tmp_path,
             cache=tmp_path / "cache",
         )
+
+
+def test_links_to_folders_are_followed_and_those_that_lead_back_up_are_not(tmp_path: Path) -> None:
+    write_folder(tmp_path / "elsewhere")
+    (tmp_path / "set").mkdir()
+    for split in ("train", "val"):
+        (tmp_path / "set" / split).symlink_to(tmp_path / "elsewhere" / split)
+    (tmp_path / "elsewhere" / "train" / "cat" / "all").symlink_to(tmp_path / "set")
+    (tmp_path / "elsewhere" / "train" / "dog" / "up").symlink_to("..")
+    folder = PictureFolder(tmp_path / "set", None, 16)
+    assert {name: len(pictures) for name, pictures in folder.open().splits.items()} == {
+        "train": 8,
+        "valid": 4,
+    }
+
+
+def test_pictures_of_the_test_set_that_have_no_class_are_left_out(tmp_path: Path) -> None:
+    write_folder(tmp_path / "set")
+    (tmp_path / "set" / "test").mkdir()
+    picture(1).save(tmp_path / "set" / "test" / "1.jpg")
+    assert "test" not in PictureFolder(tmp_path / "set", None, 16).open().splits
 
 
 def test_damage_to_prepared_pictures_is_named(tmp_path: Path) -> None:

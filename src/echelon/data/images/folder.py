@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import os
 import tarfile
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -62,10 +63,16 @@ class PictureFolder:
     def _files(self) -> list[_File]:
         """Every picture, in the order of split, class and name."""
         try:
-            listed = _list_archive(self._path) if self._path.is_file() else _list_folder(self._path)
-            files = [file for path, stamp in listed if (file := _placed(path, stamp)) is not None]
+            listed = list(_list_archive(self._path) if self._path.is_file() else _list_folder(self._path))
         except (OSError, tarfile.TarError) as error:
             raise DataError(f"{self._path}: cannot be read: {error}") from error
+        for path, _ in listed:
+            if _lacks_class(path):
+                raise DataError(
+                    f"{self._path}: {path} lies in no class folder; the layout is train/CLASS/*.jpg and val/CLASS/*.jpg, "
+                    "so move every picture into the folder of its class"
+                )
+        files = [file for path, stamp in listed if (file := _placed(path, stamp)) is not None]
         if not any(file.split == "train" for file in files):
             raise DataError(
                 f"{self._path}: has no pictures in train/CLASS/; the layout is train/CLASS/*.jpg and val/CLASS/*.jpg"
@@ -123,7 +130,7 @@ class PictureFolder:
 def _placed(path: str, stamp: tuple[int, int]) -> _File | None:
     """The picture that a path names; None where it is something else. One folder above the splits may stay."""
     parts = PurePosixPath(path).parts
-    if PurePosixPath(path).suffix.lower() not in ENDINGS or parts[-1].startswith("."):
+    if not _is_picture(path):
         return None
     for depth in (0, 1):
         if len(parts) >= depth + 3 and parts[depth] in SPLITS:
@@ -131,11 +138,32 @@ def _placed(path: str, stamp: tuple[int, int]) -> _File | None:
     return None
 
 
-def _list_folder(folder: Path) -> Iterator[tuple[str, tuple[int, int]]]:
-    for path in folder.rglob("*"):
-        if path.is_file():
-            status = path.stat()
-            yield path.relative_to(folder).as_posix(), (status.st_size, status.st_mtime_ns)
+def _lacks_class(path: str) -> bool:
+    """Whether a picture lies right in train/ or val/; in test/ there may be some whose classes nobody has told."""
+    parts = PurePosixPath(path).parts
+    is_right_in_it = len(parts) == 2 or (len(parts) == 3 and parts[0] not in SPLITS)
+    return is_right_in_it and _is_picture(path) and SPLITS.get(parts[-2], "test") != "test"
+
+
+def _is_picture(path: str) -> bool:
+    place = PurePosixPath(path)
+    return place.suffix.lower() in ENDINGS and not place.name.startswith(".")
+
+
+def _list_folder(
+    folder: Path, within: str = "", above: tuple[tuple[int, int], ...] = ()
+) -> Iterator[tuple[str, tuple[int, int]]]:
+    """Every file in a folder and those in it, links to folders among them; one that leads back up is not entered."""
+    status = folder.stat()
+    here = (status.st_dev, status.st_ino)
+    if here in above:
+        return
+    for entry in os.scandir(folder):
+        if entry.is_dir():
+            yield from _list_folder(folder / entry.name, f"{within}{entry.name}/", (*above, here))
+        elif entry.is_file():
+            status = entry.stat()
+            yield f"{within}{entry.name}", (status.st_size, status.st_mtime_ns)
 
 
 def _members(path: Path) -> Iterator[tarfile.TarInfo]:
