@@ -52,7 +52,7 @@ class LayerShape:
     parameters: tuple[tuple[str, tuple[int, ...]], ...]
     """Name and shape of each tensor."""
     part: str
-    """`stem`, `layer1` ... or `fc`; the same words as in `forward_flops`."""
+    """`stem`, `layer1` ... or `fc`."""
     flops: int
     """Of the forward pass for one picture; a multiply-add is 2."""
 
@@ -120,34 +120,3 @@ class _Convolution:
             LayerShape(name, ((f"{name}.weight", size),), part, 2 * prod(size) * self.side**2),
             LayerShape(norm, vectors, part, 0),
         ]
-
-
-def parameter_count(shape: ResNetShape) -> int:
-    """Number of trained numbers."""
-    return sum(layer.count for layer in layers(shape))
-
-
-def gradient_bytes(shape: ResNetShape) -> int:
-    """Bytes of one full gradient in float32."""
-    return FLOAT32_BYTES * parameter_count(shape)
-
-
-def forward_flops(shape: ResNetShape) -> dict[str, int]:
-    """FLOPs of one picture's forward pass by part; only convolutions and the last layer count."""
-    flops: dict[str, int] = {}
-    for layer in layers(shape):
-        flops[layer.part] = flops.get(layer.part, 0) + layer.flops
-    return flops
-
-
-def parameters_by_part(shape: ResNetShape) -> dict[str, int]:
-    """Parameters of the same parts as in `forward_flops`."""
-    counts: dict[str, int] = {}
-    for layer in layers(shape):
-        counts[layer.part] = counts.get(layer.part, 0) + layer.count
-    return counts
-
-
-def training_flops(shape: ResNetShape, pictures: int) -> int:
-    """FLOPs of forward and backward over so many pictures."""
-    return 3 * pictures * sum(forward_flops(shape).values())

@@ -12,7 +12,6 @@ from pathlib import Path
 
 import numpy as np
 
-from echelon.data.fingerprints import sha256_of_file
 from echelon.data.images.sources import Opened, Pictures, chosen, from_array, hold_out
 from echelon.data.images.store import ImageSplit
 from echelon.errors import DataError
@@ -110,14 +109,6 @@ def check_published(batches: Mapping[str, bytes], origin: str) -> None:
                 f"{origin}: {name} is not the published one (its SHA-256 differs); fetch it again, or set "
                 "data.verify = false to use it as it is"
             )
-
-
-def is_published(folder: Path) -> bool:
-    """Whether a folder holds the six files, whole."""
-    return all(
-        (folder / name).is_file() and sha256_of_file(folder / name) == sha256
-        for name, sha256 in SHA256.items()
-    )
 
 
 def _read_folder(folder: Path) -> dict[str, bytes]:

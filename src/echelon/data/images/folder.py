@@ -69,8 +69,8 @@ class PictureFolder:
         for path, _ in listed:
             if _lacks_class(path):
                 raise DataError(
-                    f"{self._path}: {path} lies in no class folder; the layout is train/CLASS/*.jpg and val/CLASS/*.jpg, "
-                    "so move every picture into the folder of its class"
+                    f"{self._path}: {path} lies in no class folder; the layout is train/CLASS/*.jpg and "
+                    "val/CLASS/*.jpg, so move every picture into the folder of its class"
                 )
         files = [file for path, stamp in listed if (file := _placed(path, stamp)) is not None]
         if not any(file.split == "train" for file in files):
