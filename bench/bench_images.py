@@ -1,7 +1,8 @@
 """Training steps on pictures against a plain PyTorch float32 loop with the same network and batches, in one run.
 
 Contenders alternate and medians are compared; the ratios hold where absolute figures drift. Pictures are noise of
-CIFAR-10's size, so nothing is fetched. Usage:
+CIFAR-10's size, so nothing is fetched. Then the share of a step in which it waits for data, for both ways of cropping.
+Usage:
     python bench/bench_images.py [--rounds 7] [--threads 2] [--preset resnet44] [--batch 128] [--clock cpu]
 `--clock cpu` with one thread counts processor time, which holds better where other jobs run.
 """
@@ -34,9 +35,10 @@ from echelon.train.statistics import SlotStatistics
 
 CPU = torch.device("cpu")
 Step = Callable[[int], None]
+CROPS: dict[str, dict[str, Any]] = {"pad-crop": {"pad": 4}, "random-resized crop": {"min_area": 0.25}}
 
 
-def recipe_of(preset: str, batch: int) -> ClassificationRecipe:
+def recipe_of(preset: str, batch: int, crop: str = "pad-crop") -> ClassificationRecipe:
     table: dict[str, Any] = {
         "version": 1,
         "name": "bench",
@@ -46,7 +48,7 @@ def recipe_of(preset: str, batch: int) -> ClassificationRecipe:
             "path": "noise",
             "verify": False,
             "valid_images": 0,
-            "augment": {"pad": 4, "flip": "random"},
+            "augment": {"flip": "random", **CROPS[crop]},
         },
         "model": {"preset": preset},
         "train": {"steps": 1000, "batch_images": batch, "slots": 1},
@@ -146,6 +148,27 @@ def compare(preset: str, batch: int, rounds: int, clock: Callable[[], float], fo
     for name, values in rates.items():
         median = statistics.median(values)
         print(f"{preset:<10}{name:<28}{median:>8,.0f} images/s{median / first:>8.2f} x")
+    for crop in CROPS:
+        share = data_share(recipe_of(preset, batch, crop), prepared, rounds, clock)
+        print(f"{preset:<10}{'waits for data, ' + crop:<36}{share:>8.1%} of a step")
+
+
+def data_share(
+    recipe: ClassificationRecipe, prepared: PreparedImages, rounds: int, clock: Callable[[], float]
+) -> float:
+    """Share of a step's time that loading its pictures takes."""
+    task = ClassificationTask(recipe, prepared, CPU)
+    step, loads, steps = echelon_step(recipe, task), list[float](), list[float]()
+    for number in range(1, rounds + 2):
+        times = [clock()]
+        step(number)
+        times.append(clock())
+        task.load(task.slots(number)[0])
+        times.append(clock())
+        if number > 1:  # the first round warms up
+            steps.append(times[1] - times[0])
+            loads.append(times[2] - times[1])
+    return statistics.median(loads) / statistics.median(steps)
 
 
 if __name__ == "__main__":

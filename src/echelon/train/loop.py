@@ -25,6 +25,7 @@ from echelon.train.flat import FlatParameters
 from echelon.train.keeper import Keeper
 from echelon.train.optimiser import FlatOptimiser
 from echelon.train.precision import Precision
+from echelon.train.reading import SlotReader
 from echelon.train.resume import roll_back
 from echelon.train.slots import slot_seed
 from echelon.train.statistics import SlotStatistics
@@ -57,6 +58,7 @@ class Training:
     run: RunFolder
     group: Group
     task: Task
+    reader: SlotReader
     model: nn.Module
     flat: FlatParameters
     statistics: SlotStatistics
@@ -173,6 +175,7 @@ def take_step(training: Training, step: int) -> StepResult:
         flat.extras[flat.SKIP_VOTES] = float(training.skipped_in_a_row > 0)
         flat.extras[flat.BACK_VOTES] = float(training.skipped_in_a_row >= MAX_SKIPPED_IN_A_ROW)
         targets = sum(slots[number].targets for number in turn.together)
+        training.reader.mine = turn.mine
         for number in turn.mine:
             with training.exchange.slot(last=number == turn.mine[-1]):
                 compute_slot(training, step, number, slots[number], targets)
@@ -211,7 +214,7 @@ def compute_slot(training: Training, step: int, number: int, slot: Slot, targets
     """Forward and backward of one slot: its part of the gradient of the mean over `targets`."""
     flat, meter = training.flat, training.meter
     training.group.heart.beat()
-    batch = training.task.load(slot)
+    batch = training.reader.read(step, number, slot)
     meter.lap("data")
     torch.manual_seed(slot_seed(training.recipe.seed, step, number))
     with training.precision.autocast():

@@ -51,6 +51,7 @@ from echelon.train.measuring import describe_worker, open_meter, start_sampler
 from echelon.train.mirror import Mirror
 from echelon.train.optimiser import FlatOptimiser
 from echelon.train.precision import Precision
+from echelon.train.reading import SlotReader, reads_ahead
 from echelon.train.resolving import resolve_exchange
 from echelon.train.resume import resume
 from echelon.train.statistics import SlotStatistics
@@ -145,6 +146,7 @@ def work(run: RunFolder, group: Group, records: RecordWriter, stop: StopRequest)
     training.meter.take()  # set-up is not part of the first step
     gc.freeze()  # what set-up made stays; the collector need not look at it again
     outcome = train(training)
+    training.reader.close()
     if outcome is not Outcome.INTERRUPTED:
         score_test(training)
         training.meter.lap("evaluation")
@@ -183,6 +185,7 @@ def set_up(run: RunFolder, group: Group, records: RecordWriter) -> Training:
         run=run,
         group=group,
         task=task,
+        reader=SlotReader(task, is_ahead=reads_ahead(device)),
         model=model,
         flat=flat,
         statistics=statistics,
