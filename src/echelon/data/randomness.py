@@ -28,3 +28,16 @@ def uniforms(bits: np.random.PCG64, count: int) -> NDArray[np.float64]:
 def below(bits: np.random.PCG64, limit: int, count: int) -> NDArray[np.int64]:
     """Whole numbers from 0 up to, not including, `limit`."""
     return (uniforms(bits, count) * limit).astype(np.int64)
+
+
+def symmetric_beta(bits: np.random.PCG64, shape: float) -> float:
+    """A number from Beta(shape, shape), by rejection."""
+    while True:
+        one, other = uniforms(bits, 2).tolist()
+        if shape >= 1:
+            if other < (4 * one * (1 - one)) ** (shape - 1):
+                return float(one)
+        else:
+            left, right = one ** (1 / shape), other ** (1 / shape)  # Jöhnk's way
+            if 0 < left + right <= 1:
+                return float(left / (left + right))

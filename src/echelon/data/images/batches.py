@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from echelon.data.images.decoding import middle, resize
 from echelon.data.images.store import ImageStore, Pixels
-from echelon.data.randomness import below, bit_generator, random_order, uniforms
+from echelon.data.randomness import below, bit_generator, random_order, symmetric_beta, uniforms
 from echelon.recipe.image_sections import Augment
 
 ORDER_OF_EPOCH, VARIATION_OF_SLOT, MIRRORED_FIRST = range(16, 19)
@@ -83,7 +83,7 @@ def load_slot(store: ImageStore, slot: ImageSlot, augment: Augment, pixels: int,
         images = mirror(images, _is_mirrored(slot, seed, len(store)))
     if augment.cutout:
         images = cut_out(images, augment.cutout, bits)
-    share = float(np.random.Generator(bits).beta(augment.mixup, augment.mixup)) if augment.mixup else None
+    share = symmetric_beta(bits, augment.mixup) if augment.mixup else None
     return Batch(images, store.labels[slot.images].astype(np.int64), share)
 
 
