@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -76,6 +77,9 @@ class ClassificationTask:
 
     def has_split(self, split: Split) -> bool:
         return split in self._prepared.splits
+
+    def model_files(self, run: RunFolder) -> list[Path]:
+        return [run.images]
 
     def build_model(self) -> nn.Module:
         model = build_network(self._recipe, self._prepared.num_classes, self._prepared.manifest.pixels)
@@ -165,7 +169,7 @@ class Normaliser:
 
 
 def build_network(recipe: ClassificationRecipe, classes: int, pixels: int) -> nn.Module:
-    """The recipe's network, newly initialised, its weights channels last."""
+    """The recipe's network, newly initialised."""
     shape, model = image_shape(recipe.model, classes, pixels), recipe.model
     if isinstance(shape, SpeedNetShape):
         return SpeedNet(shape, momentum=model.norm_momentum)

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, Literal, Protocol
 
 from torch import nn
 
 from echelon.models.loss import SummedLoss
+from echelon.runfolder import RunFolder
 
 Split = Literal["valid", "test"]
 
@@ -51,6 +53,10 @@ class Task(Protocol):
     def steps_per_epoch(self) -> float: ...
 
     def has_split(self, split: Split) -> bool: ...
+
+    def model_files(self, run: RunFolder) -> Sequence[Path]:
+        """The run's files that a checkpoint needs to be used, beside the recipe."""
+        ...
 
     def build_model(self) -> nn.Module: ...
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -77,6 +78,9 @@ class TranslationTask:
 
     def has_split(self, split: Split) -> bool:
         return split == "valid" or self._prepared.test is not None
+
+    def model_files(self, run: RunFolder) -> list[Path]:
+        return [run.tokeniser]
 
     def build_model(self) -> Transformer:
         return build_transformer(self._recipe, self._tokeniser.size)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import queue
 import tempfile
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 
@@ -32,9 +32,12 @@ _WAIT_S = 1.0
 class Mirror:
     """Keeps at an address what the run folder keeps. Only the run's first worker has one."""
 
-    def __init__(self, address: str, run: RunFolder, records: RecordWriter) -> None:
+    def __init__(
+        self, address: str, run: RunFolder, records: RecordWriter, model_files: Sequence[Path]
+    ) -> None:
         self._address = address.rstrip("/")
         self._run = run
+        self._model_files = model_files
         self._records = records
         self._waiting: queue.SimpleQueue[Path | None] = queue.SimpleQueue()
         self._thread = threading.Thread(target=self._upload_all, name="mirror", daemon=True)
@@ -72,9 +75,9 @@ class Mirror:
         self._records.write("event", message=f"{folder.name} is at {self._address} too")
 
     def _upload_run(self) -> None:
-        """What `translate` and `evaluate` need beside a checkpoint, and the scores."""
+        """What a checkpoint needs to be used and scored, and the scores."""
         scores = self._run.scores.iterdir() if self._run.scores.is_dir() else ()
-        for file in (self._run.recipe, self._run.tokeniser, self._run.data, *scores):
+        for file in (self._run.recipe, self._run.data, *self._model_files, *scores):
             if file.is_file():
                 put_file(file, f"{self._address}/{file.relative_to(self._run.path).as_posix()}")
 

@@ -215,7 +215,7 @@ def set_up(run: RunFolder, group: Group, records: RecordWriter) -> Training:
     exchange.attach(flat, optimiser, training.keeper.before_update)
     group.heart.beat()
     if group.is_first and recipe.checkpoint.mirror:
-        training.keeper.mirror = Mirror(recipe.checkpoint.mirror, run, records)
+        training.keeper.mirror = Mirror(recipe.checkpoint.mirror, run, records, task.model_files(run))
     resume(training)
     training.keeper.first_step = training.state.step
     # The user may have given the run more patience since it stopped.
