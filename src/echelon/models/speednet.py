@@ -48,7 +48,8 @@ class Whitening(nn.Module):
     def __init__(self) -> None:
         super().__init__()
         self.register_buffer("weight", torch.zeros(WHITENED, 3, 2, 2))
-        # Not a vector: it learns at the rate of the convolutions, while the norms' biases may learn faster.
+        # Not a vector: it learns at the rate of the convolutions, and is decayed with them, as in the published speed
+        # runs, while the norms' biases may learn faster.
         self.bias = nn.Parameter(torch.zeros(WHITENED, 1, 1))
 
     @torch.no_grad()

@@ -310,9 +310,9 @@ class Sgd(Section):
     nesterov: bool = False
     """Look ahead along the momentum before taking the gradient's step."""
     weight_decay: NonNegativeFloat = 0.0
-    """Weight decay; never on biases and norms."""
+    """Weight decay; never on biases and norms, but for the bias of speednet's first layer."""
     vector_rate: PositiveFloat = 1.0
-    """Learning rate of biases and norms, as a multiple of the schedule's."""
+    """Learning rate of biases and norms, but for that one, as a multiple of the schedule's."""
 
 
 Optimiser = Annotated[Adam | AdamW | Sgd, Field(discriminator="kind")]
