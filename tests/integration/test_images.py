@@ -74,6 +74,16 @@ def train_pictures(recipe: Path, tmp_path: Path, echelon: Echelon) -> TrainPictu
     return train
 
 
+@pytest.mark.slow
+def test_the_digits_are_learnt_by_the_recipe_as_it_is(
+    tmp_path: Path, echelon: Echelon, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("ECHELON_CACHE", str(tmp_path / "cache"))
+    recipe = Path(__file__).parents[2] / "recipes" / "digits.toml"
+    result = json.loads(echelon("train", recipe, "--run", tmp_path / "run", "--json").stdout)
+    assert result["test"]["top1"] >= 98
+
+
 def records(run: RunFolder, kind: str) -> list[dict[str, float]]:
     return [record for record in read_records(run.worker_records(0)) if record["kind"] == kind]
 

@@ -196,6 +196,14 @@ def test_a_step_that_is_not_finite_is_skipped_and_counted(
     assert torch.isfinite(training.flat.weights).all()
 
 
+def test_with_float16_a_skipped_step_is_told_with_the_new_scale(set_up_toy: SetUp) -> None:
+    training = set_up_toy("run", "train.precision=fp16")
+    loop.skip_step(training)
+    assert events(training) == [
+        "step 1 skipped: its loss or gradient is not finite; the loss scale is now 32768"
+    ]
+
+
 def test_many_in_a_row_go_back_to_the_last_checkpoint_and_end_as_if_nothing_had_been(
     set_up_toy: SetUp, monkeypatch: pytest.MonkeyPatch
 ) -> None:
