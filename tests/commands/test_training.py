@@ -11,11 +11,12 @@ from rich.console import Console
 
 from echelon.commands import training
 from echelon.commands.preparing import find_data, prepare_data
-from echelon.commands.training import TrainOptions, last_step, remove_run, write_run
+from echelon.commands.training import TrainOptions, last_step, notes, remove_run, write_run
 from echelon.data.prepared import Prepared
 from echelon.errors import RunError
 from echelon.monitor.records import RecordWriter
 from echelon.recipe.loading import load_recipe
+from echelon.recipe.workers import WorkerRange
 from echelon.runfolder import RunFolder
 from tests.sample_corpus import write_corpus
 
@@ -44,6 +45,16 @@ def run(tmp_path: Path, recipe_file: Path, console: Console) -> RunFolder:
     recipe = load_recipe(recipe_file)
     write_run(folder, recipe, prepare_data(recipe, recipe_file.parent, console))
     return folder
+
+
+def test_workers_without_a_slot_are_told_and_servers_are_not_among_them(
+    recipe_file: Path, console: Console
+) -> None:
+    recipe = load_recipe(recipe_file, ["train.slots=2", "train.exchange=parameter_server"])
+    prepared = prepare_data(recipe, recipe_file.parent, console)
+    assert notes(recipe, prepared, WorkerRange(3, 3)) == []
+    (note,) = notes(recipe, prepared, WorkerRange(4, 4))
+    assert "a step has 2 slots, so 1 of 3 workers will have nothing to do" in note
 
 
 @pytest.mark.parametrize(

@@ -144,10 +144,12 @@ def notes(recipe: Recipe, prepared: AnyPrepared, workers: WorkerRange) -> list[s
             f"note: the warm-up ({warm_up} steps) is longer than the training ({steps} steps), so the learning rate "
             "stays small; lower schedule.warmup_steps, or train longer"
         )
-    if workers.most > recipe.train.slots:
+    serving = recipe.exchange.servers if recipe.train.exchange == "parameter_server" else 0
+    count = workers.most - serving
+    if count > recipe.train.slots:
         found.append(
-            f"note: a step has {recipe.train.slots} slots, so {workers.most - recipe.train.slots} of "
-            f"{workers.most} workers will have nothing to do; raise train.slots in a new run"
+            f"note: a step has {recipe.train.slots} slots, so {count - recipe.train.slots} of "
+            f"{count} workers will have nothing to do; raise train.slots in a new run"
         )
     return found
 

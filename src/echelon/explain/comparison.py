@@ -135,7 +135,7 @@ def _sentences(reports: Sequence[Report], names: Sequence[str]) -> list[str]:
             continue
         faster = speed / base
         words = f"{name} does {faster:.2f} times as many {first.history.unit} a second as {names[0]}"
-        more = report.history.size / first.history.size
+        more = len(report.history.workers) / len(first.history.workers)
         if more > 1:
             words += f" with {more:g} times as many workers: {show_share(faster / more)} efficient"
         if (
