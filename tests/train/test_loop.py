@@ -320,8 +320,8 @@ def test_a_run_that_stops_at_a_step_goes_on_and_ends_as_if_it_had_not(set_up_toy
     whole = set_up_toy("whole", "train.steps=6", *schedule)
     assert train(whole) is Outcome.FINISHED
     first = set_up_toy("stopped", "train.steps=6", "train.stop_at=4", *schedule)
-    assert (train(first), first.state.step) == (Outcome.INTERRUPTED, 4)
-    assert train(set_up_toy("stopped", "train.steps=6", "train.stop_at=4", *schedule)) is Outcome.INTERRUPTED
+    assert (train(first), first.state.step) == (Outcome.PAUSED, 4)
+    assert train(set_up_toy("stopped", "train.steps=6", "train.stop_at=4", *schedule)) is Outcome.PAUSED
     second = set_up_toy("stopped", "train.steps=6", *schedule)
     assert (second.state.step, train(second)) == (4, Outcome.FINISHED)
     assert torch.equal(second.flat.weights, whole.flat.weights)

@@ -63,8 +63,7 @@ def run_experiment(options: ExperimentOptions, console: Console) -> Outcome:
         run = options.to / stage.run
         console.print(f"experiment {options.kind}, {number} of {len(stages)}: {run}", highlight=False)
         result = train(_train_options(options, stage), console)
-        is_as_planned = stage.stop_at is not None and result["step"] >= stage.stop_at
-        if not (result["finished"] or is_as_planned):
+        if not result["finished"]:
             raise UserError(f"{run}: was interrupted; the same command goes on with the experiment")
     runs = [options.to / name for name in dict.fromkeys(stage.run for stage in stages)]
     reports = make_reports(runs, None, None)

@@ -180,8 +180,8 @@ class Train(Section):
     epochs: PositiveFloat | None = None
     """Number of passes over the training data. Give `steps` or `epochs`, exactly one."""
     stop_at: PositiveInt | None = None
-    """Save and leave after this step, as if told to stop; the learning rate is still that of the whole length. The same
-    command without it goes on."""
+    """Save and leave after this step, unscored; the learning rate is still that of the whole length. The same command
+    without it goes on."""
     slots: PositiveInt = 4
     """Micro-batches in a step. Workers share them out; the result does not depend on how many workers there are. A
     worker adds up the gradients of its slots: more slots make a larger batch without more memory."""

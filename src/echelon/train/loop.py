@@ -41,6 +41,8 @@ class Outcome(enum.Enum):
     FINISHED = "finished"
     STOPPED_EARLY = "stopped early"
     INTERRUPTED = "interrupted"
+    PAUSED = "paused"
+    """At the step where the recipe has it stop; to be gone on with."""
 
 
 @dataclass
@@ -126,7 +128,7 @@ def train(training: Training) -> Outcome:
                 return Outcome.INTERRUPTED
     if training.state.stopped_early:
         return Outcome.STOPPED_EARLY
-    return Outcome.FINISHED if training.state.step >= training.steps else Outcome.INTERRUPTED
+    return Outcome.FINISHED if training.state.step >= training.steps else Outcome.PAUSED
 
 
 def between_steps(training: Training, result: StepResult) -> bool:

@@ -147,7 +147,7 @@ def work(run: RunFolder, group: Group, records: RecordWriter, stop: StopRequest)
     gc.freeze()  # what set-up made stays; the collector need not look at it again
     outcome = train(training)
     training.reader.close()
-    if outcome is not Outcome.INTERRUPTED:
+    if outcome in (Outcome.FINISHED, Outcome.STOPPED_EARLY):
         score_test(training)
         training.meter.lap("evaluation")
     if sampler is not None:
