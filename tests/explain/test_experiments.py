@@ -86,8 +86,8 @@ def test_the_cost_of_checkpoints_is_told_by_the_interval(tmp_path: Path) -> None
         every_10=MadeRun(overrides=("checkpoint.every=10",), phases=saving),
     )
     assert conclude("checkpoints", runs) == [
-        "at-the-end: 3 checkpoints, 0% of the time; 100 ms a step",
-        "every-10: 3 checkpoints, 50% of the time; 200 ms a step",
+        "at-the-end: checkpoints written: 3, in 0% of the time; 100 ms a step",
+        "every-10: checkpoints written: 3, in 50% of the time; 200 ms a step",
     ]
     assert runs[1].share_of("checkpoint") == pytest.approx(0.5, abs=0.001)
 

@@ -65,6 +65,11 @@ def test_servers_are_no_stragglers(tmp_path: Path) -> None:
     assert [worker.rank for worker in history.servers] == [2]
 
 
+def test_the_losses_of_steps_that_others_took_are_the_server_s(tmp_path: Path) -> None:
+    history = build_report(write_served_run(tmp_path / "run")).history
+    assert history.losses()[0] == [float(step) for step in range(1, 21)]
+
+
 def test_a_run_without_servers_has_no_such_part(tmp_path: Path) -> None:
     report = build_report(MadeRun().write(tmp_path / "run"))
     assert report.to_json()["parameter_server"] == []

@@ -124,8 +124,8 @@ def conclude(experiment: Experiment, runs: Sequence[History]) -> list[str]:
     match experiment:
         case "checkpoints":
             return [
-                f"{run.run.name}: {len(run.checkpoints)} checkpoints, {show_share(run.share_of('checkpoint'))} of the "
-                f"time; {show_step(run.seconds_per_step)} a step"
+                f"{run.run.name}: checkpoints written: {len(run.checkpoints)}, in "
+                f"{show_share(run.share_of('checkpoint'))} of the time; {show_step(run.seconds_per_step)} a step"
                 for run in runs
             ]
         case "resume":

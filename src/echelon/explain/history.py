@@ -195,8 +195,9 @@ class History:
         return float(np.quantile(seconds, share)) if seconds else 0.0
 
     def losses(self) -> tuple[list[float], list[float]]:
-        """Steps and training losses."""
-        kept = [(step["step"], step["loss"]) for step in self.steps if step.get("loss") is not None]
+        """Steps and training losses: of all workers, which a server sees where there is one."""
+        told = self.servers[0].steps if self.servers else self.steps
+        kept = [(step["step"], step["loss"]) for step in told if step.get("loss") is not None]
         return [float(step) for step, _ in kept], [float(loss) for _, loss in kept]
 
 
