@@ -14,7 +14,7 @@ from torch import nn
 
 from echelon.data.batches import PackedPairs, length_sorted_batches, packed
 from echelon.data.planning import plan_batches, step_tokens
-from echelon.data.prepared import PairStore, Prepared, open_prepared
+from echelon.data.prepared import PairStore, Prepared, damaged, open_prepared
 from echelon.data.tokeniser import BOS, Tokeniser
 from echelon.errors import DataError, RunError
 from echelon.models import fast
@@ -163,6 +163,14 @@ class TranslationTask:
         return min(limit, size) if limit is not None and split == "valid" and not final else size
 
     def _as_batch(self, pairs: PackedPairs) -> TranslationBatch:
+        largest = max(int(pairs.source.max()), int(pairs.target.max()))
+        if largest >= self._tokeniser.size:  # the kernels would read and write beyond their tables
+            raise damaged(
+                self._prepared.folder,
+                "a shard",
+                f"has a token {largest}, and there are {self._tokeniser.size} pieces",
+            )
+
         def sequences(tokens: np.ndarray[Any, Any], offsets: np.ndarray[Any, Any]) -> Sequences:
             lengths = tuple(np.diff(offsets).tolist())
             packed_sequences = Sequences(torch.from_numpy(tokens), torch.from_numpy(offsets), lengths)

@@ -1,4 +1,5 @@
-"""The kernels as functions of tensors: what each needs is checked here, and nowhere else.
+"""The kernels as functions of tensors: formats and layouts are checked here; that tokens are in the vocabulary, and
+positions and offsets in their batch, is for whoever makes batches to see to.
 
 N  rows, one a token    M  query tokens    D  width of the model    H  heads    V  vocabulary
 """
