@@ -19,10 +19,7 @@ CPU = torch.device("cpu")
 
 
 @pytest.mark.parametrize("shard", ["train-0.source.tokens", "train-0.target.tokens"])
-def test_a_token_that_is_not_in_the_vocabulary_is_refused(
-    toy_recipe: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, shard: str
-) -> None:
-    monkeypatch.setenv("ECHELON_CACHE", str(tmp_path / "cache"))
+def test_a_token_that_is_not_in_the_vocabulary_is_refused(toy_recipe: Path, shard: str) -> None:
     recipe = load_translation_recipe(toy_recipe)
     prepared = prepare_data(recipe, toy_recipe.parent, Console(quiet=True))
     assert isinstance(prepared, Prepared)

@@ -7,7 +7,7 @@ import shutil
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import pytest
@@ -23,7 +23,7 @@ from echelon.models.loss import SummedLoss
 from echelon.monitor.records import RecordWriter, read_records
 from echelon.recipe.loading import load_recipe
 from echelon.runfolder import RunFolder
-from echelon.tasks.task import Scores
+from echelon.tasks.task import Scores, Slot
 from echelon.train import keeper, loop, saver
 from echelon.train.checkpoint import Best, choose_checkpoint, is_complete, list_checkpoints
 from echelon.train.keeper import RESOLVE_STEP
@@ -335,3 +335,24 @@ def test_stopping_at_a_step_that_is_saved_already_saves_nothing_twice(set_up_toy
     training.keeper.save(training.state)
     training.keeper.finish(training.state)
     assert {file.name: file.stat().st_mtime_ns for file in folder.iterdir()} == before
+
+
+def test_planning_a_step_is_data_and_not_communication(
+    set_up_toy: SetUp, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    training = set_up_toy("run")
+    slots, planned_s = training.task.slots, 0.0
+
+    def plan_slowly(step: int) -> Sequence[Slot]:
+        nonlocal planned_s
+        started = time.perf_counter()
+        time.sleep(0.3)
+        found = slots(step)
+        planned_s = time.perf_counter() - started
+        return found
+
+    monkeypatch.setattr(training.task, "slots", plan_slowly)
+    training.model.train()
+    loop.take_step(training, 1)
+    phases = training.meter.take()["phases"]
+    assert phases["data"] >= 0.9 * planned_s

@@ -7,6 +7,7 @@ import math
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 
 import torch
 from torch import nn
@@ -76,6 +77,8 @@ class Training:
     trackers: list[Tracker]
     meter: StepMeter = field(default_factory=StepMeter)
     stop: StopRequest = field(default_factory=StopRequest)
+    gradient_norm: float = math.nan
+    """Before clipping, at the last update; not a number on workers that leave updating to others."""
     skipped_in_a_row: int = 0
     has_rolled_back: bool = False
 
@@ -155,43 +158,41 @@ def between_steps(training: Training, result: StepResult) -> bool:
 def take_step(training: Training, step: int) -> StepResult:
     """One update: this worker's slots forward and backward, the exchange, the optimiser. Collective."""
     started = time.perf_counter()
-    group, flat, meter = training.group, training.flat, training.meter
+    flat, meter, exchange = training.flat, training.meter, training.exchange
     meter.lap("other")
     slots = training.task.slots(step)
-    rate, norm, loss, is_own = training.rate(step), math.nan, math.nan, False
-
-    def apply() -> None:
-        nonlocal norm
-        meter.lap("communication")
-        training.keeper.before_update()
-        meter.lap("checkpoint")
-        norm = update_weights(training, rate, turn.together)
-        meter.lap("optimiser")
-
-    group.heart.beat(step)
-    for turn in training.exchange.turns(step, len(slots)):
+    meter.lap("data")
+    rate, loss = training.rate(step), None
+    training.group.heart.beat(step)
+    for turn in exchange.turns(step, len(slots)):
         meter.lap("communication")
         flat.zero()
-        flat.extras[flat.STOP_VOTES] = float(training.stop.is_set)
-        flat.extras[flat.SAVE_VOTES] = float(training.keeper.wants_retry)
-        flat.extras[flat.SKIP_VOTES] = float(training.skipped_in_a_row > 0)
-        flat.extras[flat.BACK_VOTES] = float(training.skipped_in_a_row >= MAX_SKIPPED_IN_A_ROW)
+        cast_votes(training)
         targets = sum(slots[number].targets for number in turn.together)
         training.reader.mine = turn.mine
         for number in turn.mine:
-            with training.exchange.slot(last=number == turn.mine[-1]):
+            with exchange.slot(last=number == turn.mine[-1]):
                 compute_slot(training, step, number, slots[number], targets)
-        training.exchange.update(apply)
+        exchange.update(partial(apply_update, training, rate, turn.together))
         meter.lap("communication")
-        loss, is_own = flat.extras[flat.LOSS].item() / targets, True
+        loss = flat.extras[flat.LOSS].item() / targets
     meter.lap("communication")
+    step_targets = sum(slot.targets for slot in slots)
+    return as_seen_here(training, loss, rate, step_targets, time.perf_counter() - started)
+
+
+def as_seen_here(
+    training: Training, loss: float | None, rate: float, targets: int, seconds: float
+) -> StepResult:
+    """The step that has just been taken; without a loss where this worker had no part in it."""
+    flat = training.flat
     return StepResult(
-        is_own=is_own,
-        loss=loss,
-        gradient_norm=norm,
+        is_own=loss is not None,
+        loss=math.nan if loss is None else loss,
+        gradient_norm=training.gradient_norm,
         learning_rate=rate,
-        targets=sum(slot.targets for slot in slots),
-        seconds=time.perf_counter() - started,
+        targets=targets,
+        seconds=seconds,
         must_stop=has_votes(training, flat.STOP_VOTES),
         must_save=has_votes(training, flat.SAVE_VOTES),
         is_sound=not is_agreed(training, flat.SKIP_VOTES, training.skipped_in_a_row > 0),
@@ -199,6 +200,15 @@ def take_step(training: Training, step: int) -> StepResult:
             training, flat.BACK_VOTES, training.skipped_in_a_row >= MAX_SKIPPED_IN_A_ROW
         ),
     )
+
+
+def cast_votes(training: Training) -> None:
+    """Put what this worker wants beside its gradients; the exchange adds it up with the others'."""
+    flat = training.flat
+    flat.extras[flat.STOP_VOTES] = float(training.stop.is_set)
+    flat.extras[flat.SAVE_VOTES] = float(training.keeper.wants_retry)
+    flat.extras[flat.SKIP_VOTES] = float(training.skipped_in_a_row > 0)
+    flat.extras[flat.BACK_VOTES] = float(training.skipped_in_a_row >= MAX_SKIPPED_IN_A_ROW)
 
 
 def has_votes(training: Training, kind: int) -> bool:
@@ -226,6 +236,15 @@ def compute_slot(training: Training, step: int, number: int, slot: Slot, targets
     flat.extras[flat.LOSS] += loss.nll
     (loss.smoothed * (training.precision.scale / targets)).backward()  # type: ignore[no-untyped-call]
     meter.lap("backward")
+
+
+def apply_update(training: Training, rate: float, slots: range) -> None:
+    """Update the weights, once no save copies them any more."""
+    training.meter.lap("communication")
+    training.keeper.before_update()
+    training.meter.lap("checkpoint")
+    training.gradient_norm = update_weights(training, rate, slots)
+    training.meter.lap("optimiser")
 
 
 def update_weights(training: Training, rate: float, slots: range) -> float:
