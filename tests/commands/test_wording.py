@@ -160,6 +160,7 @@ def test_a_benchmark_in_words() -> None:
         "12,346 target tokens/s, 123.4 ms a step (30 steps, 1 worker, bf16, own kernels)\n"
         "1.5e+11 FLOPs a step: 46% of the 200 GFLOP/s that matrix products reach here in bf16\n"
         "the rest: 43.5% what forward and backward do beside that, 8.1% the update, 1.6% the exchange, "
-        "0.8% planning and loading batches"
+        "0.8% planning and loading batches, 0.3% other"
     )
     assert "(30 steps, 2 workers, bf16, own kernels)" in benchmark_words(result | {"workers": 2})
+    assert "the rest: 0.0% what forward" in benchmark_words(result | {"peak_share": 0.95})

@@ -171,6 +171,10 @@ def benchmark_words(result: dict[str, Any]) -> str:
     seconds = result["seconds_per_step"]
     phases = {phase: time_s / seconds for phase, time_s in result["breakdown"].items()}
     model = phases["forward"] + phases["backward"]
+    update, exchange, batches = phases["optimiser"], phases["communication"], phases["data"]
+    # A peak that was measured while others used the machine may be lower than what training reached.
+    beside_products = max(0.0, model - result["peak_share"])
+    other = max(0.0, 1 - model - update - exchange - batches)
     tokens, images = result.get("tokens_per_second"), result.get("images_per_second")
     speed = f"{images:,.0f} images/s" if tokens is None else f"{tokens:,.0f} target tokens/s"
     return (
@@ -178,9 +182,8 @@ def benchmark_words(result: dict[str, Any]) -> str:
         f"({result['steps']} steps, {_count_workers(result['workers'])}, {result['precision']}, {result['kernels']})\n"
         f"{result['flops_per_step']:.3g} FLOPs a step: {result['peak_share']:.0%} of the "
         f"{result['peak_flops'] / 1e9:,.0f} GFLOP/s that matrix products reach here in {result['precision']}\n"
-        f"the rest: {model - result['peak_share']:.1%} what forward and backward do beside that, "
-        f"{phases['optimiser']:.1%} the update, {phases['communication']:.1%} the exchange, "
-        f"{phases['data']:.1%} planning and loading batches"
+        f"the rest: {beside_products:.1%} what forward and backward do beside that, {update:.1%} the update, "
+        f"{exchange:.1%} the exchange, {batches:.1%} planning and loading batches, {other:.1%} other"
     )
 
 
