@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from echelon.commands import training, tuning
+from echelon.commands import benchmarking, training, tuning
 from echelon.commands.training import TrainOptions, begin
 from echelon.commands.tuning import find_slot, find_workers, resolve_batch, slot_candidates, worker_candidates
-from echelon.errors import TrainingError
+from echelon.errors import TrainingError, WorkerError
 from echelon.recipe.loading import load_recipe, load_translation_recipe
 from echelon.recipe.schema import TranslationRecipe
 from echelon.recipe.workers import WorkerRange
@@ -58,15 +58,17 @@ def test_a_slot_that_fails_is_the_end() -> None:
 
 @pytest.fixture
 def pretended(monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, int]]:
-    """Measurements of (workers, batch tokens): two workers win, and so do batches of 4,096 tokens."""
+    """Measurements of (workers, batch tokens): two workers win, and so do slots of 1,024 tokens."""
     asked: list[tuple[int, int]] = []
 
     def measure(
         recipe: TranslationRecipe, _prepared: Any, workers: int, *_: Any, **__: Any
     ) -> dict[str, Any]:
         asked.append((workers, recipe.train.batch_tokens))
-        rate = workers * (1.0 if recipe.train.batch_tokens == 4096 else 0.5)
-        return {"tokens_per_second": rate, "memory_bytes": 1}
+        slot_tokens = recipe.train.batch_tokens // recipe.train.slots
+        rate = workers * (1.0 if slot_tokens == 1024 else 0.5)
+        times = {"seconds_per_step": 0.2, "median_seconds_per_step": 0.1}
+        return {"tokens_per_second": rate, "memory_bytes": 1_000_000, **times}
 
     monkeypatch.setattr(tuning, "measure", measure)
     monkeypatch.setattr(tuning, "available_cores", lambda: 2)
@@ -87,8 +89,96 @@ def test_workers_are_found_and_said(toy_recipe: Path, pretended: list[tuple[int,
 def test_a_given_batch_is_left_alone(toy_recipe: Path, pretended: list[tuple[int, int]]) -> None:
     recipe, prepared = load_recipe(toy_recipe), None
 
-    assert resolve_batch(recipe, prepared, Console(quiet=True)) is recipe  # type: ignore[arg-type]
+    assert resolve_batch(recipe, prepared, WorkerRange(1, 1), Console(quiet=True)) is recipe  # type: ignore[arg-type]
     assert pretended == []
+
+
+def test_a_batch_is_found_with_the_workers_that_will_train_one_slot_each_and_every_candidate_is_said(
+    toy_recipe: Path, pretended: list[tuple[int, int]]
+) -> None:
+    recipe = load_recipe(toy_recipe, ["train.batch=auto", "train.slots=8"])
+    screen = io.StringIO()
+    prepared: Any = None
+
+    found = resolve_batch(recipe, prepared, WorkerRange(2, 2), Console(file=screen, width=200))
+
+    assert pretended == [(2, 2 * 512), (2, 2 * 1024), (2, 2 * 2048)]
+    assert screen.getvalue().splitlines() == [
+        "slots of 512 tokens: 2 tokens/s, 2 MB",
+        "slots of 1,024 tokens: 4 tokens/s, 2 MB",
+        "slots of 2,048 tokens: 2 tokens/s, 2 MB",
+        'batch = "auto" is 8 slots of 1,024 tokens here: 8,192 a step',
+    ]
+    assert isinstance(found, TranslationRecipe)
+    assert (found.train.slots, found.train.batch_tokens) == (8, 8192)
+
+
+@pytest.mark.parametrize("command", ["train", "benchmark"])
+def test_the_workers_of_the_command_line_are_those_that_a_batch_is_found_with(
+    toy_recipe: Path,
+    tmp_path: Path,
+    pretended: list[tuple[int, int]],
+    monkeypatch: pytest.MonkeyPatch,
+    command: str,
+) -> None:
+    monkeypatch.setattr(benchmarking, "measure", tuning.measure)
+    settings = ["train.workers=2", "train.batch=auto", "train.slots=4"]
+    options = TrainOptions(toy_recipe, tmp_path / "run", WorkerRange(1, 1), settings)
+    if command == "train":
+        with begin(options, Console(quiet=True)):
+            pass
+    else:
+        benchmarking.benchmark(options, 1, Console(quiet=True))
+    assert {workers for workers, _ in pretended} == {1}
+
+
+def failed_worker() -> WorkerError:
+    return WorkerError(host="here", rank=0, exit_code=-9, log=Path("worker-0.log"), last_lines=[])
+
+
+def test_a_number_of_workers_that_fails_is_passed_over(
+    toy_recipe: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def measure(_recipe: Any, _prepared: Any, workers: int, *_: Any, **__: Any) -> dict[str, Any]:
+        if workers > 1:
+            raise failed_worker()
+        return {"tokens_per_second": 5.0}
+
+    monkeypatch.setattr(tuning, "measure", measure)
+    monkeypatch.setattr(tuning, "available_cores", lambda: 2)
+    screen = io.StringIO()
+    prepared: Any = None
+    found = find_workers(load_recipe(toy_recipe), prepared, Console(file=screen, width=200))
+    assert found == WorkerRange(1, 1)
+    assert screen.getvalue() == 'workers = "auto" is 1 here (1: 5 tokens/s, 2: failed)\n'
+
+
+def test_where_every_number_of_workers_fails_the_error_is_theirs(
+    toy_recipe: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def measure(*_: Any, **__: Any) -> dict[str, Any]:
+        raise failed_worker()
+
+    monkeypatch.setattr(tuning, "measure", measure)
+    prepared: Any = None
+    with pytest.raises(WorkerError, match=r"worker-0\.log"):
+        find_workers(load_recipe(toy_recipe), prepared, Console(quiet=True))
+
+
+@pytest.mark.slow
+def test_both_kinds_of_auto_on_a_real_model(
+    toy_recipe: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tuning, "LARGEST_SLOT", 1024)
+    settings = ["train.workers=auto", "train.batch=auto", "train.slots=2"]
+    options = TrainOptions(toy_recipe, tmp_path / "run", None, settings)
+    screen = io.StringIO()
+    with begin(options, Console(file=screen, width=200)) as begun:
+        kept = load_translation_recipe(begun.run.recipe).train
+    assert kept.workers in (1, 2)
+    assert kept.batch_tokens in (2 * 512, 2 * 1024)
+    assert "slots of 512 tokens: " in screen.getvalue()
+    assert f'workers = "auto" is {kept.workers} here (1: ' in screen.getvalue()
 
 
 def test_what_was_found_is_written_down_and_kept(

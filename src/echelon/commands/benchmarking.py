@@ -18,8 +18,8 @@ def benchmark(options: TrainOptions, steps: int, console: Console) -> dict[str, 
     """Measure `steps` steps; the keys of `benchmark --json`."""
     recipe = load_recipe(options.recipe, options.overrides)
     prepared = prepare_data(recipe, options.recipe.parent, console)
-    recipe = resolve_batch(recipe, prepared, console)
     workers = options.workers or parse_workers(recipe.train.workers)
+    recipe = resolve_batch(recipe, prepared, workers, console)
     if workers.is_auto:
         workers = find_workers(recipe, prepared, console)
     return measure(recipe, prepared, workers.at_start(available_cores()), steps)

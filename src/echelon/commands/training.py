@@ -210,8 +210,8 @@ def _with_resolved(recipe: Recipe, run: RunFolder) -> Recipe:
 
 def _with_measured(recipe: Recipe, prepared: AnyPrepared, options: TrainOptions, console: Console) -> Recipe:
     """The recipe with what a few steps on this machine tell about "auto"."""
-    recipe = resolve_batch(recipe, prepared, console)
     wanted = options.workers or parse_workers(recipe.train.workers)
+    recipe = resolve_batch(recipe, prepared, wanted, console)
     if not wanted.is_auto or options.cluster is not None:
         return recipe
     workers = find_workers(recipe, prepared, console).most

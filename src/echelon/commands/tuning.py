@@ -16,7 +16,7 @@ from echelon.launch.cores import available_cores
 from echelon.launch.local import LocalJob
 from echelon.monitor.records import read_records
 from echelon.recipe.schema import Recipe, TranslationRecipe
-from echelon.recipe.workers import WorkerRange, parse_workers
+from echelon.recipe.workers import WorkerRange
 from echelon.runfolder import RunFolder
 
 TRIAL_STEPS = 3
@@ -52,13 +52,22 @@ def measure(
 def find_workers(recipe: Recipe, prepared: AnyPrepared, console: Console) -> WorkerRange:
     """The number of workers on this machine that trains most tokens, or images, a second."""
     rates: dict[int, float] = {}
+    said: list[str] = []
+    failure = None
     unit = "tokens" if isinstance(recipe, TranslationRecipe) else "images"
     for workers in worker_candidates(available_cores(), recipe.train.slots):
-        result = measure(recipe, prepared, workers, TRIAL_STEPS, warm_up=1)
-        rates[workers] = result[f"{unit}_per_second"]
+        try:
+            result = measure(recipe, prepared, workers, TRIAL_STEPS, warm_up=1)
+        except WorkerError as error:  # such as too little memory for so many
+            failure = error
+            said.append(f"{workers}: failed")
+        else:
+            rates[workers] = result[f"{unit}_per_second"]
+            said.append(f"{workers}: {rates[workers]:,.0f} {unit}/s")
+    if failure is not None and not rates:
+        raise failure
     best = max(rates, key=lambda workers: rates[workers])
-    tried = ", ".join(f"{workers}: {rate:,.0f} {unit}/s" for workers, rate in rates.items())
-    console.print(f'workers = "auto" is {best} here ({tried})', highlight=False)
+    console.print(f'workers = "auto" is {best} here ({", ".join(said)})', highlight=False)
     return WorkerRange(best, best)
 
 
@@ -68,20 +77,26 @@ def worker_candidates(cores: int, slots: int) -> list[int]:
     return [workers for workers in sorted({*doubling, cores}) if workers <= min(cores, slots)]
 
 
-def resolve_batch(recipe: Recipe, prepared: AnyPrepared, console: Console) -> Recipe:
+def resolve_batch(recipe: Recipe, prepared: AnyPrepared, workers: WorkerRange, console: Console) -> Recipe:
     """The recipe with the batch that `batch = "auto"` finds; the recipe itself where the batch is given."""
     if not isinstance(recipe, TranslationRecipe) or recipe.train.batch == "given":
         return recipe
-    workers = parse_workers(recipe.train.workers).at_start(available_cores())
-    workers = min(workers, recipe.train.slots)
+    count = min(workers.at_start(available_cores()), recipe.train.slots)
+    replicas = recipe.exchange.replicas if recipe.train.exchange == "local" else 1
+    trial = with_slots(recipe, max(count, replicas))
 
     def rate_and_memory(slot_tokens: int) -> tuple[float, int] | None:
-        candidate = with_slot_tokens(recipe, slot_tokens)
         try:
-            result = measure(candidate, prepared, workers, 1, warm_up=1)
+            result = measure(with_slot_tokens(trial, slot_tokens), prepared, count, TRIAL_STEPS, warm_up=1)
         except WorkerError:
+            console.print(f"slots of {slot_tokens:,} tokens: failed", highlight=False)
             return None
-        return result["tokens_per_second"], result["memory_bytes"] * workers
+        mean_over_median = result["seconds_per_step"] / result["median_seconds_per_step"]
+        rate, memory = result["tokens_per_second"] * mean_over_median, result["memory_bytes"] * count
+        console.print(
+            f"slots of {slot_tokens:,} tokens: {rate:,.0f} tokens/s, {memory / 1e6:,.0f} MB", highlight=False
+        )
+        return rate, memory
 
     smallest = max(SMALLEST_SLOT, recipe.data.max_tokens)
     chosen = find_slot(
@@ -93,6 +108,11 @@ def resolve_batch(recipe: Recipe, prepared: AnyPrepared, console: Console) -> Re
         highlight=False,
     )
     return found
+
+
+def with_slots(recipe: TranslationRecipe, slots: int) -> TranslationRecipe:
+    """The recipe with so many slots a step."""
+    return recipe.model_copy(update={"train": recipe.train.model_copy(update={"slots": slots})})
 
 
 def with_slot_tokens(recipe: TranslationRecipe, slot_tokens: int) -> TranslationRecipe:
