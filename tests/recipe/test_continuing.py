@@ -20,6 +20,8 @@ def test_changed_keys_are_dotted_paths_of_what_differs() -> None:
     [
         ("train.steps=7", []),
         ("checkpoint.keep=9", []),
+        ("train.kernels=off", []),
+        ("train.recompute=true", []),
         ("seed=99", ["seed"]),
         ("train.slots=1", ["train.slots"]),
     ],

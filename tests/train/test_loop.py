@@ -356,3 +356,16 @@ def test_planning_a_step_is_data_and_not_communication(
     loop.take_step(training, 1)
     phases = training.meter.take()["phases"]
     assert phases["data"] >= 0.9 * planned_s
+
+
+def test_a_checkpoint_made_with_kernels_goes_on_in_plain_pytorch(set_up_toy: SetUp) -> None:
+    whole = set_up_toy("whole", "train.steps=15")
+    if not whole.task.kernels.startswith("own kernels"):
+        pytest.skip(whole.task.kernels)
+    train(whole)
+    train(set_up_toy("run", "train.steps=10"))
+    going_on = set_up_toy("run", "train.steps=15", "train.kernels=off")
+    assert going_on.task.kernels.startswith("plain PyTorch")
+    assert going_on.state.step == 10
+    train(going_on)
+    torch.testing.assert_close(going_on.flat.weights, whole.flat.weights, rtol=1e-2, atol=1e-3)

@@ -13,6 +13,8 @@ MAY_CHANGE = (
     "train.epochs",
     "train.stop_at",
     "train.workers",
+    "train.kernels",
+    "train.recompute",
     "train.log_every",
     "evaluate",
     "checkpoint",
@@ -20,7 +22,8 @@ MAY_CHANGE = (
     "restart",
     "track",
 )
-"""What may differ when a run goes on: how long, how often, on how many workers; not what is learnt from what."""
+"""What may differ when a run goes on: how long, how often, on how many workers, by which code; not what is learnt from
+what."""
 
 
 def find_changes(before: Recipe, now: Recipe) -> list[str]:
