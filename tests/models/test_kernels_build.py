@@ -49,6 +49,34 @@ def test_they_are_compiled_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     assert build.fingerprint("g++") == library.stem
 
 
+@needs_compiler
+def test_a_library_that_cannot_be_loaded_is_compiled_anew(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    monkeypatch.setattr(build, "_all_flags", lambda: ("-std=c++17", "-O0", "-fopenmp", "-shared", "-fPIC"))
+    library = build.cache_folder() / f"{build.fingerprint('g++')}.so"
+    library.parent.mkdir(mode=0o700, parents=True)
+    library.write_bytes(b"no library")
+
+    monkeypatch.setenv("CXX", "g++")
+    assert load_library().embed_forward
+
+
+def test_without_a_home_folder_plain_pytorch_trains_and_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    def nowhere() -> Path:
+        raise RuntimeError("Could not determine home directory.")
+
+    monkeypatch.delenv("XDG_CACHE_HOME", raising=False)
+    monkeypatch.setattr(Path, "home", nowhere)
+    monkeypatch.setattr(build, "find_compiler", lambda: "g++")
+
+    choice = choose_kernels("auto", CPU)
+
+    assert choice.kernels is None
+    assert choice.words.endswith("there is no home folder to keep them in; set XDG_CACHE_HOME")
+
+
 def test_without_a_compiler_plain_pytorch_trains_and_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", "/nowhere")
     monkeypatch.delenv("CXX", raising=False)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import fcntl
 import hashlib
@@ -38,9 +39,11 @@ def load_library() -> ctypes.CDLL:
         _check_only_ours(path.parent)
         with path.with_suffix(".lock").open("w") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)  # of several workers one compiles, the others wait for it
-            if not path.exists():
-                compile_library(compiler, path)
-        return ctypes.CDLL(str(path))
+            if path.exists():
+                with contextlib.suppress(OSError):  # one that cannot be loaded is compiled anew
+                    return ctypes.CDLL(str(path))
+            compile_library(compiler, path)
+            return ctypes.CDLL(str(path))
     except OSError as error:
         raise KernelsUnavailableError(f"the kernels cannot be kept in {path.parent}: {error}") from None
 
@@ -55,7 +58,11 @@ def find_compiler() -> str:
 
 def cache_folder() -> Path:
     """A folder of the user's own, whatever $ECHELON_CACHE is: code is not loaded from where others may write."""
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "echelon" / "kernels"
+    try:
+        folder = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+    except RuntimeError:
+        raise KernelsUnavailableError("there is no home folder to keep them in; set XDG_CACHE_HOME") from None
+    return folder / "echelon" / "kernels"
 
 
 def fingerprint(compiler: str) -> str:
