@@ -32,6 +32,7 @@ import torch.distributed.checkpoint as dcp
 
 from echelon.comm.group import Group
 from echelon.data.tokeniser import BOS
+from echelon.launch.local import ALLOCATOR
 from echelon.models.loss import summed_loss
 from echelon.models.sequences import Sequences, shift_right
 from echelon.models.transformer import Dropouts, Transformer
@@ -48,14 +49,6 @@ VOCABULARY, PAIRS, LENGTH = 32768, 8, 24
 BETWEEN_FAILURES_S = 24 * 3600.0
 MOST_BY_OTHERS = 0.1
 """Cores that other programs may use during a block that counts."""
-
-
-ALLOCATOR = {
-    "MALLOC_MMAP_THRESHOLD_": str(2**30),
-    "MALLOC_TRIM_THRESHOLD_": str(2**34),
-    "MALLOC_TOP_PAD_": str(2**26),
-}
-"""As the launcher has it for workers."""
 
 
 class Trainee:

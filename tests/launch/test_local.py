@@ -57,7 +57,7 @@ def test_a_worker_is_started_with_exactly_this(run: RunFolder, monkeypatch: pyte
         "ECHELON_FOLDER": "shared",
         "OMP_NUM_THREADS": "2",
         "PYTHONUNBUFFERED": "1",
-        "MALLOC_MMAP_THRESHOLD_": "1073741824",
+        "MALLOC_MMAP_MAX_": "0",
         "MALLOC_TRIM_THRESHOLD_": "17179869184",
         "MALLOC_TOP_PAD_": "67108864",
     }

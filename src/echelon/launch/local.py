@@ -42,9 +42,10 @@ _LAST_LINES = 12
 _STACK_LINES = 24
 
 # glibc gives freed memory back to the system and asks for it anew at every step; these settings let it keep
-# the memory, which makes training on a CPU 1.1 to 1.5 times faster.
-_ALLOCATOR = {
-    "MALLOC_MMAP_THRESHOLD_": str(2**30),
+# the memory, which makes training on a CPU 1.1 to 1.5 times faster. No mappings, rather than only large ones: before
+# 2.35 it refuses a threshold above 32 MiB, and with any setting it no longer raises the threshold by itself.
+ALLOCATOR = {
+    "MALLOC_MMAP_MAX_": "0",
     "MALLOC_TRIM_THRESHOLD_": str(2**34),
     "MALLOC_TOP_PAD_": str(2**26),
 }
@@ -111,7 +112,7 @@ def render_worker(
             "ECHELON_FOLDER": "shared" if place.shares_folder else "own",
             "OMP_NUM_THREADS": os.environ.get("OMP_NUM_THREADS") or str(threads),
             "PYTHONUNBUFFERED": "1",
-            **_ALLOCATOR,
+            **ALLOCATOR,
         },
     )
 
