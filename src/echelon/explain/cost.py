@@ -41,7 +41,7 @@ EFFICIENCY: dict[str, float] = {
 }
 """What share of its peak a device reaches in whole training steps. `gpu float32` is fitted on the published run that
 is marked for calibration (tests/explain/test_published.py); `gpu half` is what frameworks of those years reached; the
-others are this engine's, as bench_training.py measures them."""
+others are this engine's on a CPU, where `echelon benchmark` says it of a machine as `peak_share`."""
 IMAGES_PER_CORE_S = 61.0
 """JPEGs of ImageNet that one virtual core decodes and crops a second: fitted on the other run marked for
 calibration."""

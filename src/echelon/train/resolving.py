@@ -18,13 +18,13 @@ from echelon.recipe.schema import Recipe
 from echelon.recipe.toml import dump_recipe
 from echelon.runfolder import RunFolder, read_json, write_atomically, write_json
 from echelon.tasks import build_task
+from echelon.tasks.task import Task
 from echelon.train.exchange import Exchange, build_exchange
 from echelon.train.exchange.choice import Measured, choose
-from echelon.train.flat import FlatParameters
+from echelon.train.learner import Learner, build_learner
 from echelon.train.optimiser import FlatOptimiser
 from echelon.train.precision import Precision
 from echelon.train.slots import slot_seed
-from echelon.train.statistics import SlotStatistics
 
 _SLOTS = 3
 """That are computed, of which the fastest counts."""
@@ -89,7 +89,10 @@ def measure(recipe: Recipe, run: RunFolder, group: Group, hosts: int, device: to
     """The line, a slot, the optimiser, and what each exchange computes, in a few seconds. Collective."""
     link = measure_link(group)
     cpu_s_per_byte = _cpu_seconds_per_byte(group, link)
-    slot_s, optimiser_s, flat, optimiser = _time_slot(recipe, run, group, device)
+    task = build_task(recipe, run, device)
+    learner = build_learner(recipe, task, device)
+    slot_s = _time_slot(recipe, task, learner, group, device)
+    optimiser_s = min(_time_update(learner.optimiser, device) for _ in range(2))
     own_s: dict[Name, float] = {}
     num_bytes: dict[Name, float] = {}
     for name in get_args(Name):
@@ -105,7 +108,7 @@ def measure(recipe: Recipe, run: RunFolder, group: Group, hosts: int, device: to
             }
         )
         exchange = build_exchange(candidate, echo)
-        exchange.attach(flat, optimiser, lambda: None)
+        exchange.attach(learner.flat, learner.optimiser, lambda: None)
         for step in (1, 2):  # the second time all memory is there
             echo.num_bytes = 0
             own_s[name] = _time_agreement(exchange, step, recipe.train.slots, device)
@@ -141,19 +144,10 @@ def _cpu_seconds_per_byte(group: Group, link: Link) -> float:
     return (time.process_time() - started) / (traffic_share(group.size) * size)
 
 
-def _time_slot(
-    recipe: Recipe, run: RunFolder, group: Group, device: torch.device
-) -> tuple[float, float, FlatParameters, FlatOptimiser]:
-    """Seconds of a slot and of an update, on a model that is thrown away; all workers at once. Collective."""
-    task, precision = build_task(recipe, run, device), Precision(recipe.train.precision, device)
-    torch.manual_seed(recipe.seed)
-    model = task.build_model().to(device)
-    statistics = SlotStatistics(model, recipe.train.slots)
-    flat = FlatParameters(model, statistics.size)
-    statistics.attach(flat)
-    optimiser = FlatOptimiser(recipe.optimiser, flat)
-    slots = task.slots(1)
-    model.train()
+def _time_slot(recipe: Recipe, task: Task, learner: Learner, group: Group, device: torch.device) -> float:
+    """Seconds of a slot, on a model that is thrown away; all workers at once. Collective."""
+    slots, precision = task.slots(1), Precision(recipe.train.precision, device)
+    learner.model.train()
     group.barrier()
     seconds = []
     for number in range(_SLOTS):
@@ -162,13 +156,12 @@ def _time_slot(
         started = time.perf_counter()
         torch.manual_seed(slot_seed(recipe.seed, 1, number))
         with precision.autocast():
-            loss = task.loss(model, task.load(slot))
+            loss = task.loss(learner.model, task.load(slot))
         (loss.smoothed / slot.targets).backward()  # type: ignore[no-untyped-call]
         _wait_for(device)
         seconds.append((time.perf_counter() - started) / slot.targets)
     mean_targets = sum(slot.targets for slot in slots) / len(slots)
-    optimiser_s = min(_time_update(optimiser, device) for _ in range(2))
-    return min(seconds) * mean_targets, optimiser_s, flat, optimiser
+    return min(seconds) * mean_targets
 
 
 def _time_update(optimiser: FlatOptimiser, device: torch.device) -> float:

@@ -44,17 +44,15 @@ from echelon.train.benchmark import WARM_UP_STEPS, measure_steps
 from echelon.train.checkpoint import TrainingState
 from echelon.train.evaluate import is_patience_over, save_scores, score_split, score_summary
 from echelon.train.exchange import build_exchange
-from echelon.train.flat import FlatParameters
 from echelon.train.keeper import Keeper
+from echelon.train.learner import build_learner
 from echelon.train.loop import Outcome, StopRequest, Training, train
 from echelon.train.measuring import describe_worker, open_meter, start_sampler
 from echelon.train.mirror import Mirror
-from echelon.train.optimiser import FlatOptimiser
 from echelon.train.precision import Precision
 from echelon.train.reading import SlotReader, reads_ahead
 from echelon.train.resolving import resolve_exchange
 from echelon.train.resume import resume
-from echelon.train.statistics import SlotStatistics
 from echelon.train.trackers import build_trackers
 from echelon.train.weights import Weights, choose_weights, load_weights
 
@@ -172,13 +170,9 @@ def set_up(run: RunFolder, group: Group, records: RecordWriter) -> Training:
     group.heart.beat()
     task = build_task(recipe, run, device)
     group.heart.beat()
-    torch.manual_seed(recipe.seed)
-    model = task.build_model().to(device)
-    statistics = SlotStatistics(model, recipe.train.slots)
-    flat, exchange = FlatParameters(model, statistics.size), build_exchange(recipe, group)
-    statistics.attach(flat)
-    optimiser = FlatOptimiser(recipe.optimiser, flat)
-    average = WeightAverage(model, flat, recipe.train.average_decay)
+    learner, exchange = build_learner(recipe, task, device), build_exchange(recipe, group)
+    flat, optimiser = learner.flat, learner.optimiser
+    average = WeightAverage(learner.model, flat, recipe.train.average_decay)
     steps = length_in_steps(recipe.train, task.steps_per_epoch)
     training = Training(
         recipe=recipe,
@@ -186,9 +180,9 @@ def set_up(run: RunFolder, group: Group, records: RecordWriter) -> Training:
         group=group,
         task=task,
         reader=SlotReader(task, is_ahead=reads_ahead(device)),
-        model=model,
+        model=learner.model,
         flat=flat,
-        statistics=statistics,
+        statistics=learner.statistics,
         optimiser=optimiser,
         average=average,
         exchange=exchange,
