@@ -4,7 +4,7 @@ All have the same weights, two threads and the same lines in batches of like len
 time, and the sums of their times are compared. Hugging Face lives in an environment of its own under the cache, made at
 the first run. The run is made by `echelon train bench/multi30k-base.toml` (or is any other, pre-norm and tied). On a
 machine that does other work meanwhile, `--threads 1 --clock cpu` counts the processor's time. Usage:
-    python bench/bench_translate.py [--run runs/multi30k-base] [--lines 1000] [--threads 2] [--clock wall|cpu]
+    python -m bench.bench_translate [--run runs/multi30k-base] [--lines 1000] [--threads 2] [--clock wall|cpu]
 """
 
 from __future__ import annotations
@@ -23,10 +23,11 @@ from typing import Any
 
 import safetensors.torch
 import torch
+from bench.peers.contenders import GENERATE, install, python_of
+from rich.console import Console
 from sacrebleu.metrics.bleu import BLEU
 
 from echelon.data.corpora import LineReader, resolve
-from echelon.data.prepare import default_cache
 from echelon.data.tokeniser import EOS, Tokeniser
 from echelon.export.exporting import ExportOptions, export_run
 from echelon.inference.loading import load_run, recipe_decoding, text_rules
@@ -53,9 +54,10 @@ class HuggingFace:
         place.mkdir()
         safetensors.torch.save_file(dict(model.state_dict()), place / "model.safetensors")
         (place / "shape.json").write_text(json.dumps(asdict(model.shape)))
+        install(GENERATE, Console(stderr=True))
         environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
         self._process = subprocess.Popen(
-            [peer_python(), PEER, place, str(threads), clock],
+            [python_of(GENERATE), PEER, place, str(threads), clock],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
@@ -87,19 +89,6 @@ class HuggingFace:
     def stop(self) -> None:
         self._process.kill()
         self._process.wait()
-
-
-def peer_python() -> Path:
-    """The peer's Python. torch first, and exactly ours: transformers must not bring another."""
-    folder = default_cache() / "peers" / "generate"
-    python = folder / "bin" / "python"
-    if not (folder / "ready").exists():
-        subprocess.run([sys.executable, "-m", "venv", folder], check=True)
-        install = [str(python), "-m", "pip", "install", "--quiet"]
-        subprocess.run([*install, "torch==2.13.0"], check=True)
-        subprocess.run([*install, "transformers", "safetensors"], check=True)
-        (folder / "ready").touch()
-    return python
 
 
 def timed(translator: Translator, kind: str) -> Translate:

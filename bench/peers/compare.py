@@ -1,4 +1,4 @@
-"""Echelon and the best of its peers train the same model on the same data, in alternation: a table and a chart.
+"""Echelon and its peers train the same model on the same data, in alternation: a table and a chart.
 
 `make bench-peers`; or one size: `python -m bench.peers.compare small --rounds 7`. The machine should be idle. Every
 contender stays loaded and trains a few steps a round, so that the machine's drift strikes all alike; medians of rounds.
@@ -17,11 +17,21 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
-from bench.peers.contenders import HUGGING_FACE, Contender, Material, echelon, hugging_face, install
+from bench.peers.contenders import (
+    HUGGING_FACE,
+    JOEY_NMT,
+    Contender,
+    Material,
+    echelon,
+    install,
+    peer,
+    require_tcmalloc,
+)
 from rich.console import Console
 
 HERE = Path(__file__).parent
 AS_IT_COMES, TUNED = "Hugging Face Marian, float32", "the same, bf16 autocast and tcmalloc"
+JOEY = "JoeyNMT, float32"
 STEPS_A_ROUND = {"small": 3, "base": 1}
 RESULTS = HERE / "results"
 
@@ -33,7 +43,7 @@ def compare(size: str, rounds: int, is_busy: bool, console: Console) -> Iterator
     """
     steps = 1 if is_busy else STEPS_A_ROUND[size]
     with tempfile.TemporaryDirectory(prefix="echelon-peers-") as folder:
-        material = Material.of(HERE / f"{size}.toml", Path(folder))
+        material = Material.of(size, Path(folder))
         contenders = one_core(material) if is_busy else all_cores(material)
         try:
             take_turns(contenders, steps, is_warm_up=True)
@@ -50,8 +60,9 @@ def compare(size: str, rounds: int, is_busy: bool, console: Console) -> Iterator
 def all_cores(material: Material) -> list[Contender]:
     cores = os.cpu_count() or 1
     return [
-        hugging_face(material, AS_IT_COMES, is_tuned=False, threads=cores),
-        hugging_face(material, TUNED, is_tuned=True, threads=cores),
+        peer(HUGGING_FACE, material, AS_IT_COMES, cores),
+        peer(HUGGING_FACE, material, TUNED, cores, is_tuned=True),
+        peer(JOEY_NMT, material, JOEY, cores),
         echelon(material, f"Echelon, 1 worker of {cores} threads", 1, cores),
         echelon(material, f"Echelon, {cores} workers of 1 thread", cores, 1),
         echelon(material, f"Echelon, {cores} workers, plain PyTorch", cores, 1, "off"),
@@ -60,8 +71,9 @@ def all_cores(material: Material) -> list[Contender]:
 
 def one_core(material: Material) -> list[Contender]:
     return [
-        hugging_face(material, AS_IT_COMES, is_tuned=False, threads=1),
-        hugging_face(material, TUNED, is_tuned=True, threads=1),
+        peer(HUGGING_FACE, material, AS_IT_COMES, 1),
+        peer(HUGGING_FACE, material, TUNED, 1, is_tuned=True),
+        peer(JOEY_NMT, material, JOEY, 1),
         echelon(material, "Echelon", 1, 1),
         echelon(material, "Echelon, plain PyTorch", 1, 1, "off"),
     ]
@@ -145,10 +157,12 @@ def main() -> None:
     parser.add_argument("--busy", action="store_true", help="one core, processor time")
     options = parser.parse_args()
     console = Console(stderr=True)
-    try:
-        install(HUGGING_FACE, console)
-    except subprocess.CalledProcessError as error:
-        raise SystemExit(f"{HUGGING_FACE} cannot be installed: {error}") from None
+    require_tcmalloc()
+    for environment in (HUGGING_FACE, JOEY_NMT):
+        try:
+            install(environment, console)
+        except subprocess.CalledProcessError as error:
+            raise SystemExit(f"{environment} cannot be installed: {error}") from None
     RESULTS.mkdir(exist_ok=True)
     for size in options.sizes:
         file = RESULTS / f"{size}{'-one-core' if options.busy else ''}.json"

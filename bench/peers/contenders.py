@@ -8,6 +8,7 @@ import socket
 import subprocess
 import sys
 import tempfile
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from itertools import pairwise
 from pathlib import Path
@@ -27,13 +28,15 @@ from echelon.recipe.sizes import transformer_shape
 from echelon.runfolder import RunFolder
 
 HERE = Path(__file__).parent
+ROOT = HERE.parents[1]
+RECIPE = HERE / "recipe.toml"
 PEERS = default_cache() / "peers"
 """The peers' virtual environments."""
 NUM_BATCHES = 200
 TCMALLOC = "libtcmalloc_minimal.so.4"
-HUGGING_FACE = "hugging-face"
-PACKAGES = {HUGGING_FACE: ["transformers"]}
-"""What is installed into each peer's environment, after torch."""
+TORCH = "torch==2.13.0"
+HUGGING_FACE, GENERATE, JOEY_NMT = "hugging-face", "generate", "joey-nmt"
+"""Environments, by the names of their lists in bench/peers/environments."""
 
 
 @dataclass
@@ -75,29 +78,27 @@ class Material:
     recipe: TranslationRecipe
     prepared: Prepared
     folder: Path
+    sizes: Path
+    """The model's sizes and the batches, in files for those who know no recipes."""
+    batches: Path
 
     @classmethod
-    def of(cls, recipe_file: Path, folder: Path) -> Material:
-        recipe = load_translation_recipe(recipe_file)
-        prepared = prepare(recipe.data, recipe_folder=recipe_file.parent, cache=default_cache())
-        return cls(recipe, prepared, folder)
+    def of(cls, size: str, folder: Path) -> Material:
+        recipe = load_translation_recipe(RECIPE, [f"model.preset={size}"])
+        prepared = prepare(recipe.data, recipe_folder=HERE, cache=default_cache())
+        sizes, batches = folder / "sizes.json", folder / "batches.jsonl"
+        sizes.write_text(json.dumps(vars(transformer_shape(recipe.model, prepared.manifest.vocabulary))))
+        batches.write_text("".join(json.dumps(batch) + "\n" for batch in whole_steps(recipe, prepared)))
+        return cls(recipe, prepared, folder, sizes, batches)
 
-    def write_sizes(self) -> Path:
-        shape = transformer_shape(self.recipe.model, self.prepared.manifest.vocabulary)
-        path = self.folder / "sizes.json"
-        path.write_text(json.dumps(vars(shape)))
-        return path
 
-    def write_batches(self) -> Path:
-        """Whole steps in one batch each: who does not share a step out is not made to cut it up."""
-        train = self.recipe.train.model_copy(update={"slots": 1})
-        plan = plan_batches(self.recipe.model_copy(update={"train": train}), self.prepared)
-        path = self.folder / "batches.jsonl"
-        with path.open("w") as file:
-            for number in range(NUM_BATCHES):
-                (slot,) = plan.step(number).slots
-                file.write(json.dumps(_as_lists(self.prepared, slot.corpus, slot.pairs)) + "\n")
-        return path
+def whole_steps(recipe: TranslationRecipe, prepared: Prepared) -> Iterator[dict[str, list[list[int]]]]:
+    """Steps in one batch each: who does not share a step out is not made to cut it up."""
+    train = recipe.train.model_copy(update={"slots": 1})
+    plan = plan_batches(recipe.model_copy(update={"train": train}), prepared)
+    for number in range(NUM_BATCHES):
+        (slot,) = plan.step(number).slots
+        yield _as_lists(prepared, slot.corpus, slot.pairs)
 
 
 def _as_lists(prepared: Prepared, corpus: int, pairs: Any) -> dict[str, list[list[int]]]:
@@ -111,19 +112,17 @@ def _as_lists(prepared: Prepared, corpus: int, pairs: Any) -> dict[str, list[lis
     }
 
 
-def hugging_face(material: Material, name: str, *, is_tuned: bool, threads: int) -> Contender:
-    """Marian as it comes, in float32; or tuned by hand: bf16 autocast, and tcmalloc in place of malloc."""
-    command = [
-        str(PEERS / HUGGING_FACE / "bin" / "python"),
-        str(HERE / "hugging_face.py"),
-        str(material.write_sizes()),
-        str(material.write_batches()),
-    ]
-    environment = {**_clean_environment(), "OMP_NUM_THREADS": str(threads)}
+def peer(
+    environment: str, material: Material, name: str, threads: int, *, is_tuned: bool = False
+) -> Contender:
+    """A peer as it comes, in float32; or tuned by hand: bf16 autocast, and tcmalloc in place of malloc."""
+    module = f"bench.peers.{environment.replace('-', '_')}"
+    command = [str(python_of(environment)), "-m", module, str(material.sizes), str(material.batches)]
+    variables = {**_clean_environment(), "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": str(threads)}
     if is_tuned:
         command.append("--bf16")
-        environment["LD_PRELOAD"] = TCMALLOC
-    return Contender(name, [_start(command, environment)])
+        variables["LD_PRELOAD"] = TCMALLOC
+    return Contender(name, [_start(command, variables)])
 
 
 def echelon(
@@ -142,18 +141,31 @@ def echelon(
     return Contender(name, [_start(spec.command, {**environment, **spec.environment}) for spec in specs])
 
 
-def install(peer: str, console: Console) -> None:
-    """Make the peer's environment: exactly our torch first, so that the peer cannot bring another."""
-    folder = PEERS / peer
-    if (folder / "installed").exists():
+def require_tcmalloc() -> None:
+    """The dynamic linker only warns of a library that it cannot preload, and the peer would go untuned."""
+    load = [sys.executable, "-c", f"import ctypes; ctypes.CDLL({TCMALLOC!r})"]
+    if subprocess.run(load, check=False, stderr=subprocess.DEVNULL).returncode:
+        raise SystemExit(
+            f"{TCMALLOC} cannot be loaded; install it (Debian: apt install libtcmalloc-minimal4)"
+        )
+
+
+def install(environment: str, console: Console) -> None:
+    """Make a peer's environment: exactly our torch, with what that needs, and exactly the list's packages."""
+    folder, listed = PEERS / environment, HERE / "environments" / f"{environment}.txt"
+    mark = folder / "installed"
+    if mark.exists() and mark.read_text() == listed.read_text():
         return
-    console.print(f"installing {peer} into {folder} ...", highlight=False)
-    constraints = str(HERE.parents[1] / "constraints.txt")
+    console.print(f"installing {environment} into {folder} ...", highlight=False)
     subprocess.run([sys.executable, "-m", "venv", str(folder)], check=True)
-    for packages in (["torch==2.13.0"], PACKAGES[peer]):
-        pip = [str(folder / "bin" / "python"), "-m", "pip", "install", "--quiet", "--constraint", constraints]
+    for packages in ([TORCH], ["--no-deps", "--requirement", str(listed)]):
+        pip = [str(python_of(environment)), "-m", "pip", "install", "--quiet"]
         subprocess.run([*pip, *packages], check=True)
-    (folder / "installed").touch()
+    mark.write_text(listed.read_text())
+
+
+def python_of(environment: str) -> Path:
+    return PEERS / environment / "bin" / "python"
 
 
 def _clean_environment() -> dict[str, str]:
