@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import gzip
+import tracemalloc
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
@@ -101,6 +102,19 @@ def test_blocks_of_work_do_not_change_the_order(monkeypatch: pytest.MonkeyPatch)
     whole = as_lists(epoch_slots(plan(pairs), 1))
     monkeypatch.setattr(batches, "BLOCK_PAIRS", 64)
     assert as_lists(epoch_slots(plan(pairs), 1)) == whole
+
+
+def test_planning_takes_few_bytes_of_memory_a_pair(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(batches, "BLOCK_PAIRS", 4096)
+    lengths = np.arange(200_000, dtype=np.uint32) % 7 + 3
+    one = Side(np.zeros(0, np.uint16), lengths, np.zeros(0, np.int64))
+    tracemalloc.start()
+    try:
+        plan(PairStore((one, one)), batch_tokens=40_000)
+        most = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert most < 14 * len(lengths)
 
 
 def test_step_depends_on_nothing_but_seed_and_step() -> None:

@@ -180,11 +180,10 @@ class _CorpusPlan:
         self._seed = seed
         self._corpus = corpus
         limit = min(max_tokens, budget, LONGEST)
-        lengths, self._sorted = _sort_by_length(store, limit)
+        self._sorted, self._group_starts, lengths = _sort_by_length(store, limit)
         self.over_max_tokens = _count_longer(store, max_tokens)
         self.over_budget = len(store) - self.over_max_tokens - len(self._sorted)
-        self._group_starts = _run_starts(lengths)
-        self._cuts = _greedy_cuts(self._group_starts, lengths[self._group_starts[:-1]], budget)
+        self._cuts = _greedy_cuts(self._group_starts, lengths, budget)
         self.slots = len(self._cuts) - 1
         self._epoch = lru_cache(EPOCHS_KEPT)(self._shuffle)
 
@@ -227,10 +226,14 @@ def _count_longer(store: PairStore, tokens: int) -> int:
     return sum(int(np.count_nonzero(_longer_sides(store, block) > tokens)) for block in _blocks(len(store)))
 
 
-def _sort_by_length(store: PairStore, limit: int) -> tuple[NDArray[np.uint32], NDArray[np.uint32]]:
-    """Lengths (target << 16 | source) and indices of the pairs within the limit, in order of both.
+def _sort_by_length(
+    store: PairStore, limit: int
+) -> tuple[NDArray[np.uint32], NDArray[np.int64], NDArray[np.uint32]]:
+    """Indices of the pairs within the limit, in order of their lengths; where groups of equal lengths start, and the
+    end; the lengths of each group (target << 16 | source).
 
-    One number of 64 bits a pair, sorted in place, takes half the memory of sorting indices by lengths.
+    One number of 64 bits a pair, sorted in place, takes half the memory of sorting indices by lengths: with the indices
+    that are kept, 12 bytes a pair at the most.
     """
     assert len(store) < 1 << 32
     keys = np.empty(len(store), np.uint64)
@@ -244,7 +247,8 @@ def _sort_by_length(store: PairStore, limit: int) -> tuple[NDArray[np.uint32], N
     keys[:count].sort()
     halves = keys[:count].view(np.uint32).reshape(-1, 2)
     low = 0 if sys.byteorder == "little" else 1
-    return halves[:, 1 - low].copy(), halves[:, low].copy()
+    starts = _run_starts(halves[:, 1 - low])
+    return halves[:, low].copy(), starts, halves[starts[:-1], 1 - low]
 
 
 def _run_starts(values: NDArray[np.uint32]) -> NDArray[np.int64]:
