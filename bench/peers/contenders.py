@@ -78,18 +78,25 @@ class Material:
     recipe: TranslationRecipe
     prepared: Prepared
     folder: Path
-    sizes: Path
-    """The model's sizes and the batches, in files for those who know no recipes."""
-    batches: Path
 
     @classmethod
     def of(cls, size: str, folder: Path) -> Material:
+        """Also in files, for those who know no recipes."""
         recipe = load_translation_recipe(RECIPE, [f"model.preset={size}"])
         prepared = prepare(recipe.data, recipe_folder=HERE, cache=default_cache())
-        sizes, batches = folder / "sizes.json", folder / "batches.jsonl"
-        sizes.write_text(json.dumps(vars(transformer_shape(recipe.model, prepared.manifest.vocabulary))))
-        batches.write_text("".join(json.dumps(batch) + "\n" for batch in whole_steps(recipe, prepared)))
-        return cls(recipe, prepared, folder, sizes, batches)
+        found = cls(recipe, prepared, folder)
+        shape = transformer_shape(recipe.model, prepared.manifest.vocabulary)
+        found.sizes.write_text(json.dumps(vars(shape)))
+        found.batches.write_text("".join(json.dumps(step) + "\n" for step in whole_steps(recipe, prepared)))
+        return found
+
+    @property
+    def sizes(self) -> Path:
+        return self.folder / "sizes.json"
+
+    @property
+    def batches(self) -> Path:
+        return self.folder / "batches.jsonl"
 
 
 def whole_steps(recipe: TranslationRecipe, prepared: Prepared) -> Iterator[dict[str, list[list[int]]]]:

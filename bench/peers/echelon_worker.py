@@ -33,6 +33,14 @@ def peak_of_core(size: int = 1024, times: int = 20) -> float:
     return 2 * size**3 / fastest
 
 
+def memory_bytes(kind: str) -> int:
+    """VmHWM: the most that was ever resident, pages of mapped files included. RssAnon: without those, now."""
+    for line in Path("/proc/self/status").read_text().splitlines():
+        if line.startswith(f"{kind}:"):
+            return int(line.split()[1]) * 1024
+    raise KeyError(kind)
+
+
 def main() -> None:
     run = RunFolder(Path(sys.argv[1]))
     group = join_group(300.0, open_heart())
@@ -56,6 +64,8 @@ def main() -> None:
             "core_peak_flops": core_peak,
             "peak_flops": peak,
             "kernels": training.task.kernels,
+            "most_memory_bytes": memory_bytes("VmHWM"),
+            "own_memory_bytes": memory_bytes("RssAnon"),
         }
         if group.is_first:
             print(json.dumps(answer), flush=True)
