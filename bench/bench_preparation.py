@@ -13,8 +13,10 @@ from pathlib import Path
 import sentencepiece
 
 from echelon.data.cleaning import normalise
+from echelon.data.corpora import resolve
 from echelon.data.prepare import default_cache, prepare
 from echelon.data.tokeniser import EOS, Tokeniser
+from echelon.errors import DataError
 from echelon.recipe.loading import load_translation_recipe
 
 RECIPE = Path(__file__).parents[1] / "recipes" / "multi30k.toml"
@@ -27,8 +29,12 @@ def main() -> None:
     parser.add_argument("--text", default="tatoeba/train.en.gz", help="under ECHELON_DATA")
     options = parser.parse_args()
     recipe = load_translation_recipe(RECIPE)
-    model = prepare(recipe.data, recipe_folder=RECIPE.parent, cache=default_cache()).tokeniser_path
-    lines = read_lines(Path(os.environ["ECHELON_DATA"]) / options.text, options.lines)
+    try:
+        model = prepare(recipe.data, recipe_folder=RECIPE.parent, cache=default_cache()).tokeniser_path
+        lines = read_lines(resolve(options.text, Path()), options.lines)
+    except DataError as error:
+        print(f"left out: {error}")
+        return
     parts = [lines[start : start + LINES_AT_A_TIME] for start in range(0, len(lines), LINES_AT_A_TIME)]
     cores = os.cpu_count() or 1
     with ProcessPoolExecutor(cores) as pool:
