@@ -9,7 +9,7 @@ from typing import Literal
 
 import pytest
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from echelon.models.fast import hidden_states
 from echelon.models.kernels.build import KernelsUnavailableError
@@ -115,6 +115,19 @@ def test_any_number_of_heads_and_no_biases(kernels: Kernels, heads: int) -> None
     torch.testing.assert_close(fast, plain, rtol=1e-5, atol=1e-5)
     for name, gradient in fast_gradients.items():
         torch.testing.assert_close(gradient, plain_gradients[name], rtol=1e-3, atol=2e-6, msg=name)
+
+
+def test_a_norm_adds_its_own_epsilon(kernels: Kernels) -> None:
+    model = make_model(SHAPE)
+    for module in model.modules():
+        if isinstance(module, nn.LayerNorm):
+            module.eps = 0.3
+    source, target = random_sentences(20, 4, seed=1), random_sentences(20, 4, seed=2)
+
+    plain, _ = run(model, None, source, target)
+    fast, _ = run(model, kernels, source, target)
+
+    torch.testing.assert_close(fast, plain, rtol=1e-5, atol=1e-5)
 
 
 def test_hidden_states_equal_in_evaluation(kernels: Kernels) -> None:

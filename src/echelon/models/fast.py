@@ -17,7 +17,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from echelon.models.dropout import Drop, Dropout
-from echelon.models.kernels.calls import Attended, Kernels, Projections, supports
+from echelon.models.kernels.calls import Attended, Kernels, Normed, Projections, SavedNorm, supports
 from echelon.models.sequences import Sequences
 from echelon.models.transformer import (
     CrossAttention,
@@ -133,7 +133,7 @@ class _Pass:
     ) -> tuple[Tensor, Tensor]:
         """The new stream and what the next block reads: x + dropout(block) and its norm, or twice the norm."""
         drop = dropout.draw() if dropout else Drop()
-        settings = _AddNormSettings(self.kernels, self.dtype, drop, is_post)
+        settings = _AddNormSettings(self.kernels, norm, self.dtype, drop, is_post)
         stream_ND, normed_ND = _add_norm(settings, x_ND, block_ND, norm.weight, norm.bias)
         return (x_ND if stream_ND is None else stream_ND), normed_ND
 
@@ -177,6 +177,7 @@ class _Embed(torch.autograd.Function):
 @dataclass(frozen=True)
 class _AddNormSettings:
     kernels: Kernels
+    norm: nn.LayerNorm
     dtype: torch.dtype
     drop: Drop
     is_post: bool
@@ -189,29 +190,33 @@ class _AddNorm(torch.autograd.Function):
     def forward(
         ctx: Any, settings: _AddNormSettings, x_ND: Tensor, block_ND: Tensor | None, *norm_D: Tensor
     ) -> tuple[Tensor | None, Tensor]:
-        weight_D, bias_D = norm_D
-        sums_ND = None if block_ND is None else torch.empty_like(x_ND)
-        normed_ND = torch.empty_like(x_ND, dtype=settings.dtype)
-        exact_ND = torch.empty_like(x_ND) if settings.is_post else None
-        statistics_2N = settings.kernels.add_norm(
-            x_ND, block_ND, (weight_D, bias_D), settings.drop, (sums_ND, normed_ND, exact_ND)
+        weight_D, _ = norm_D  # the norm's own, which autograd must see
+        out = Normed(
+            sums_ND=None if block_ND is None else torch.empty_like(x_ND),
+            normed_ND=torch.empty_like(x_ND, dtype=settings.dtype),
+            stream_ND=torch.empty_like(x_ND) if settings.is_post else None,
         )
+        statistics_2N = settings.kernels.add_norm(x_ND, block_ND, settings.norm, settings.drop, out)
         ctx.settings, ctx.has_block = settings, block_ND is not None
-        ctx.save_for_backward(x_ND if sums_ND is None else sums_ND, weight_D, statistics_2N)
+        ctx.save_for_backward(x_ND if out.sums_ND is None else out.sums_ND, weight_D, statistics_2N)
         ctx.set_materialize_grads(False)
-        return (exact_ND if settings.is_post else sums_ND), normed_ND
+        return (out.stream_ND if settings.is_post else out.sums_ND), out.normed_ND
 
     @staticmethod
     def backward(
         ctx: Any, d_stream_ND: Tensor | None, d_normed_ND: Tensor | None
     ) -> tuple[Tensor | None, ...]:
-        settings: _AddNormSettings = ctx.settings
+        settings, saved = ctx.settings, SavedNorm(*ctx.saved_tensors)
         if d_normed_ND is None:
-            d_normed_ND = torch.zeros_like(ctx.saved_tensors[0], dtype=settings.dtype)
-        given = d_normed_ND.contiguous(), None if d_stream_ND is None else d_stream_ND.contiguous()
-        gradients = (*given, None) if settings.is_post else (given[0], None, given[1])
-        made = settings.kernels.add_norm_backward(ctx.saved_tensors, gradients, settings.drop, ctx.has_block)
-        return None, *made
+            d_normed_ND = torch.zeros_like(saved.sums_ND, dtype=settings.dtype)
+        d_normed_ND = d_normed_ND.contiguous()
+        d_stream_ND = None if d_stream_ND is None else d_stream_ND.contiguous()
+        gradients = (
+            Normed(None, d_normed_ND, d_stream_ND)
+            if settings.is_post
+            else Normed(d_stream_ND, d_normed_ND, None)
+        )
+        return None, *settings.kernels.add_norm_backward(saved, gradients, settings.drop, ctx.has_block)
 
 
 class _Linear(torch.autograd.Function):

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from echelon.models.dropout import Drop
 from echelon.models.kernels.build import load_library
@@ -27,7 +27,7 @@ def supports(dtype: torch.dtype) -> bool:
 
 
 class _RowsCall(Structure):
-    """Matches AddNorm and Relu of the C++ side, and the beginning of Embed."""
+    """Matches Relu of the C++ side, and the beginning of AddNorm and Embed."""
 
     _fields_: ClassVar[Any] = [
         ("rows", c_long),
@@ -35,6 +35,10 @@ class _RowsCall(Structure):
         ("seed", c_uint64),
         ("dropped_levels", c_long),
     ]
+
+
+class _AddNormCall(_RowsCall):
+    _fields_: ClassVar[Any] = [("epsilon", c_float)]
 
 
 class _EmbedCall(_RowsCall):
@@ -93,6 +97,24 @@ class Projections:
         return cls(q_MD, *kv_N2D.chunk(2, dim=1))
 
 
+@dataclass(frozen=True)
+class Normed:
+    """x + dropout(block), its norm, and its norm in float32; or the gradients of these."""
+
+    sums_ND: Tensor | None
+    normed_ND: Tensor
+    stream_ND: Tensor | None
+
+
+@dataclass(frozen=True)
+class SavedNorm:
+    """What the gradient of a norm needs."""
+
+    sums_ND: Tensor
+    weight_D: Tensor
+    statistics_2N: Tensor
+
+
 class Kernels:
     """The compiled kernels; KernelsUnavailableError where this machine can have none."""
 
@@ -119,45 +141,33 @@ class Kernels:
         return d_table_VD
 
     def add_norm(
-        self,
-        x_ND: Tensor,
-        block_ND: Tensor | None,
-        norm: tuple[Tensor, Tensor],
-        drop: Drop,
-        outputs: tuple[Tensor | None, Tensor, Tensor | None],
+        self, x_ND: Tensor, block_ND: Tensor | None, norm: nn.LayerNorm, drop: Drop, out: Normed
     ) -> Tensor:
-        """Fill `outputs`: x + dropout(block), its norm, the norm in float32; returns the norm's statistics [2, N]."""
-        sums_ND, normed_ND, stream_ND = outputs
-        _check(torch.float32, x_ND, *norm, sums_ND, stream_ND)
-        _check(normed_ND.dtype, block_ND, normed_ND)
+        """Fill `out` in; returns the norm's statistics [2, N]."""
+        _check(torch.float32, x_ND, norm.weight, norm.bias, out.sums_ND, out.stream_ND)
+        _check(out.normed_ND.dtype, block_ND, out.normed_ND)
         statistics_2N = x_ND.new_empty(2, len(x_ND))
-        call = _RowsCall(*x_ND.shape, drop.seed, drop.dropped_levels)
-        tensors = (x_ND, block_ND, *norm, sums_ND, normed_ND, stream_ND, *statistics_2N)
-        self._call(f"add_norm_forward_{_SUFFIXES[normed_ND.dtype]}", call, *tensors)
+        call = _AddNormCall(*x_ND.shape, drop.seed, drop.dropped_levels, norm.eps)
+        made = (out.sums_ND, out.normed_ND, out.stream_ND, *statistics_2N)
+        name = f"add_norm_forward_{_SUFFIXES[out.normed_ND.dtype]}"
+        self._call(name, call, x_ND, block_ND, norm.weight, norm.bias, *made)
         return statistics_2N
 
     def add_norm_backward(
-        self,
-        saved: tuple[Tensor, Tensor, Tensor],
-        gradients: tuple[Tensor, Tensor | None, Tensor | None],
-        drop: Drop,
-        wants_block: bool,
+        self, saved: SavedNorm, gradients: Normed, drop: Drop, wants_block: bool
     ) -> tuple[Tensor, Tensor | None, Tensor, Tensor]:
-        """Gradients of x, block, weight and bias.
-
-        `saved` are the sums, the weight and the statistics; `gradients` those of the norm, of the norm in float32, and
-        of the sums.
-        """
-        (sums_ND, weight_D, statistics_2N), (d_normed_ND, d_stream_ND, d_past_ND) = saved, gradients
-        _check(torch.float32, sums_ND, weight_D, d_stream_ND, d_past_ND)
+        """Gradients of x, block, weight and bias, from the `gradients` of what `add_norm` filled in."""
+        d_normed_ND = gradients.normed_ND
+        _check(torch.float32, saved.sums_ND, saved.weight_D, gradients.stream_ND, gradients.sums_ND)
         _check(d_normed_ND.dtype, d_normed_ND)
-        d_x_ND = torch.empty_like(sums_ND)
+        d_x_ND = torch.empty_like(saved.sums_ND)
         d_block_ND = torch.empty_like(d_normed_ND) if wants_block else None
-        d_weight_D, d_bias_D = weight_D.new_zeros(2, len(weight_D))
-        call = _RowsCall(*sums_ND.shape, drop.seed, drop.dropped_levels)
-        given = (sums_ND, weight_D, *statistics_2N, d_normed_ND, d_stream_ND, d_past_ND)
+        d_weight_D, d_bias_D = saved.weight_D.new_zeros(2, len(saved.weight_D))
+        call = _AddNormCall(*saved.sums_ND.shape, drop.seed, drop.dropped_levels)
+        given = (saved.sums_ND, saved.weight_D, *saved.statistics_2N)
         made = (d_x_ND, d_block_ND, d_weight_D, d_bias_D)
-        self._call(f"add_norm_backward_{_SUFFIXES[d_normed_ND.dtype]}", call, *given, *made)
+        name = f"add_norm_backward_{_SUFFIXES[d_normed_ND.dtype]}"
+        self._call(name, call, *given, d_normed_ND, gradients.stream_ND, gradients.sums_ND, *made)
         return made
 
     def relu_(self, x_NF: Tensor, drop: Drop) -> Tensor:

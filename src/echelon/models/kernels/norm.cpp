@@ -7,12 +7,11 @@
 #include "dropout.h"
 #include "numbers.h"
 
-constexpr float EPSILON = 1e-5f;
-
 struct AddNorm {
   long rows, width;
   uint64_t seed;
   long dropped_levels;
+  float epsilon;  // backward has the deviations, and leaves it alone
 };
 
 // sums = x + dropout(block); normed = (sums - mean) / deviation * weight + bias. block and stream may be null; stream
@@ -40,7 +39,7 @@ void add_norm_forward(const AddNorm& a, const float* x, const T* block, const fl
       float mean = total / float(width);
 #pragma omp simd reduction(+ : squares)
       for (long d = 0; d < width; d++) squares += (from[d] - mean) * (from[d] - mean);
-      float inverse = 1.0f / std::sqrt(squares / float(width) + EPSILON);
+      float inverse = 1.0f / std::sqrt(squares / float(width) + a.epsilon);
       T* out = normed + i * width;
 #pragma omp simd
       for (long d = 0; d < width; d++) store(out[d], (from[d] - mean) * inverse * weight[d] + bias[d]);
