@@ -162,10 +162,12 @@ def _add_gradients(
     gain = _gain(d_logits_CV.dtype)
     if gradients.hidden_MD is not None:
         gradients.hidden_MD[chunk] = d_logits_CV @ weight_VD
-        gradients.hidden_MD[chunk] /= gain
+        if gain != 1:
+            gradients.hidden_MD[chunk] /= gain
     if gradients.output_VD is not None:
         # Here the gain leaves with the other factor: a sum over rows that is as much larger may overflow.
-        gradients.output_VD.add_(d_logits_CV.T @ (hidden_CD / gain))
+        factor_CD = hidden_CD if gain == 1 else hidden_CD / gain
+        gradients.output_VD.add_(d_logits_CV.T @ factor_CD)
 
 
 def _gain(dtype: torch.dtype) -> float:
