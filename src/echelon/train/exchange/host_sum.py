@@ -1,4 +1,4 @@
-"""The exact exchange on one host: gradients lie in memory that all workers see, and each worker sums a part of them.
+"""The exact exchange of two workers on one host: gradients lie in memory that both see, and each sums half of them.
 
 On loopback an all-reduce copies everything through the kernel, on cores that are busy with backward.
 """
@@ -16,12 +16,13 @@ from echelon.train.exchange.buckets import BUCKET_BYTES
 
 
 class HostSum(AllReduce):
-    """Sums the flat gradient buffer over the workers of one host, in the order of their ranks.
+    """Sums the flat gradient buffers of two workers on one host.
 
     Where they can share no memory it is the all-reduce that it is a kind of.
     """
 
     def __init__(self, group: Group, bucket_bytes: int = BUCKET_BYTES) -> None:
+        assert group.size == 2, "the sum of more numbers depends on their order"
         super().__init__(group, bucket_bytes)
         self._buffers: list[Tensor] = []
 
@@ -30,7 +31,7 @@ class HostSum(AllReduce):
         return bool(self._buffers)
 
     def start(self) -> None:
-        """Move the gradients to where all workers see them. Collective."""
+        """Move the gradients to where both workers see them. Collective."""
         can_move = self.flat.reduced.device.type == "cpu"
         self._buffers = (shared_buffers(self.group, len(self.flat.reduced)) if can_move else None) or []
         if self.is_in_memory:
@@ -47,18 +48,12 @@ class HostSum(AllReduce):
             super().reduce()
             return
         rank = self.group.rank
-        mine, parts = self._buffers[rank], _parts(len(self._buffers[rank]), self.group.size)
-        self.group.barrier()  # every backward is over
-        total = self._buffers[0][parts[rank]].clone()
-        for buffer in self._buffers[1:]:
-            total += buffer[parts[rank]]
-        mine[parts[rank]] = total
-        self.group.barrier()  # every part is summed
-        for other, part in enumerate(parts):
-            if other != rank:
-                mine[part] = self._buffers[other][part]
-        self.group.barrier()  # every worker has every part: now they may change
-
-
-def _parts(length: int, count: int) -> list[slice]:
-    return [slice(number * length // count, (number + 1) * length // count) for number in range(count)]
+        mine, theirs = self._buffers[rank], self._buffers[1 - rank]
+        middle = len(mine) // 2
+        halves = slice(middle), slice(middle, None)
+        my_half, their_half = halves[rank], halves[1 - rank]
+        self.group.barrier()  # both backwards are over
+        mine[my_half] += theirs[my_half]
+        self.group.barrier()  # both halves are summed
+        mine[their_half] = theirs[their_half]
+        self.group.barrier()  # both workers have both halves: now they may change
