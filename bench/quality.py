@@ -1,8 +1,9 @@
-"""What each exchange learns from the same samples: validation loss and BLEU on Multi30k, against exact all-reduce.
+"""What is learnt from the same samples, one way and another: validation loss and BLEU on Multi30k.
 
-Two local workers train recipes/multi30k.toml for the same number of steps under every exchange, with every seed. An
-hour and more on two cores; fewer steps say less. Usage, with ECHELON_DATA set:
-    python -m bench.quality [--steps 1500] [--seeds 1,2] [--only all_reduce,local] [--json FILE]
+Two local workers train recipes/multi30k.toml with every seed: for 1,500 steps under every exchange, against exact
+all-reduce; or to the recipe's end on every path through the model, against plain PyTorch in float32. An hour and more
+on two cores; fewer steps say less. Usage, with ECHELON_DATA set:
+    python -m bench.quality [--what exchanges|paths] [--steps N] [--seeds 1,2] [--only all_reduce,local] [--json FILE]
 """
 
 from __future__ import annotations
@@ -28,7 +29,14 @@ EXCHANGES = {
     "local": ["train.exchange=local"],
     "parameter_server": ["train.exchange=parameter_server", "exchange.synchronous=false"],
 }
-LIMITS = {"compressed": 0.01, "low_rank": 0.01, "local": 0.03}
+PATHS = {
+    "plain float32": ["train.kernels=off", "train.precision=float32"],
+    "plain bf16": ["train.kernels=off", "train.precision=bf16"],
+    "fast float32": ["train.kernels=auto", "train.precision=float32"],
+    "fast bf16": ["train.kernels=auto", "train.precision=bf16"],
+}
+WAYS = {"exchanges": EXCHANGES, "paths": PATHS}
+LIMITS = {"compressed": 0.01, "low_rank": 0.01, "local": 0.03, "plain": 0.01, "fast": 0.01}
 """How much larger the mean loss may be."""
 
 
@@ -36,41 +44,41 @@ LIMITS = {"compressed": 0.01, "low_rank": 0.01, "local": 0.03}
 class Result:
     """Where one training ended."""
 
-    exchange: str
+    way: str
     seed: int
     loss: float
     bleu: float
 
 
-def train(exchange: str, seed: int, steps: int, folder: Path) -> Result:
-    run = RunFolder(folder / f"{exchange}-{seed}".replace(" ", "-"))
-    settings = [
-        *EXCHANGES[exchange],
-        f"seed={seed}",
-        "train.epochs=",
-        f"train.steps={steps}",
-        f"evaluate.every={steps}",
-        f"checkpoint.every={steps}",
-        f"schedule.warmup_steps={min(800, steps // 4)}",
-        "data.test=",
-    ]
-    workers = 3 if exchange == "parameter_server" else 2
+def train(way: str, settings: list[str], seed: int, steps: int | None, folder: Path) -> Result:
+    """Train so many steps, or to the recipe's end."""
+    run = RunFolder(folder / f"{way}-{seed}".replace(" ", "-"))
+    settings = [*settings, f"seed={seed}", "data.test="]
+    if steps is not None:
+        settings += [
+            "train.epochs=",
+            f"train.steps={steps}",
+            f"evaluate.every={steps}",
+            f"checkpoint.every={steps}",
+            f"schedule.warmup_steps={min(800, steps // 4)}",
+        ]
+    workers = 3 if way == "parameter_server" else 2
     command = [sys.executable, "-m", "echelon", "train", str(RECIPE), "--run", str(run.path)]
     command += ["--workers", str(workers), *(word for each in settings for word in ("--set", each))]
     subprocess.run(command, check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     valid = [record for record in read_records(run.worker_records(0)) if record["kind"] == "valid"][-1]
-    return Result(exchange, seed, valid["loss"], valid["bleu"])
+    return Result(way, seed, valid["loss"], valid["bleu"])
 
 
 def table(results: list[Result]) -> str:
     """Means over seeds, as Markdown."""
-    names = list(dict.fromkeys(result.exchange for result in results))
-    lines = ["| exchange | validation loss | to all_reduce | allowed | BLEU |", "|---|---|---|---|---|"]
-    exact = statistics.fmean(result.loss for result in results if result.exchange == names[0])
+    names = list(dict.fromkeys(result.way for result in results))
+    lines = [f"| | validation loss | to {names[0]} | allowed | BLEU |", "|---|---|---|---|---|"]
+    exact = statistics.fmean(result.loss for result in results if result.way == names[0])
     for name in names:
-        mine = [result for result in results if result.exchange == name]
+        mine = [result for result in results if result.way == name]
         loss = statistics.fmean(result.loss for result in mine)
-        limit = LIMITS.get(name.split()[0])
+        limit = LIMITS.get(name.split()[0]) if name != names[0] else None
         bleu = " ".join(f"{result.bleu:.1f}" for result in mine)
         allowed = f"{limit:+.0%}" if limit else ""
         lines.append(f"| {name} | {loss:.4f} | {loss / exact - 1:+.2%} | {allowed} | {bleu} |")
@@ -79,16 +87,19 @@ def table(results: list[Result]) -> str:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--steps", type=int, default=1500)
+    parser.add_argument("--what", choices=list(WAYS), default="exchanges")
+    parser.add_argument("--steps", type=int, help="1,500 for exchanges, the recipe's own for paths")
     parser.add_argument("--seeds", type=lambda text: [int(seed) for seed in text.split(",")], default=[1, 2])
-    parser.add_argument("--only", type=lambda text: text.split(","), default=list(EXCHANGES))
+    parser.add_argument("--only", type=lambda text: text.split(","))
     parser.add_argument("--json", type=Path)
     options = parser.parse_args()
+    ways = WAYS[options.what]
+    steps = options.steps or (1500 if options.what == "exchanges" else None)
     results: list[Result] = []
     with tempfile.TemporaryDirectory(prefix="bench-quality-") as folder:
         for seed in options.seeds:
-            for exchange in options.only:
-                results.append(train(exchange, seed, options.steps, Path(folder)))
+            for way in options.only or ways:
+                results.append(train(way, ways[way], seed, steps, Path(folder)))
                 print(results[-1], flush=True)
                 if options.json:
                     write_json(options.json, [asdict(result) for result in results])
