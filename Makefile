@@ -62,11 +62,12 @@ bench: $(READY)
 bench-network: $(READY)
 	PYTHONPATH=. $(BIN)/python -m bench.bench_network --json bench/network.json --svg bench/network.svg
 
-# What each exchange learns from the same samples, on Multi30k: needs ECHELON_DATA, and an hour or more.
+# What each exchange learns from the same samples, on Multi30k, and `--what paths` each path through the model: needs
+# ECHELON_DATA, and an hour or more.
 bench-quality: $(READY)
 	PYTHONPATH=. $(BIN)/python -m bench.quality
 
-# Echelon against Hugging Face, in an environment of its own: a table, and a chart in bench/peers/results.
+# Echelon against Hugging Face and JoeyNMT, in environments of their own: a table, and a chart in bench/peers/results.
 bench-peers: $(READY)
 	PYTHONPATH=. $(BIN)/python -m bench.peers.compare
 
