@@ -56,6 +56,18 @@ def test_running_statistics_follow_the_mean_of_the_slots() -> None:
     torch.testing.assert_close(buffers["1.running_var"], 0.9 + 0.1 * (seen[0][1] + seen[1][1]) / 2)
 
 
+def test_what_memory_held_before_is_not_in_the_statistics() -> None:
+    torch.use_deterministic_algorithms(True)  # fills memory that nobody has initialised with NaN
+    try:
+        model, flat, statistics = model_with(1)
+    finally:
+        torch.use_deterministic_algorithms(False)
+    flat.zero()
+    model(torch.randn(4, 3, 8, 8))
+    statistics.note(0)
+    assert flat.statistics.isfinite().all()
+
+
 def test_the_first_steps_are_plain_means() -> None:
     model, flat, statistics = model_with(1)
     means = []

@@ -28,7 +28,8 @@ class SlotStatistics:
     def attach(self, flat: FlatParameters) -> None:
         """Use the end of the step's buffer for the slots' rows; the modules' buffers become views of two flat ones."""
         self._flat = flat
-        self._measured = flat.statistics.new_empty(self.row_size)
+        # Zeros: torch weighs what was there before with nothing, and nothing times what is not finite is not a number.
+        self._measured = flat.statistics.new_zeros(self.row_size)
         flat.running = flat.statistics.new_empty(self.row_size)
         start = 0
         for norm in self._norms:
