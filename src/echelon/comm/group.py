@@ -52,14 +52,17 @@ class Group:
         *,
         connections: dist.ProcessGroup | None = None,
         store: Any = None,
+        timeout: timedelta | None = None,
     ) -> None:
-        """`connections` are torch's default ones unless said otherwise; the store is what they were made with."""
+        """`connections` are torch's default ones unless said otherwise; the store is what they were made with, and
+        `timeout` how long a collective over those that are made of them may take."""
         self.rank = rank
         self.size = size
         self.heart = heart or Heart()
         self.sharers = sharers or Sharers(rank, size)
         self._connections = connections
         self._store = store
+        self._timeout = timeout
 
     @property
     def is_first(self) -> bool:
@@ -92,7 +95,7 @@ class Group:
         """The `source` worker's `tensor` everywhere, in place."""
         if self.size > 1:
             with self.heart.waiting():
-                dist.broadcast(tensor, src=source, group=self._connections)
+                dist.broadcast(tensor, group=self._connections, group_src=source)
 
     def all_to_all(self, rows: Tensor) -> Tensor:
         """Row i goes to worker i; returns what came, a row from each worker."""
@@ -152,31 +155,44 @@ class Group:
             work.wait()
         return work._source_rank()
 
-    def channel(self) -> Group:
-        """The same workers over connections of their own, for collectives of another thread."""
-        return Group(self.rank, self.size, connections=dist.new_group())
+    def channel(self, heart: Heart | None = None) -> Group:
+        """The same workers over connections of their own, for collectives beside this group's.
 
-    def part(self, parts: list[list[int]]) -> Group:
+        Only what waits in the main thread may have the heart: it counts collectives one after the other.
+        """
+        return self._among(list(range(self.size)), heart)
+
+    def part(self, parts: list[list[int]], heart: Heart | None = None) -> Group:
         """This worker's part of the group, of which every worker names all parts alike."""
-        mine = Group(0, 1)
-        for ranks in parts:
-            connections = dist.new_group(ranks) if len(ranks) > 1 else None
-            if self.rank in ranks and connections is not None:
-                mine = Group(ranks.index(self.rank), len(ranks), self.heart, connections=connections)
-        return mine
+        return self._among(next(ranks for ranks in parts if self.rank in ranks), heart)
 
     def first_hosts(self, count: int | None) -> Group | None:
         """The workers of the first `count` hosts, of all where it is None; None for a worker of another host."""
-        local_ranks = self.gather_json(int(os.environ.get("LOCAL_RANK", "0")))
-        starts = [rank for rank, local_rank in enumerate(local_ranks) if local_rank == 0]
+        starts = [rank for rank, local_rank in enumerate(self.local_ranks()) if local_rank == 0]
         if count is None or count >= len(starts):
             return self
         size = starts[count]
-        connections = dist.new_group(list(range(size))) if size > 1 else None
         if self.rank >= size:
             return None
         sharers = self.sharers if self.sharers.size < self.size else Sharers(self.rank, size)
-        return Group(self.rank, size, self.heart, sharers, connections=connections)
+        return self._among(list(range(size)), self.heart, sharers)
+
+    def _among(self, ranks: list[int], heart: Heart | None, sharers: Sharers | None = None) -> Group:
+        """These workers, this one among them, over connections of their own; no other takes part.
+
+        torch names connections that the rest of its world knows nothing of after their ranks and the number of those
+        that a process has: all workers of a group must make as many, so one that is alone makes some too.
+        """
+        world = dist.get_process_group_ranks(self._connections)
+        connections = dist.new_group(
+            [world[rank] for rank in ranks], timeout=self._timeout, use_local_synchronization=True
+        )
+        place = ranks.index(self.rank)
+        return Group(place, len(ranks), heart, sharers, connections=connections, timeout=self._timeout)
+
+    def local_ranks(self) -> list[int]:
+        """Every worker's number on its host, as launchers tell it, in rank order, everywhere."""
+        return self.gather_json(int(os.environ.get("LOCAL_RANK", "0")))
 
     def tell(self, news: str) -> None:
         """Let those that wait in `await_news` go on; not collective."""
@@ -260,7 +276,7 @@ def join_group(timeout_s: float, heart: Heart | None = None) -> Group:
         # Sums of loss and votes, and all JSON, are of CPU tensors also where gradients lie on a GPU.
         backend = "cpu:gloo,cuda:nccl" if torch.cuda.is_available() else "gloo"
         dist.init_process_group(backend, store=store, rank=rank, world_size=size, timeout=timeout)
-    return Group(rank, size, heart, _find_sharers(), store=store)
+    return Group(rank, size, heart, _find_sharers(), store=store, timeout=timeout)
 
 
 def _find_sharers() -> Sharers | None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import time
 from typing import Any, get_args
 
@@ -11,6 +10,7 @@ from torch import Tensor
 
 from echelon.comm.group import Group, Pending
 from echelon.comm.linktest import Link, measure_link, traffic_share
+from echelon.monitor.heartbeat import Heart
 from echelon.monitor.records import RecordWriter
 from echelon.recipe.exchanges import Name
 from echelon.recipe.loading import load_recipe
@@ -82,7 +82,7 @@ def with_found(recipe: Recipe, found: dict[str, Any]) -> Recipe:
 
 def count_hosts(group: Group) -> int:
     """Hosts of the group, from what launchers tell every worker. Collective."""
-    return sum(rank == 0 for rank in group.gather_json(int(os.environ.get("LOCAL_RANK", "0"))))
+    return group.local_ranks().count(0)
 
 
 def measure(recipe: Recipe, run: RunFolder, group: Group, hosts: int, device: torch.device) -> Measured:
@@ -214,8 +214,8 @@ class _Echo(Group):
     def all_gather(self, row: Tensor) -> Tensor:
         return row.expand(self.size, -1).clone()
 
-    def channel(self) -> Group:
+    def channel(self, heart: Heart | None = None) -> Group:
         return self
 
-    def part(self, parts: list[list[int]]) -> Group:
+    def part(self, parts: list[list[int]], heart: Heart | None = None) -> Group:
         return Group(0, 1)

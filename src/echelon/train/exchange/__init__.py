@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager
 from typing import Any, Protocol
@@ -111,7 +110,7 @@ def build_exact(group: Group, bucket_bytes: int = BUCKET_BYTES, hierarchical: bo
     if group.size == 2 and are_on_one_host(group):
         return HostSum(group, bucket_bytes)
     if hierarchical:
-        num_local = workers_on_each_host(group.gather_json(int(os.environ.get("LOCAL_RANK", "0"))))
+        num_local = workers_on_each_host(group.local_ranks())
         if num_local is not None and 1 < num_local < group.size:
             return Hierarchical(group, num_local, bucket_bytes)
     return AllReduce(group, bucket_bytes)

@@ -88,7 +88,7 @@ class LocalSteps:
         self._velocity = torch.zeros_like(flat.weights)
         if self.group.size > 1:
             self._line = Line(self.group, self._codec, (self.group.channel(), self.group.channel()))
-            self._team = self.group.part(teams(self.group.size, self._settings.replicas))
+            self._team = self.group.part(teams(self.group.size, self._settings.replicas), self.group.heart)
         if self._team.size > 1:
             self._buckets = Buckets(flat, flat.reduced, BUCKET_BYTES, self._team.start_all_reduce)
 

@@ -21,7 +21,6 @@ happens everywhere after the same step: the next one that has not been given out
 from __future__ import annotations
 
 import math
-import os
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, nullcontext
@@ -112,8 +111,7 @@ class ParameterServer:
 
     def __init__(self, group: Group, settings: schema.Exchange) -> None:
         self.group, self._settings = group, settings
-        local_ranks = group.gather_json(int(os.environ.get("LOCAL_RANK", "0")))
-        self.roles: Roles = share_roles(local_ranks, settings.servers)
+        self.roles: Roles = share_roles(group.local_ranks(), settings.servers)
         self.role: Role = self.roles.of(group.rank)
         self._keepers = group.gather_json(group.folder_keeper)
         self._copies: dict[str, Tensor] = {}
@@ -127,10 +125,11 @@ class ParameterServer:
         self.flat, self._optimiser, self._may_change = flat, optimiser, may_change
         if self.group.size == 1:
             return
+        heart = self.group.heart
         shards = share_parameters(flat.slices, len(self.roles.servers))
         self._shards = dict(zip(self.roles.servers, shards, strict=True))
-        line = _Line(self.group.channel(), flat, self._shards)
-        servers = self.group.part([list(self.roles.servers), *([rank] for rank in self.roles.workers)])
+        line = _Line(self.group.channel(heart), flat, self._shards)
+        servers = self.group.part([list(self.roles.servers), *([rank] for rank in self.roles.workers)], heart)
         if self.role == "server":
             shard = self._shards[self.group.rank]
             optimiser.keep(shard.start, shard.stop)
