@@ -245,11 +245,12 @@ class Exchange(Section):
     """all_reduce, compressed: gradients, in bytes of float32, that go out together while backward is still running.
     "auto" chooses them for the line."""
     hierarchical: bool = False
-    """all_reduce: add up inside each host first, then between hosts, so that less goes through their network cards. The
-    order of a sum shows in its last bits: these then depend on how workers lie on hosts. "auto" sets it where hosts
-    have several workers each."""
+    """all_reduce, compressed, local: add up inside each host first, then between hosts, so that less goes through their
+    network cards. The order of a sum shows in its last bits: these then depend on how workers lie on hosts. "auto" sets
+    it where hosts have several workers each."""
     wire: Literal["bf16", "fp16", "int8"] = "bf16"
-    """compressed: the numbers' format on the wire. int8 keeps what it rounds off and adds it to the next gradient."""
+    """compressed: the numbers' format on the wire. int8 keeps what it rounds off and adds it to the next gradient.
+    "auto" chooses between bf16 and int8."""
     rank: PositiveInt = 8
     """low_rank: columns of the two factors that stand for each matrix of the gradient."""
     replicas: PositiveInt = 2

@@ -2,21 +2,28 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import os
+import threading
+from collections.abc import Iterator
 from pathlib import Path
+from unittest import mock
 
 import pytest
 import torch
+import torch.distributed as dist
 from tests.pupils import Pupil, run_workers
+from tests.sample_recipe import sample_recipe
 from torch import Tensor
 
 from echelon.comm.group import Group
-from echelon.train.exchange import Exchange, build_exact
+from echelon.monitor.heartbeat import Heart
+from echelon.train.exchange import Exchange, build_exact, build_exchange
 from echelon.train.exchange.all_reduce import AllReduce
 from echelon.train.exchange.codecs import build_codec
 from echelon.train.exchange.compressed import Compressed
-from echelon.train.exchange.hierarchical import Hierarchical, workers_on_each_host
+from echelon.train.exchange.hierarchical import level_size, workers_on_each_host
 from echelon.train.exchange.low_rank import LowRank
 
 STEPS = range(1, 31)
@@ -33,27 +40,95 @@ def build(kind: str, group: Group) -> Exchange:
             return LowRank(group, int(kind.removeprefix("rank ")), seed=3)
 
 
-def learn_on_hosts(group: Group) -> dict[str, Tensor]:
-    """Two hosts with two workers each, as a launcher would tell them."""
+def learn_on_hosts(kind: str, hierarchical: bool, group: Group) -> dict[str, Tensor]:
+    """Two hosts with two workers each, as a launcher would tell them; also what went from host to host."""
     os.environ["LOCAL_RANK"] = str(group.rank % 2)
-    exchange = build_exact(group, BUCKET_BYTES, hierarchical=True)
-    assert isinstance(exchange, Hierarchical)
-    pupil = Pupil(group, exchange)
-    pupil.train(STEPS)
-    return pupil.result()
+    sent, swap = [0], Group._swap
+
+    def counted(part: Group, rows: list[Tensor]) -> Tensor:
+        ranks = dist.get_process_group_ranks(part._connections)
+        sent[0] += sum(
+            row.nbytes for rank, row in zip(ranks, rows, strict=True) if rank // 2 != group.rank // 2
+        )
+        return swap(part, rows)
+
+    recipe = sample_recipe(f"exchange.hierarchical={str(hierarchical).lower()}", *HOSTED[kind])
+    with mock.patch.object(Group, "_swap", counted):
+        pupil = Pupil(group, build_exchange(recipe, group))
+        pupil.train(STEPS)
+        pupil.exchange.settle()
+    return {**pupil.result(), "sent": torch.tensor(sent[0])}
+
+
+HOSTED = {
+    "all_reduce": ["train.exchange=all_reduce"],
+    "bf16": ["train.exchange=compressed", "exchange.wire=bf16"],
+    "int8": ["train.exchange=compressed", "exchange.wire=int8"],
+    "local": ["train.exchange=local", "exchange.every=5", "exchange.overlap=2"],
+}
+
+
+def on_hosts(kind: str, hierarchical: bool, folder: Path) -> list[dict[str, Tensor]]:
+    results = run_workers(functools.partial(learn_on_hosts, kind, hierarchical), 4, folder)
+    assert all(torch.equal(result["weights"], results[0]["weights"]) for result in results), "the same bits"
+    return results
 
 
 def test_inside_hosts_first_and_then_between_them_is_one_big_batch(tmp_path: Path) -> None:
     alone = trained("all_reduce", 1, tmp_path / "1")
-    for result in run_workers(learn_on_hosts, 4, tmp_path / "4"):
+    for result in on_hosts("all_reduce", True, tmp_path / "4"):
         torch.testing.assert_close(result["weights"], alone["weights"], rtol=1e-5, atol=1e-6)
         torch.testing.assert_close(result["losses"], alone["losses"])
+
+
+@pytest.mark.parametrize(("kind", "within"), [("bf16", 0.01), ("int8", 0.03), ("local", 0.03)])
+def test_host_by_host_a_card_sends_what_one_worker_would(kind: str, within: float, tmp_path: Path) -> None:
+    flat, levels = (
+        on_hosts(kind, hierarchical, tmp_path / str(hierarchical)) for hierarchical in (False, True)
+    )
+    through_card = [sum(int(result["sent"]) for result in each[:2]) for each in (flat, levels)]
+    assert through_card[0] == pytest.approx(2 * through_card[1], rel=0.2), (
+        "two workers a host, and some padding"
+    )
+    losses = [each[0]["losses"][-5:].mean().item() for each in (flat, levels)]
+    assert losses[1] == pytest.approx(losses[0], rel=within)
+
+
+class Witness(Heart):
+    """Which threads wait where the launcher sees it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.threads: list[str] = []
+
+    @contextlib.contextmanager
+    def waiting(self) -> Iterator[None]:
+        self.threads.append(threading.current_thread().name)
+        with super().waiting():
+            yield
+
+
+def wait_on_hosts(group: Group) -> dict[str, Tensor]:
+    os.environ["LOCAL_RANK"] = str(group.rank % 2)
+    heart = Witness()
+    group = Group(group.rank, group.size, heart)
+    Pupil(group, build_exact(group, BUCKET_BYTES, hierarchical=True)).train(range(1, 4))
+    others = sum(name != threading.main_thread().name for name in heart.threads)
+    return {"waits": torch.tensor([len(heart.threads), others])}
+
+
+def test_only_waits_of_the_main_thread_show_in_the_heartbeat(tmp_path: Path) -> None:
+    """It counts them one after the other: two threads at once would make a worker that waits look busy."""
+    for result in run_workers(wait_on_hosts, 4, tmp_path):
+        assert result["waits"][0] > 0
+        assert result["waits"][1] == 0
 
 
 def test_hosts_of_different_sizes_are_no_levels() -> None:
     assert workers_on_each_host([0, 1, 0, 1]) == 2
     assert workers_on_each_host([0, 1, 0]) is None
     assert workers_on_each_host([0, 0, 0]) == 1
+    assert [level_size(ranks) for ranks in ([0, 1, 0, 1], [0, 1, 0], [0, 0, 0], [0, 1, 2])] == [2, 1, 1, 1]
 
 
 def learn(kind: str, group: Group) -> dict[str, Tensor]:

@@ -15,7 +15,7 @@ from echelon.train.exchange.all_reduce import AllReduce
 from echelon.train.exchange.buckets import BUCKET_BYTES
 from echelon.train.exchange.codecs import build_codec
 from echelon.train.exchange.compressed import Compressed
-from echelon.train.exchange.hierarchical import Hierarchical, workers_on_each_host
+from echelon.train.exchange.hierarchical import Hierarchical, level_size
 from echelon.train.exchange.host_sum import HostSum
 from echelon.train.exchange.local_steps import LocalSteps
 from echelon.train.exchange.low_rank import LowRank
@@ -88,17 +88,19 @@ class Exchange(Protocol):
 
 
 def build_exchange(recipe: Recipe, group: Group) -> Exchange:
+    settings = recipe.exchange
     match recipe.train.exchange:
         case "all_reduce" | "auto":  # "auto" is still that where workers have one host
-            return build_exact(group, recipe.exchange.bucket_bytes, recipe.exchange.hierarchical)
+            return build_exact(group, settings.bucket_bytes, settings.hierarchical)
         case "compressed":
-            return Compressed(group, build_codec(recipe.exchange.wire), recipe.exchange.bucket_bytes)
+            num_local = _level_size(group, settings.hierarchical)
+            return Compressed(group, build_codec(settings.wire), settings.bucket_bytes, num_local)
         case "low_rank":
-            return LowRank(group, recipe.exchange.rank, recipe.seed)
+            return LowRank(group, settings.rank, recipe.seed)
         case "local":
-            return LocalSteps(group, recipe.exchange)
+            return LocalSteps(group, settings, _level_size(group, settings.hierarchical))
         case "parameter_server":
-            return ParameterServer(group, recipe.exchange)
+            return ParameterServer(group, settings)
 
 
 def build_exact(group: Group, bucket_bytes: int = BUCKET_BYTES, hierarchical: bool = False) -> Exchange:
@@ -109,8 +111,9 @@ def build_exact(group: Group, bucket_bytes: int = BUCKET_BYTES, hierarchical: bo
     """
     if group.size == 2 and are_on_one_host(group):
         return HostSum(group, bucket_bytes)
-    if hierarchical:
-        num_local = workers_on_each_host(group.local_ranks())
-        if num_local is not None and 1 < num_local < group.size:
-            return Hierarchical(group, num_local, bucket_bytes)
-    return AllReduce(group, bucket_bytes)
+    num_local = _level_size(group, hierarchical)
+    return Hierarchical(group, num_local, bucket_bytes) if num_local > 1 else AllReduce(group, bucket_bytes)
+
+
+def _level_size(group: Group, hierarchical: bool) -> int:
+    return level_size(group.local_ranks()) if hierarchical else 1

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from contextlib import AbstractContextManager, nullcontext
-
 from echelon.comm.group import Group
 from echelon.train.exchange.buckets import BUCKET_BYTES, Buckets
 from echelon.train.exchange.gradients import GradientExchange
@@ -17,16 +15,12 @@ class AllReduce(GradientExchange):
     def __init__(self, group: Group, bucket_bytes: int = BUCKET_BYTES) -> None:
         super().__init__(group)
         self._bucket_bytes = bucket_bytes
-        self._buckets: Buckets | None = None
 
     def start(self) -> None:
         if self.group.size > 1:
             reduced = self.flat.reduced
-            self._buckets = Buckets(self.flat, reduced, self._bucket_bytes, self.group.start_all_reduce)
-
-    def slot(self, last: bool) -> AbstractContextManager[None]:
-        return self._buckets.slot(last) if self._buckets else nullcontext()
+            self.buckets = Buckets(self.flat, reduced, self._bucket_bytes, self.group.start_all_reduce)
 
     def reduce(self) -> None:
-        if self._buckets:
-            self._buckets.finish()
+        if self.buckets:
+            self.buckets.finish()

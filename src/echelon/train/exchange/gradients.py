@@ -1,4 +1,4 @@
-"""What exchanges of gradients have in common: after every update all workers hold the same weights."""
+"""What exchanges have in common whose workers all compute gradients and apply them."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from echelon.comm.group import Group
+from echelon.train.exchange.buckets import Buckets
 from echelon.train.exchange.roles import Role
 from echelon.train.flat import FlatParameters
 from echelon.train.optimiser import FlatOptimiser
@@ -27,6 +28,8 @@ class GradientExchange:
 
     def __init__(self, group: Group) -> None:
         self.group = group
+        self.buckets: Buckets | None = None
+        """What goes out while backward is still running; None where nothing does."""
 
     def attach(
         self, flat: FlatParameters, _optimiser: FlatOptimiser | None, may_change: Callable[[], None]
@@ -41,7 +44,7 @@ class GradientExchange:
         yield Turn(range(num_slots), share_of(num_slots, self.group.rank, self.group.size))
 
     def slot(self, last: bool) -> AbstractContextManager[None]:
-        return nullcontext()
+        return self.buckets.slot(last) if self.buckets else nullcontext()
 
     def update(self, apply: Callable[[], None]) -> None:
         self.reduce()

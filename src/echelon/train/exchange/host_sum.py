@@ -5,8 +5,6 @@ On loopback an all-reduce copies everything through the kernel, on cores that ar
 
 from __future__ import annotations
 
-from contextlib import AbstractContextManager, nullcontext
-
 from torch import Tensor
 
 from echelon.comm.group import Group
@@ -39,9 +37,6 @@ class HostSum(AllReduce):
             self.flat.move_gradients(self._buffers[self.group.rank])
         else:
             super().start()
-
-    def slot(self, last: bool) -> AbstractContextManager[None]:
-        return nullcontext() if self.is_in_memory else super().slot(last)
 
     def reduce(self) -> None:
         if not self.is_in_memory:

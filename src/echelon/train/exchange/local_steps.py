@@ -12,9 +12,7 @@ several replicas trains them in turn.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -23,8 +21,8 @@ from echelon.comm.group import Group, Pending
 from echelon.recipe import schema
 from echelon.train.exchange.buckets import BUCKET_BYTES, Buckets
 from echelon.train.exchange.codecs import build_codec
-from echelon.train.exchange.compressed import Line
-from echelon.train.exchange.roles import Role
+from echelon.train.exchange.gradients import GradientExchange
+from echelon.train.exchange.line import Line
 from echelon.train.flat import FlatParameters
 from echelon.train.optimiser import FlatOptimiser
 from echelon.train.slots import Turn, share_of
@@ -56,21 +54,20 @@ class _Sync:
     """Where each replica of this worker stood when it began."""
 
 
-class LocalSteps:
+class LocalSteps(GradientExchange):
     """Replicas that agree every `settings.every` steps."""
 
     name = "local"
-    role: Role = "worker"
     has_own_optimisers = True
-    is_in_step = True
 
-    def __init__(self, group: Group, settings: schema.Exchange) -> None:
-        self.group, self._settings = group, settings
+    def __init__(self, group: Group, settings: schema.Exchange, num_local: int = 1) -> None:
+        """They agree host by host where each has `num_local` workers."""
+        super().__init__(group)
+        self._settings, self._num_local = settings, num_local
         self.period = settings.every
         self._codec = build_codec(settings.outer_wire)
         self._hosted = replicas_of(group.rank, group.size, settings.replicas)
         self._team = Group(0, 1)
-        self._buckets: Buckets | None = None
         self._away: dict[int, _Replica] = {}
         self._present = self._hosted[0]
         self._agreed: Tensor | None = None
@@ -84,13 +81,16 @@ class LocalSteps:
         self, flat: FlatParameters, optimiser: FlatOptimiser | None, may_change: Callable[[], None]
     ) -> None:
         assert optimiser is not None, "every replica has an optimiser"
-        self.flat, self._optimiser, self.may_change = flat, optimiser, may_change
-        self._velocity = torch.zeros_like(flat.weights)
+        self._optimiser = optimiser
+        super().attach(flat, optimiser, may_change)
+
+    def start(self) -> None:
+        self._velocity = torch.zeros_like(self.flat.weights)
         if self.group.size > 1:
-            self._line = Line(self.group, self._codec, (self.group.channel(), self.group.channel()))
+            self._line = Line(self.group, self._codec, self._num_local)
             self._team = self.group.part(teams(self.group.size, self._settings.replicas), self.group.heart)
         if self._team.size > 1:
-            self._buckets = Buckets(flat, flat.reduced, BUCKET_BYTES, self._team.start_all_reduce)
+            self.buckets = Buckets(self.flat, self.flat.reduced, BUCKET_BYTES, self._team.start_all_reduce)
 
     def turns(self, step: int, num_slots: int) -> Iterator[Turn]:
         self._step = step
@@ -122,12 +122,9 @@ class LocalSteps:
         self._optimiser.load_state(coming.optimiser)
         self._present = replica
 
-    def slot(self, last: bool) -> AbstractContextManager[None]:
-        return self._buckets.slot(last) if self._buckets else nullcontext()
-
     def update(self, apply: Callable[[], None]) -> None:
-        if self._buckets:
-            self._buckets.finish()
+        if self.buckets:
+            self.buckets.finish()
         apply()
         self._has_moved = True
         if self._present != self._hosted[-1]:
@@ -195,12 +192,6 @@ class LocalSteps:
             self._weights(replica).sub_(left_at).add_(agreed)
             self._running(replica).copy_(sync.running_RC.mean(0))
 
-    def gradient_norm(self) -> float:
-        return float(torch.linalg.vector_norm(self.flat.gradients))
-
-    def facts(self) -> dict[str, Any]:
-        return {}
-
     def settle(self) -> None:
         """Agree now, whatever step it is, so that all hold the same weights."""
         if self._sync is not None:
@@ -208,9 +199,6 @@ class LocalSteps:
         if self._has_moved:
             self._begin_sync()
             self._finish_sync()
-
-    def optimiser_part(self) -> dict[str, Tensor] | None:
-        return None
 
     def shared_state(self) -> dict[str, Tensor]:
         return {_VELOCITY: self._velocity}
