@@ -36,6 +36,21 @@ def test_a_good_recipe_has_no_problem() -> None:
             'train.exchange: servers know no loss scale, which fp16 needs; use train.precision = "bf16"',
         ),
         (
+            ["train.exchange=auto", 'train.exchange_may=["exact", "low_rank"]', "train.precision=fp16"],
+            "train.exchange: keeps what it did not send, which the changing loss scale of fp16 would make wrong; "
+            'use train.precision = "bf16", or leave "low_rank" out of train.exchange_may',
+        ),
+        (
+            ["train.exchange=auto", 'train.exchange_may=["local"]', "exchange.every=4"],
+            "exchange.overlap: 8 steps would not be over when the next agreement begins; use less than "
+            'exchange.every = 4, or leave "local" out of train.exchange_may',
+        ),
+        (
+            ["train.exchange=auto", 'train.exchange_may=["exact", "local"]', "train.average_decay=0.99"],
+            "train.average_decay: replicas and parameter servers have no weights in common to average; remove it, "
+            'or leave "local" out of train.exchange_may',
+        ),
+        (
             ["exchange.backup_workers=1", "exchange.synchronous=false"],
             "exchange.backup_workers: does nothing where exchange.synchronous = false; leave one of them out",
         ),

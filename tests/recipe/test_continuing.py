@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from echelon.recipe.continuing import changed_keys, find_changes, with_found_exchange
+from echelon.recipe.continuing import changed_keys, find_changes, found_in, with_found
 from tests.sample_recipe import sample_recipe
 
 
@@ -31,8 +31,9 @@ def test_only_what_changes_the_model_counts(override: str, changes: list[str]) -
 
 
 def test_what_auto_was_found_to_be_is_kept() -> None:
-    before = sample_recipe("train.exchange=compressed", "exchange.hosts=1", "exchange.bucket_bytes=1048576")
-    now = with_found_exchange(sample_recipe("train.exchange=auto"), before)
-    assert find_changes(before, now) == []
-    other = sample_recipe("train.exchange=low_rank")
-    assert with_found_exchange(other, before) is other
+    settings = ("exchange.wire=int8", "exchange.hosts=1", "exchange.bucket_bytes=1048576")
+    before = sample_recipe("train.exchange=compressed", *settings)
+    found = found_in(before)
+    assert found is not None
+    assert find_changes(before, with_found(sample_recipe("train.exchange=auto"), found)) == []
+    assert found_in(sample_recipe("train.exchange=auto")) is None

@@ -27,7 +27,7 @@ from echelon.launch.supervise import Supervised, policy_of, supervise
 from echelon.monitor.provenance import collect_provenance
 from echelon.monitor.records import RecordWriter, read_records
 from echelon.monitor.screen import open_screen
-from echelon.recipe.continuing import find_changes, with_found_exchange
+from echelon.recipe.continuing import find_changes, found_in, with_found
 from echelon.recipe.length import length_in_steps
 from echelon.recipe.loading import load_recipe
 from echelon.recipe.schema import LOWER_IS_BETTER, Recipe, TranslationTrain
@@ -205,7 +205,8 @@ def _with_resolved(recipe: Recipe, run: RunFolder) -> Recipe:
         found = {"batch": old.batch, "batch_tokens": old.batch_tokens}
         train = train.model_copy(update=found)
     recipe = recipe.model_copy(update={"checkpoint": checkpoint, "train": train})
-    return with_found_exchange(recipe, before)
+    exchange = found_in(before)
+    return with_found(recipe, exchange) if train.exchange == "auto" and exchange else recipe
 
 
 def _with_measured(recipe: Recipe, prepared: AnyPrepared, options: TrainOptions, console: Console) -> Recipe:

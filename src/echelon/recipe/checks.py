@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from typing import Any
 
 from echelon.errors import Problem
+from echelon.recipe.continuing import with_found
 from echelon.recipe.schema import (
     ClassificationRecipe,
     Corpus,
     Cosine,
+    ExchangeClass,
     Noam,
     Piecewise,
     Polynomial,
@@ -18,6 +21,14 @@ from echelon.recipe.schema import (
 )
 from echelon.recipe.sizes import model_pixels, model_sizes
 from echelon.recipe.web import is_web_address
+
+_AUTO: dict[ExchangeClass, dict[str, Any]] = {
+    "exact": {"exchange": "all_reduce"},
+    "compressed": {"exchange": "compressed", "wire": "bf16"},
+    "low_rank": {"exchange": "low_rank"},
+    "local": {"exchange": "local", "replicas": 1},
+}
+"""What "auto" may make of a recipe: at least the mildest of each class; it sets wire and replicas to what fits."""
 
 
 def find_problems(recipe: Recipe) -> list[Problem]:
@@ -260,28 +271,60 @@ def _early_stop_problems(recipe: Recipe) -> Iterator[Problem]:
 
 
 def _exchange_problems(recipe: Recipe) -> Iterator[Problem]:
+    yield from _backup_problems(recipe)
+    if recipe.train.exchange != "auto":
+        yield from find_exchange_problems(recipe)
+        return
+    for allowed in recipe.train.exchange_may:
+        for problem in find_exchange_problems(with_found(recipe, _AUTO[allowed])):
+            advice = f'or leave "{allowed}" out of train.exchange_may'
+            yield Problem(problem.key, f"{problem.message}, {advice}")
+
+
+def find_exchange_problems(recipe: Recipe) -> list[Problem]:
+    """What stands between a recipe and the exchange that it names."""
+    return [*_replica_problems(recipe), *_server_problems(recipe), *_feedback_problems(recipe)]
+
+
+def _replica_problems(recipe: Recipe) -> Iterator[Problem]:
     settings = recipe.exchange
-    if recipe.train.exchange == "local" and settings.replicas > recipe.train.slots:
+    if recipe.train.exchange != "local":
+        return
+    if settings.replicas > recipe.train.slots:
         advice = f"raise train.slots to a multiple of {settings.replicas}"
         yield Problem(
             "exchange.replicas",
             f"{settings.replicas} replicas cannot share {recipe.train.slots} slots; {advice}",
         )
-    if recipe.train.exchange == "local" and settings.overlap >= settings.every:
+    if settings.overlap >= settings.every:
         yield Problem(
             "exchange.overlap",
             f"{settings.overlap} steps would not be over when the next agreement begins; "
             f"use less than exchange.every = {settings.every}",
         )
-    if recipe.train.exchange in ("local", "parameter_server") and recipe.train.average_decay is not None:
+    yield from _average_problems(recipe)
+
+
+def _average_problems(recipe: Recipe) -> Iterator[Problem]:
+    if recipe.train.average_decay is not None:
         yield Problem(
             "train.average_decay",
             "replicas and parameter servers have no weights in common to average; remove it",
         )
-    if recipe.train.exchange == "parameter_server" and recipe.train.precision == "fp16":
+
+
+def _server_problems(recipe: Recipe) -> Iterator[Problem]:
+    if recipe.train.exchange != "parameter_server":
+        return
+    yield from _average_problems(recipe)
+    if recipe.train.precision == "fp16":
         yield Problem(
             "train.exchange", 'servers know no loss scale, which fp16 needs; use train.precision = "bf16"'
         )
+
+
+def _backup_problems(recipe: Recipe) -> Iterator[Problem]:
+    settings = recipe.exchange
     if settings.backup_workers and isinstance(recipe, ClassificationRecipe):
         yield Problem(
             "exchange.backup_workers",
@@ -292,6 +335,9 @@ def _exchange_problems(recipe: Recipe) -> Iterator[Problem]:
             "exchange.backup_workers",
             "does nothing where exchange.synchronous = false; leave one of them out",
         )
+
+
+def _feedback_problems(recipe: Recipe) -> Iterator[Problem]:
     owes = recipe.train.exchange == "low_rank" or (
         recipe.train.exchange == "compressed" and recipe.exchange.wire == "int8"
     )

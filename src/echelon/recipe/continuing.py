@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from echelon.recipe.schema import Recipe
@@ -24,6 +25,8 @@ MAY_CHANGE = (
 )
 """What may differ when a run goes on: how long, how often, on how many workers, by which code; not what is learnt from
 what."""
+_FOUND = ("hosts", "bucket_bytes", "hierarchical", "wire", "replicas")
+"""Settings of the exchange that "auto" finds."""
 
 
 def find_changes(before: Recipe, now: Recipe) -> list[str]:
@@ -47,16 +50,19 @@ def changed_keys(before: dict[str, Any], now: dict[str, Any], prefix: str = "") 
     return changed
 
 
-def with_found_exchange(recipe: Recipe, before: Recipe) -> Recipe:
-    """The recipe with what the run before has found for `train.exchange = "auto"`."""
-    if recipe.train.exchange != "auto" or before.train.exchange == "auto":
-        return recipe
-    found = {
-        key: getattr(before.exchange, key) for key in ("hosts", "bucket_bytes", "hierarchical", "replicas")
-    }
+def with_found(recipe: Recipe, found: Mapping[str, Any]) -> Recipe:
+    """The recipe with what was found in place of `train.exchange = "auto"`: the exchange, and settings of it."""
+    settings = {key: value for key, value in found.items() if key != "exchange"}
     return recipe.model_copy(
         update={
-            "train": recipe.train.model_copy(update={"exchange": before.train.exchange}),
-            "exchange": recipe.exchange.model_copy(update=found),
+            "train": recipe.train.model_copy(update={"exchange": found["exchange"]}),
+            "exchange": recipe.exchange.model_copy(update=settings),
         }
     )
+
+
+def found_in(recipe: Recipe) -> dict[str, Any] | None:
+    """What a recipe has in the place of "auto", or would have if it had been that; None where it still is."""
+    if recipe.train.exchange == "auto":
+        return None
+    return {"exchange": recipe.train.exchange, **{key: getattr(recipe.exchange, key) for key in _FOUND}}

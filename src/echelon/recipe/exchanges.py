@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from typing import Literal, get_args
+from typing import Literal, TypeVar, get_args
 
 from echelon.recipe.schema import ExchangeClass
 
@@ -18,6 +18,7 @@ CLASSES: dict[Name, ExchangeClass] = {
 NAMES: tuple[Name, ...] = get_args(Name)
 WORTH_IT = 0.95
 """A step must be this much shorter before more hosts, or an exchange that is less exact, are taken for it."""
+Key = TypeVar("Key")
 
 
 def names_of(allowed: Collection[ExchangeClass]) -> list[Name]:
@@ -25,7 +26,7 @@ def names_of(allowed: Collection[ExchangeClass]) -> list[Name]:
     return [name for name in NAMES if CLASSES[name] in allowed]
 
 
-def most_exact(step_s: Mapping[Name, float]) -> Name:
-    """Of exchanges with these step times, the most exact one than which no other is much faster."""
+def most_exact(step_s: Mapping[Key, float]) -> Key:
+    """Of exchanges with these step times, the most exact one first, the first than which no other is much faster."""
     fastest_s = min(step_s.values())
-    return next(name for name in NAMES if name in step_s and WORTH_IT * step_s[name] <= fastest_s)
+    return next(key for key, seconds in step_s.items() if WORTH_IT * seconds <= fastest_s)

@@ -9,10 +9,22 @@ from __future__ import annotations
 import math
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
+from typing import Any, Literal, get_args
 
-from echelon.recipe.exchanges import CLASSES, NAMES, WORTH_IT, Name, most_exact, names_of
+from echelon.recipe.exchanges import CLASSES, WORTH_IT, most_exact
 from echelon.recipe.schema import ExchangeClass
 
+Candidate = Literal["all_reduce", "compressed bf16", "compressed int8", "low_rank", "local"]
+CANDIDATES: tuple[Candidate, ...] = get_args(Candidate)
+"""From the one that learns the same as one worker to the one that differs most."""
+SETTINGS: dict[Candidate, dict[str, Any]] = {
+    "all_reduce": {"exchange": "all_reduce"},
+    "compressed bf16": {"exchange": "compressed", "wire": "bf16"},
+    "compressed int8": {"exchange": "compressed", "wire": "int8"},
+    "low_rank": {"exchange": "low_rank"},
+    "local": {"exchange": "local"},
+}
+"""What makes it of a recipe."""
 _BACKWARD = 2 / 3
 """Of a slot's time."""
 _SMALLEST_BUCKET, _LARGEST_BUCKET = 2**20, 2**24
@@ -33,9 +45,9 @@ class Measured:
     """Of adding up one number."""
     cpu_s_per_byte: float
     """Processor time that a byte on the line costs a worker."""
-    num_bytes: Mapping[Name, float]
-    """What a worker sends for one agreement."""
-    own_s: Mapping[Name, float]
+    num_bytes: Mapping[Candidate, float]
+    """What a host's card sends for one agreement, of each exchange that the recipe can have."""
+    own_s: Mapping[Candidate, float]
     """What an agreement computes by itself."""
     steps_between: int
     """Of `local`: steps from one agreement to the next."""
@@ -56,13 +68,13 @@ class Measured:
         best = math.sqrt(self.num_bytes["all_reduce"] * self.latency_s * self.line_bytes_per_s)
         return int(min(max(best, _SMALLEST_BUCKET), _LARGEST_BUCKET))
 
-    def step_s(self, name: Name) -> float:
+    def step_s(self, name: Candidate) -> float:
         """A step on all hosts with this exchange."""
         compute_s = self._compute_s(self.workers)
         size = self.num_bytes[name]
         busy_s, line_s = self.own_s[name] + size * self.cpu_s_per_byte, size / self.line_bytes_per_s
         match name:
-            case "all_reduce" | "compressed":
+            case "all_reduce" | "compressed bf16" | "compressed int8":
                 return compute_s + busy_s + self._exposed_s(line_s)
             case "low_rank":  # two rounds, the second of which needs the first, and the rest beside them
                 return compute_s + busy_s + line_s + 2 * self.latency_s
@@ -81,7 +93,7 @@ class Measured:
 class Choice:
     """What "auto" has come to."""
 
-    exchange: Name
+    exchange: Candidate
     hosts: int | None
     """None for all of them."""
     reason: str
@@ -90,13 +102,13 @@ class Choice:
 
 def choose(measured: Measured, allowed: Collection[ExchangeClass]) -> Choice:
     """The most exact of the allowed exchanges than which no other is much faster; one host where none of them pays."""
-    best = _best(names_of(allowed), measured)
+    best = _best([name for name in measured.num_bytes if class_of(name) in allowed], measured)
     line = f"a line of {show_rate(measured.line_bytes_per_s)}"
     advice = _advice(measured, best, allowed)
     step_s, alone_s = measured.step_s(best), measured.alone_s
     if step_s > WORTH_IT * alone_s:
         return Choice(
-            best,
+            "all_reduce",  # nothing is gained on one host by being less exact
             1,
             f'train.exchange = "auto" trains on one of {measured.hosts} hosts: over {line} a step would take '
             f"{show_s(step_s)} with {best}, the best that is allowed, and takes {show_s(alone_s)} on one{advice}",
@@ -109,18 +121,22 @@ def choose(measured: Measured, allowed: Collection[ExchangeClass]) -> Choice:
     )
 
 
-def _best(names: Collection[Name], measured: Measured) -> Name:
+def class_of(name: Candidate) -> ExchangeClass:
+    return CLASSES[SETTINGS[name]["exchange"]]
+
+
+def _best(names: Collection[Candidate], measured: Measured) -> Candidate:
     return most_exact({name: measured.step_s(name) for name in names})
 
 
-def _advice(measured: Measured, best: Name, allowed: Collection[ExchangeClass]) -> str:
+def _advice(measured: Measured, best: Candidate, allowed: Collection[ExchangeClass]) -> str:
     """What allowing more would give."""
-    better = _best(NAMES, measured)
-    if CLASSES[better] in allowed or measured.step_s(better) > WORTH_IT * min(
+    better = _best(list(measured.num_bytes), measured)
+    if class_of(better) in allowed or measured.step_s(better) > WORTH_IT * min(
         measured.step_s(best), measured.alone_s
     ):
         return ""
-    more = ", ".join(f'"{name}"' for name in (*allowed, CLASSES[better]))
+    more = ", ".join(f'"{name}"' for name in (*allowed, class_of(better)))
     return f"; with train.exchange_may = [{more}] it would take {show_s(measured.step_s(better))}"
 
 

@@ -1,0 +1,145 @@
+"""What `choice` needs to know of a line, a model and the exchanges, in a few seconds."""
+
+from __future__ import annotations
+
+import time
+
+import torch
+
+from echelon.comm.echo import Echo
+from echelon.comm.group import Group
+from echelon.comm.linktest import Link, measure_link, traffic_share
+from echelon.recipe.checks import find_exchange_problems
+from echelon.recipe.continuing import with_found
+from echelon.recipe.schema import Recipe
+from echelon.runfolder import RunFolder
+from echelon.tasks import build_task
+from echelon.tasks.task import Task
+from echelon.train.exchange import Exchange, build_exchange
+from echelon.train.exchange.choice import CANDIDATES, SETTINGS, Candidate, Measured
+from echelon.train.exchange.hierarchical import level_size
+from echelon.train.learner import Learner, build_learner
+from echelon.train.optimiser import FlatOptimiser
+from echelon.train.precision import Precision
+from echelon.train.slots import slot_seed
+
+_SLOTS = 3
+"""That are computed, of which the fastest counts."""
+_CPU_TEST_S = 0.2
+"""Seconds of the line's time in which the processor's is measured."""
+
+
+def measure(recipe: Recipe, run: RunFolder, group: Group, device: torch.device) -> Measured:
+    """The line, a slot, the optimiser, and what each exchange computes. Collective."""
+    link, local_ranks = measure_link(group), group.local_ranks()
+    cpu_s_per_byte = _cpu_seconds_per_byte(group, link)
+    task = build_task(recipe, run, device)
+    learner = build_learner(recipe, task, device)
+    slot_s = _time_slot(recipe, task, learner, group, device)
+    optimiser_s = min(_time_update(learner.optimiser, device) for _ in range(2))
+    own_s: dict[Candidate, float] = {}
+    num_bytes: dict[Candidate, float] = {}
+    for name in candidates(recipe):
+        echo = Echo(group)
+        exchange = build_exchange(_for_timing(recipe, name, group.size), echo)
+        exchange.attach(learner.flat, learner.optimiser, lambda: None)
+        for step in (1, 2):  # the second time all memory is there
+            echo.num_bytes = 0
+            own_s[name] = _time_agreement(exchange, step, recipe.train.slots, device)
+        num_bytes[name] = card_share(name, local_ranks) * echo.num_bytes
+    slowest: list[float] = [
+        max(values)
+        for values in zip(
+            *group.gather_json([slot_s, optimiser_s, cpu_s_per_byte, *own_s.values()]), strict=True
+        )
+    ]
+    return Measured(
+        slots=recipe.train.slots,
+        workers=group.size,
+        hosts=local_ranks.count(0),
+        slot_s=slowest[0],
+        optimiser_s=slowest[1],
+        cpu_s_per_byte=slowest[2],
+        line_bytes_per_s=link.bytes_per_s,
+        latency_s=link.latency_s,
+        num_bytes=num_bytes,
+        own_s=dict(zip(own_s, slowest[3:], strict=True)),
+        steps_between=recipe.exchange.every,
+        steps_behind=recipe.exchange.overlap,
+    )
+
+
+def candidates(recipe: Recipe) -> list[Candidate]:
+    """The exchanges that this recipe can be trained with, allowed or not."""
+    found = {name: {**SETTINGS[name], "replicas": 1} for name in CANDIDATES}
+    return [name for name in CANDIDATES if not find_exchange_problems(with_found(recipe, found[name]))]
+
+
+def card_share(name: Candidate, local_ranks: list[int]) -> float:
+    """Bytes that a host's card sends per byte that is added up, "auto" having set `exchange.hierarchical`."""
+    size, hosts = len(local_ranks), local_ranks.count(0)
+    if name == "low_rank":  # a ring, in which hosts are no level
+        return traffic_share(size)
+    if size == hosts or level_size(local_ranks) > 1:
+        return traffic_share(hosts)
+    if name == "all_reduce":
+        return traffic_share(size)
+    num_local = max(local_ranks) + 1  # on the host that sends most: each of its workers to each elsewhere
+    return 2 * num_local * (size - num_local) / size
+
+
+def _for_timing(recipe: Recipe, name: Candidate, workers: int) -> Recipe:
+    """Without overlap, so that one update is one whole agreement, and without levels, which an echo has not: encoding
+    all numbers stands for encoding a part of them and adding up inside the host."""
+    settings = {"every": 1, "overlap": 0, "replicas": min(2, workers), "hierarchical": False}
+    return with_found(recipe, SETTINGS[name] | settings)
+
+
+def _cpu_seconds_per_byte(group: Group, link: Link) -> float:
+    """Processor time of adding up, for each byte that this worker sends."""
+    size = max(2**18, int(_CPU_TEST_S * link.bytes_per_s))
+    buffer = torch.zeros(size // 4)
+    started = time.process_time()
+    group.all_reduce(buffer)
+    return (time.process_time() - started) / (traffic_share(group.size) * size)
+
+
+def _time_slot(recipe: Recipe, task: Task, learner: Learner, group: Group, device: torch.device) -> float:
+    """Seconds of a slot, on a model that is thrown away; all workers at once. Collective."""
+    slots, precision = task.slots(1), Precision(recipe.train.precision, device)
+    learner.model.train()
+    group.barrier()
+    seconds = []
+    for number in range(_SLOTS):
+        group.heart.beat()
+        slot = slots[number % len(slots)]
+        started = time.perf_counter()
+        torch.manual_seed(slot_seed(recipe.seed, 1, number))
+        with precision.autocast():
+            loss = task.loss(learner.model, task.load(slot))
+        (loss.smoothed / slot.targets).backward()  # type: ignore[no-untyped-call]
+        _wait_for(device)
+        seconds.append((time.perf_counter() - started) / slot.targets)
+    mean_targets = sum(slot.targets for slot in slots) / len(slots)
+    return min(seconds) * mean_targets
+
+
+def _time_update(optimiser: FlatOptimiser, device: torch.device) -> float:
+    started = time.perf_counter()
+    optimiser.step(0.0)
+    _wait_for(device)
+    return time.perf_counter() - started
+
+
+def _wait_for(device: torch.device) -> None:
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)
+
+
+def _time_agreement(exchange: Exchange, step: int, num_slots: int, device: torch.device) -> float:
+    """What one agreement computes, with nobody at the other end of the line."""
+    started = time.perf_counter()
+    for _ in exchange.turns(step, num_slots):
+        exchange.update(lambda: None)
+    _wait_for(device)
+    return time.perf_counter() - started

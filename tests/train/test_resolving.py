@@ -1,0 +1,49 @@
+"""What "auto" was found to be, on hosts that keep folders of their own."""
+
+from __future__ import annotations
+
+import functools
+import os
+from pathlib import Path
+
+import torch
+from tests.pupils import run_workers
+from tests.sample_recipe import sample_recipe
+from torch import Tensor
+
+from echelon.comm.group import Group, Sharers
+from echelon.monitor.records import RecordWriter
+from echelon.recipe.continuing import found_in
+from echelon.recipe.loading import load_recipe
+from echelon.recipe.toml import dump_recipe
+from echelon.runfolder import RunFolder, read_json
+from echelon.train.resolving import resolve_exchange
+
+FOUND = (
+    "train.exchange=compressed",
+    "exchange.wire=int8",
+    "exchange.hosts=1",
+    "exchange.bucket_bytes=1048576",
+)
+
+
+def resolve(folder: Path, group: Group) -> dict[str, Tensor]:
+    """Two hosts: the first was cut off before it heard what was found."""
+    os.environ["LOCAL_RANK"] = "0"
+    run = RunFolder(folder / f"host-{group.rank}")
+    run.create()
+    settings = FOUND if group.rank == 1 else ("train.exchange=auto",)
+    run.recipe.write_text(dump_recipe(sample_recipe(*settings)))
+    own = Group(group.rank, group.size, sharers=Sharers(0, 1))
+    records = RecordWriter(folder / f"records-{group.rank}")
+    recipe = resolve_exchange(run, own, records, torch.device("cpu"))
+    records.close()
+    assert recipe == load_recipe(run.recipe)
+    return {}
+
+
+def test_a_host_that_was_cut_off_takes_what_the_others_have_found(tmp_path: Path) -> None:
+    run_workers(functools.partial(resolve, tmp_path), 2, tmp_path / "workers")
+    first, second = (RunFolder(tmp_path / f"host-{rank}") for rank in range(2))
+    assert load_recipe(first.recipe) == load_recipe(second.recipe) == sample_recipe(*FOUND)
+    assert read_json(first.exchange) == found_in(load_recipe(second.recipe))
