@@ -109,21 +109,21 @@ def load_newest(training: Training, newest: Newest) -> None:
         load_checkpoint(training, checkpoint)
         optimiser = checkpoint.load_optimiser()
     if not newest.is_everywhere:
-        pass_on(training, newest.holder, optimiser or training.optimiser.state())
+        pass_on(training, newest, optimiser or training.optimiser.state())
         if training.group.keeps_folder and not newest.is_here and folder.exists():
             move_aside(folder)  # of the same step, but not the same: two parts of a cluster went on alone
         training.keeper.save(training.state)
 
 
-def pass_on(training: Training, holder: int, saved: dict[str, Tensor]) -> None:
-    """The holder's weights, `saved` optimiser and state everywhere. What workers elsewhere owed is lost with their
-    disks. Collective."""
-    group, device = training.group, training.flat.weights.device
+def pass_on(training: Training, newest: Newest, saved: dict[str, Tensor]) -> None:
+    """The holder's weights, `saved` optimiser and state everywhere. What belongs to a worker is kept where its own disk
+    has it, and lost with its disk otherwise. Collective."""
+    group, holder, device = training.group, newest.holder, training.flat.weights.device
     state = group.broadcast_json(training.state.to_json(()), holder)
     for tensor in (*training.model.state_dict().values(), *training.average.averages):
         group.broadcast(tensor, holder)
     optimiser = group.broadcast_tensors(saved, holder, device)
-    if group.rank != holder:
+    if not newest.is_here:
         training.exchange.load_state({})
         training.optimiser.load_state(optimiser)
     for tensor in training.exchange.shared_state().values():
