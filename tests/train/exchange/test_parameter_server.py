@@ -6,6 +6,8 @@ import functools
 import time
 from itertools import pairwise
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 import torch
@@ -13,10 +15,13 @@ from tests.pupils import Pupil, run_workers
 from torch import Tensor, nn
 
 from echelon.comm.group import Group
+from echelon.monitor.heartbeat import Heart
 from echelon.recipe.schema import Exchange, Sgd
 from echelon.train.exchange.all_reduce import AllReduce
+from echelon.train.exchange.mail import Kind, Message
 from echelon.train.exchange.parameter_server import ParameterServer
 from echelon.train.exchange.roles import Roles, share_parameters, share_roles
+from echelon.train.exchange.server import Push, Server
 from echelon.train.flat import FlatParameters
 from echelon.train.optimiser import FlatOptimiser
 
@@ -94,6 +99,46 @@ def test_the_slowest_is_not_waited_for_where_there_are_backup_workers(tmp_path: 
     served = trained(Exchange(backup_workers=1), 4, tmp_path / "served", slow=0)
     assert served[3]["dropped"] > 0
     assert evaluated(served[0]) == pytest.approx(evaluated(exact), rel=0.2)
+
+
+def test_an_update_has_all_but_the_backup_workers_of_those_who_have_slots() -> None:
+    for pushed, is_enough in (([1, 0], False), ([1, 1], False), ([1, 1, 0], False), ([1, 1, 1], True)):
+        assert enough_of(Exchange(backup_workers=1), pushed, workers=5) == is_enough
+    assert enough_of(Exchange(backup_workers=9), [0], workers=5) is False
+    assert enough_of(Exchange(), [1, 1, 1, 1], workers=5) is False, (
+        "without backup workers all are waited for"
+    )
+    assert enough_of(Exchange(), [1, 1, 1, 1, 0], workers=5) is True
+    assert enough_of(Exchange(synchronous=False), [4], workers=5) is True
+
+
+def enough_of(settings: Exchange, slots_of_pushes: list[int], workers: int) -> bool:
+    """Of a server of so many workers, where a step has four slots."""
+    mail: Any = SimpleNamespace(flat=None, group=Group(0, 1), shards={0: slice(0, 1)})
+    server = Server(mail, Group(0, 1), Roles(tuple(range(1, workers + 1)), (0,)), settings)
+    list(server.turns(1, 4))
+    empty = torch.zeros(0)
+    return server._is_enough(
+        {
+            rank: Push(Message(Kind.PUSH, slots=slots), empty, empty)
+            for rank, slots in enumerate(slots_of_pushes)
+        }
+    )
+
+
+def count_waits(group: Group) -> dict[str, Tensor]:
+    group = Group(group.rank, group.size, Heart())
+    pupil = Pupil(group, ParameterServer(group, Exchange()))
+    before = group.heart._turns
+    pupil.train(range(1, 4))
+    waits = group.heart._turns - before
+    pupil.exchange.settle()
+    return {"waits": torch.tensor(waits)}
+
+
+def test_the_launcher_sees_that_a_server_waits_for_its_workers(tmp_path: Path) -> None:
+    for result in run_workers(count_waits, 3, tmp_path):
+        assert result["waits"] >= 3 * 2, "at least once a step, in and out"
 
 
 def go_on(settings: Exchange, folder: Path, group: Group) -> dict[str, Tensor]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -30,7 +30,7 @@ from echelon.train.slots import Turn
 
 
 @dataclass(frozen=True)
-class _Push:
+class Push:
     """What a worker has sent for a step."""
 
     message: Message
@@ -47,7 +47,6 @@ class Server:
         self._mail, self._flat, self._servers = mail, mail.flat, servers
         self._workers, self._settings = roles.workers, settings
         self._shard = mail.shards[mail.group.rank]
-        self._num_needed = max(1, len(roles.workers) - settings.backup_workers) if settings.synchronous else 1
         self.norm = 0.0
         """Of the gradient that is being applied, all servers' parts together."""
         self.begin_anew()
@@ -55,7 +54,7 @@ class Server:
     def begin_anew(self) -> None:
         self._era = 0
         self._global_step = self._granted = 0
-        self._inbox: dict[int, dict[int, _Push]] = defaultdict(dict)
+        self._inbox: dict[int, dict[int, Push]] = defaultdict(dict)
         """Gradients that have come, by step and by worker."""
         self._asking: dict[int, int] = {}
         self._pulling: dict[int, int] = {}
@@ -78,7 +77,7 @@ class Server:
         """Wait for the pushes that the next update needs, and apply it; meanwhile, and then, answer."""
         step, own_votes = self._global_step + 1, self._flat.extras[1:].tolist()
         self._forget_pause()
-        while len(self._inbox[step]) < self._num_needed:
+        while not self._is_enough(self._inbox[step]):
             self._handle_message()
         pushes = self._inbox.pop(step)
         messages = [push.message for push in pushes.values()]
@@ -101,6 +100,16 @@ class Server:
         # Nobody may wait for an answer while this server does something else with the others.
         while self._servers.is_first and step == self._pause_at and len(self._told) < len(self._workers):
             self._handle_message()
+
+    def _is_enough(self, pushes: Mapping[int, Push]) -> bool:
+        """Whether an update may be made of these; with backup workers, those count that have computed something."""
+        if not self._settings.synchronous:
+            return len(pushes) > 0
+        num_workers, num_backup = len(self._workers), self._settings.backup_workers
+        if not num_backup:
+            return len(pushes) == num_workers
+        num_useful = sum(push.message.slots > 0 for push in pushes.values())
+        return num_useful >= max(1, min(num_workers, self._num_slots) - num_backup)
 
     def _agree(self, gradient: Tensor, loss: float, votes: list[float]) -> float:
         """With the other servers: the norm, the loss, which step is followed by a vote. Returns the loss."""
@@ -146,7 +155,7 @@ class Server:
         if len(statistics):
             self._mail.receive((rank, STATISTICS, statistics))
         if message.era == self._era and message.step > self._global_step:
-            self._inbox[message.step][rank] = _Push(message, gradient, statistics)
+            self._inbox[message.step][rank] = Push(message, gradient, statistics)
         else:
             self._num_dropped += 1
 
