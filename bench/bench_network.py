@@ -66,6 +66,10 @@ class Turns:
     expected: dict[str, float] = field(default_factory=dict)
     """What it expected a step to take."""
 
+    def has(self, name: str) -> bool:
+        """Whether this was measured: with --only, "auto" may choose something else."""
+        return name == "one host" or name in self.together
+
     def speed_up(self, name: str) -> float:
         if name == "one host":
             return 1.0
@@ -131,19 +135,18 @@ def choose_exchange(turns: Turns, run: RunFolder, group: Any) -> None:
     """What "auto" makes of this line, with the default and with everything allowed."""
     import torch
 
-    from echelon.recipe.exchanges import NAMES
     from echelon.recipe.loading import load_recipe
     from echelon.train.exchange.choice import choose
-    from echelon.train.resolving import measure
+    from echelon.train.exchange.measure import measure
 
     with_all = load_recipe(run.recipe)
     with_exact = load_recipe(run.recipe, ['train.exchange_may=["exact"]'])
-    measured = measure(with_all, run, group, group.size, torch.device("cpu"))
-    turns.expected = {"one host": measured.alone_s, **{name: measured.step_s(name) for name in NAMES}}
+    measured = measure(with_all, run, group, torch.device("cpu"))
+    together: dict[str, float] = {name: measured.step_s(name) for name in measured.num_bytes}
+    turns.expected = {"one host": measured.alone_s, **together}
     for label, recipe in (("exact", with_exact), ("all", with_all)):
         choice = choose(measured, recipe.train.exchange_may)
-        named = "compressed bf16" if choice.exchange == "compressed" else choice.exchange
-        turns.auto[label] = named if choice.hosts is None else "one host"
+        turns.auto[label] = choice.exchange if choice.hosts is None else "one host"
         turns.reasons[label] = choice.reason
 
 
@@ -187,7 +190,8 @@ def describe(rate: str, turns: Turns) -> str:
             f"{turns.sent[name] / 1e6:.2f} MB sent a step"
         )
     for label, chosen in turns.auto.items():
-        lines.append(f"  auto, {label:<10}{turns.speed_up(chosen):>5.2f} x   {turns.reasons[label]}")
+        speed_up = f"{turns.speed_up(chosen):>5.2f} x" if turns.has(chosen) else "not measured"
+        lines.append(f"  auto, {label:<10}{speed_up}   {turns.reasons[label]}")
     expected = ", ".join(f"{name} {seconds:.2f}" for name, seconds in turns.expected.items())
     return "\n".join([*lines, f"  auto expected: {expected} s"])
 
@@ -199,8 +203,10 @@ def table(found: dict[str, Turns]) -> str:
         cells = [f"{turns.speed_up(name):.2f}" for turns in found.values()]
         lines.append(f"| {name} | {' | '.join(cells)} |")
     for label in ("exact", "all"):
-        cells = [f"{turns.speed_up(turns.auto[label]):.2f} ({turns.auto[label]})" for turns in found.values()]
-        lines.append(f"| auto, {label} allowed | {' | '.join(cells)} |")
+        chosen = {rate: turns.auto[label] for rate, turns in found.items()}
+        if all(turns.has(chosen[rate]) for rate, turns in found.items()):
+            cells = [f"{turns.speed_up(chosen[rate]):.2f} ({chosen[rate]})" for rate, turns in found.items()]
+            lines.append(f"| auto, {label} allowed | {' | '.join(cells)} |")
     return "\n".join(lines)
 
 
@@ -219,6 +225,14 @@ def chart(found: dict[str, Turns]) -> str:
         starts_at_zero=True,
     )
     return standalone_svg(sheet)
+
+
+def with_exact(text: str) -> list[str]:
+    """Names of exchanges, and the exact one, whose run folder the others are compared in."""
+    unknown = set(names := text.split(",")) - set(EXCHANGES)
+    if unknown:
+        raise argparse.ArgumentTypeError(f"{', '.join(sorted(unknown))}: choose from {', '.join(EXCHANGES)}")
+    return list(dict.fromkeys(["all_reduce", *names]))
 
 
 def measure_all(options: argparse.Namespace) -> dict[str, Turns]:
@@ -243,7 +257,7 @@ def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--rounds", type=int, default=2)
     parser.add_argument("--rates", type=lambda text: text.split(","), default=list(RATES))
-    parser.add_argument("--only", type=lambda text: text.split(","), default=list(EXCHANGES))
+    parser.add_argument("--only", type=with_exact, default=list(EXCHANGES))
     parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE")
     parser.add_argument("--json", type=Path)
     parser.add_argument("--svg", type=Path)
