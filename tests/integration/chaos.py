@@ -64,6 +64,15 @@ SETTINGS = (
 )
 
 
+PLAYED_HOSTS = """
+import os
+if "LOCAL_RANK" in os.environ:
+    os.environ["LOCAL_RANK"] = str(int(os.environ["RANK"]) % {size})
+    os.environ["LOCAL_WORLD_SIZE"] = "{size}"
+"""
+"""What Python runs before anything else in a worker, which then sees hosts where there is one machine."""
+
+
 class ChaosError(AssertionError):
     """The run did not survive, or not in time."""
 
@@ -146,8 +155,9 @@ class Summary:
 class Arena:
     """A temporary folder with the toy corpus and its recipe; everything started here is gone when it closes."""
 
-    def __init__(self, settings: Sequence[str] = ()) -> None:
-        """`settings` are for all runs here, as on the command line."""
+    def __init__(self, settings: Sequence[str] = (), workers_per_host: int | None = None) -> None:
+        """`settings` are for all runs here, as on the command line; workers take each other to be on one host, or, in
+        the order of their ranks, so many on each of several."""
         self._settings = (*SETTINGS, *settings)
         self._temporary = tempfile.TemporaryDirectory(prefix="echelon-chaos-")
         self.folder = Path(self._temporary.name)
@@ -155,6 +165,8 @@ class Arena:
             write_toy_corpus(self.folder, name, lines, seed)
         self.recipe = self.folder / "recipe.toml"
         self.recipe.write_text(RECIPE)
+        if workers_per_host is not None:
+            (self.folder / "sitecustomize.py").write_text(PLAYED_HOSTS.format(size=workers_per_host))
 
     def __enter__(self) -> Arena:
         return self
@@ -171,7 +183,9 @@ class Arena:
         sets = [word for setting in (*self._settings, f"train.steps={steps}") for word in ("--set", setting)]
         command = [sys.executable, "-m", "echelon", "train", str(self.recipe), "--run", str(run.path)]
         # One thread each, whatever the number of workers: the number of threads changes the rounding.
+        path = os.pathsep.join([str(self.folder), *filter(None, [os.environ.get("PYTHONPATH")])])
         environment = {**os.environ, "ECHELON_CACHE": str(self.folder / "cache"), "OMP_NUM_THREADS": "1"}
+        environment["PYTHONPATH"] = path
         with open(self.log(run), "ab") as log:
             return subprocess.Popen(
                 [*command, "--workers", str(workers), *sets],

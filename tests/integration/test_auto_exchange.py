@@ -18,21 +18,21 @@ from echelon.runfolder import RunFolder, read_json
 from tests.integration.runs import TrainToy
 
 
-def run_on_two_hosts(run: RunFolder) -> None:
-    """A worker for each of two hosts, which this machine plays."""
+def run_on_two_hosts(run: RunFolder, workers: int = 1) -> None:
+    """So many workers for each of two hosts, which this machine plays."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
-    place = {"WORLD_SIZE": "2", "LOCAL_RANK": "0", "LOCAL_WORLD_SIZE": "1", "ECHELON_HOSTS": "2"}
+    place = {"WORLD_SIZE": str(2 * workers), "LOCAL_WORLD_SIZE": str(workers), "ECHELON_HOSTS": "2"}
     meeting = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "GLOO_SOCKET_IFNAME": "lo"}
-    workers = [
+    started = [
         subprocess.Popen(
             [sys.executable, "-m", "echelon.train.worker", str(run.path)],
-            env={**os.environ, **place, **meeting, "RANK": str(rank)},
+            env={**os.environ, **place, **meeting, "RANK": str(rank), "LOCAL_RANK": str(rank % workers)},
         )
-        for rank in range(2)
+        for rank in range(2 * workers)
     ]
-    assert [worker.wait(timeout=120) for worker in workers] == [0, 0]
+    assert {worker.wait(timeout=120) for worker in started} == {0}
 
 
 def go_on_to(run: RunFolder, steps: int, **exchange: Any) -> None:
@@ -82,3 +82,27 @@ def test_hosts_that_do_not_pay_stand_by(train_toy: TrainToy) -> None:
     assert messages(run, 1) == ["this host stands by: exchange.hosts = 1"]
     history = read_history(run)
     assert (history.num_hosts, history.hosts_given) == (1, 2), "one trains, two are paid for"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("exchange", ["compressed", "local", "parameter_server"])
+def test_those_who_train_do_not_wait_for_those_who_stand_by(train_toy: TrainToy, exchange: str) -> None:
+    run = train_toy("run", f"train.exchange={exchange}", "train.steps=2", workers=1)
+    go_on_to(run, 6, hosts=1)
+    run_on_two_hosts(run, workers=2)
+    assert sizes(run) == [1, 2]
+    assert messages(run, 3) == ["this host stands by: exchange.hosts = 1"]
+
+
+@pytest.mark.slow
+def test_auto_measures_everything_on_hosts_of_several_workers(train_toy: TrainToy) -> None:
+    allowed = 'train.exchange_may=["exact", "compressed", "low_rank", "local"]'
+    settings = ("train.exchange=auto", allowed, "exchange.hierarchical=true", "train.steps=2")
+    run = train_toy("run", *settings, workers=1)
+    go_on_to(run, 4)
+    run_on_two_hosts(run, workers=2)
+    found = load_recipe(run.recipe)
+    assert found.train.exchange in ("all_reduce", "compressed", "low_rank", "local")
+    assert found.exchange.hierarchical
+    if found.exchange.hosts == 1:
+        assert found.train.exchange == "all_reduce"

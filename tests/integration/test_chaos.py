@@ -54,18 +54,24 @@ def test_any_misfortune_ends_with_the_bits_of_the_undisturbed_run(
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("settings", "within"),
+    ("settings", "workers", "within"),
     [
-        (["train.exchange=parameter_server"], 0.0),
-        (["train.exchange=parameter_server", "exchange.synchronous=false"], 0.1),
-        (["train.exchange=local", "exchange.every=5", "exchange.overlap=2"], 0.1),
+        (["train.exchange=parameter_server"], 3, 0.0),
+        (["train.exchange=parameter_server", "exchange.synchronous=false"], 3, 0.1),
+        (["train.exchange=local", "exchange.every=5", "exchange.overlap=2"], 3, 0.1),
+        (["train.exchange=compressed", "exchange.wire=int8"], 2, 0.0),
+        (["train.exchange=low_rank", "exchange.rank=2"], 2, 0.0),
+        (["exchange.hierarchical=true"], 4, 0.0),
+        (["train.exchange=compressed", "exchange.wire=int8", "exchange.hierarchical=true"], 4, 0.0),
     ],
 )
-def test_other_exchanges_survive_too(settings: list[str], within: float) -> None:
-    """Two workers, and a server; where it depends on the moment who does what, the loss must be near."""
-    plan = Plan(events=5, seed=SEED + 2, workers=(3,), kinds=("kill worker", "kill all", "stop launcher"))
-    with Arena(settings) as arena:
-        whole = arena.undisturbed("whole", plan.steps, 3)
+def test_other_exchanges_survive_too(settings: list[str], workers: int, within: float) -> None:
+    """Three are two workers and a server, four are on two hosts; where it depends on the moment who does what, the loss
+    must be near."""
+    kinds = ("kill worker", "kill all", "stop launcher", "freeze worker")
+    plan = Plan(events=4, seed=SEED + 2, workers=(workers,), kinds=kinds)
+    with Arena(settings, workers_per_host=2 if workers == 4 else None) as arena:
+        whole = arena.undisturbed("whole", plan.steps, workers)
         with Trial(arena, plan) as trial:
             trial.suffer()
             assert step_of(newest(trial.run)) == plan.steps
