@@ -183,14 +183,10 @@ def best_algorithm(
     """As Echelon adds up; where the library does, a ring, or on GPUs whichever of NCCL's ways is the fastest."""
     if exchange == "parameter_server":
         return "parameter_server"
+    if exchange != "low_rank" and workload.settings.hierarchical and min(cluster.hosts, cluster.per_host) > 1:
+        return "hierarchical"
     if exchange in ("compressed", "local"):
         return "all_to_all"
-    if (
-        exchange == "all_reduce"
-        and workload.settings.hierarchical
-        and min(cluster.hosts, cluster.per_host) > 1
-    ):
-        return "hierarchical"
     if not cluster.device.is_gpu:
         return "ring"
     choices: tuple[Algorithm, ...] = ("ring", "tree")

@@ -139,7 +139,7 @@ class Traffic:
 
 IN_MEMORY = "host_sum"
 """The exact exchange of two workers on one machine: nothing of it goes over a wire."""
-ALGORITHMS: dict[str, Algorithm] = {
+_ALGORITHMS: dict[str, Algorithm] = {
     "hierarchical": "hierarchical",
     "compressed": "all_to_all",
     "local": "all_to_all",
@@ -148,13 +148,21 @@ ALGORITHMS: dict[str, Algorithm] = {
 """How exchanges add up, by the names that records have for them; the others in a ring."""
 
 
+def algorithm_of(history: History) -> Algorithm:
+    """How the workers of a run added up."""
+    way = _ALGORITHMS.get(history.facts.get("exchange", "all_reduce"), "ring")
+    is_by_host = history.recipe.exchange.hierarchical and 1 < history.num_hosts < history.size
+    return "hierarchical" if way == "all_to_all" and is_by_host else way
+
+
 def traffic(history: History, workload: Workload | None = None) -> Traffic:
     """What went over the wire, beside what should have."""
     size = float(history.facts.get("exchanged_bytes") or 0.0)
     exchange = history.facts.get("exchange", "all_reduce")
     if workload is not None and exchange in EXCHANGES and exchange != "all_reduce":
         size = exchanged_bytes(workload, exchange) / steps_between(workload, exchange)
-    share = card_share(exchange, history.size, history.num_hosts)
+    in_memory = exchange == IN_MEMORY
+    share = 0.0 if in_memory else card_share(algorithm_of(history), history.size, history.num_hosts)
     if exchange == "parameter_server" and history.size > 1:
         # The first host's card: on one machine, everything goes over loopback, to the servers and back.
         share = 2.0 * len(history.workers) if history.num_hosts == 1 else _chief_share(history)
@@ -189,11 +197,11 @@ def typical_bytes(moved: list[float], exchange: str) -> float:
     return statistics.fmean(moved) if exchange == "local" else statistics.median(moved)
 
 
-def card_share(exchange: str, workers: int, hosts: int) -> float:
+def card_share(algorithm: Algorithm, workers: int, hosts: int) -> float:
     """Bytes at a host's card per byte of what is added up; on one machine, at loopback, which all workers send over."""
-    if workers == 1 or exchange == IN_MEMORY:
+    if workers == 1:
         return 0.0
     if hosts == 1:
         return 2.0 * (workers - 1)
     fabric = Fabric(hosts, max(1, workers // hosts), _FREE, Line(1e12, 0.0))
-    return collective_cost(ALGORITHMS.get(exchange, "ring"), fabric).card_bytes_per_byte
+    return collective_cost(algorithm, fabric).card_bytes_per_byte

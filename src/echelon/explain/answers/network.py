@@ -6,7 +6,7 @@ import math
 
 from echelon.explain.answers.case import NOT_MEASURED, Answer, Case
 from echelon.explain.collectives import Algorithm
-from echelon.explain.findings import ALGORITHMS, IN_MEMORY, find_straggler
+from echelon.explain.findings import IN_MEMORY, algorithm_of, find_straggler
 from echelon.explain.replanning import Replanning
 from echelon.explain.wording import show_bytes, show_rate, show_share, show_step
 
@@ -103,7 +103,7 @@ def how_much_traffic(case: Case) -> Answer:
     where = "over loopback, where all workers meet" if history.num_hosts == 1 else "through each host's card"
     evidence = [
         f"the {exchange} exchange adds up {show_bytes(wire.size)} a step (the gradient is parameters x 4 bytes); "
-        f"among {history.size} workers, {_WAYS[ALGORITHMS.get(exchange, 'ring')]}, {wire.share:.3g} times that goes "
+        f"among {history.size} workers, {_WAYS[algorithm_of(history)]}, {wire.share:.3g} times that goes "
         f"{where}: {show_bytes(wire.expected)} a step in each direction",
     ]
     if wire.measured is None:
