@@ -88,7 +88,7 @@ def work(folder: Path, rounds: int, rates: list[str], names: list[str]) -> None:
     runs = {name: RunFolder(folder / name.replace(" ", "-")) for name in names}
     alone = set_up(runs["all_reduce"], Group(0, 1), records)
     trainings = {name: set_up(run, group, records) for name, run in runs.items()}
-    next_step = dict.fromkeys(names, 1)
+    next_step = dict.fromkeys(names, 2)  # after the one that warms up: servers take no step twice
     for training in (alone, *trainings.values()):
         take_turn(training, range(1, 2))
     for rate in rates:
