@@ -28,8 +28,10 @@ def test_a_host_hangs_on_the_switch_by_a_cable_that_is_limited_at_both_ends() ->
         "ip -n echelon-lab-host1 link set lo up\n"
         "ip -n echelon-lab-host1 link set eth0 up\n"
         "ip -n echelon-lab-switch link set host1 master switch\n"
-        "tc -n echelon-lab-switch qdisc replace dev host1 root tbf rate 1000000000bit burst 250000b latency 50ms\n"
-        "tc -n echelon-lab-host1 qdisc replace dev eth0 root tbf rate 1000000000bit burst 250000b latency 50ms\n"
+        "tc -n echelon-lab-switch qdisc replace dev host1 root handle f4: "
+        "tbf rate 1000000000bit burst 244kb latency 50ms\n"
+        "tc -n echelon-lab-host1 qdisc replace dev eth0 root handle f4: "
+        "tbf rate 1000000000bit burst 244kb latency 50ms\n"
         "ip -n echelon-lab-switch link set host1 up"
     )
 

@@ -25,6 +25,6 @@ def test_what_is_no_rate_is_told(text: str) -> None:
 
 def test_the_bucket_holds_two_milliseconds_of_a_fast_line_and_a_few_packets_of_a_slow_one() -> None:
     assert shlex.join(render_limit("space", "eth0", "1gbit")) == (
-        "tc -n space qdisc replace dev eth0 root tbf rate 1000000000bit burst 250000b latency 50ms"
+        "tc -n space qdisc replace dev eth0 root handle f4: tbf rate 1000000000bit burst 244kb latency 50ms"
     )
-    assert "32768b" in render_limit("space", "eth0", "10mbit")
+    assert "32kb" in render_limit("space", "eth0", "10mbit")

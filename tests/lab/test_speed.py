@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 
@@ -57,6 +58,19 @@ def measure(lab: Lab, source: str, target: str, megabytes: float) -> float:
     python(lab, source, SEND, target, str(round(megabytes * 1e6 / (1 << 16))))
     wait_until(lambda: (disk / "rate").exists() and (disk / "rate").read_text().endswith("\n"))
     return float((disk / "rate").read_text())
+
+
+def test_a_line_that_is_slowed_down_while_it_is_busy_stays_open(lab: Lab) -> None:
+    """Large packets that wait for the fast line must not wait for ever at the slow one."""
+    lab.rate("host1", "1gbit")
+    lab.rate("host2", "1gbit")
+    with ThreadPoolExecutor(1) as thread:
+        sent = thread.submit(measure, lab, "host1", "host2", 200)
+        time.sleep(1)
+        lab.rate("host1", "100mbit")
+    assert parse_rate("100mbit") / 2 < sent.result() < parse_rate("1gbit")
+    for host in lab.hosts:
+        lab.rate(host, "200mbit")
 
 
 @pytest.mark.parametrize(("source", "target"), [("host1", "host2"), ("host2", "host1")])
