@@ -204,8 +204,9 @@ def take_pictures(page: Page, folder: Path) -> None:
     assert page.evaluate("getComputedStyle(document.body).backgroundColor") == "rgb(18, 21, 27)"
     page.screenshot(folder / "watch-dark.png")
     page.prefer(prefers_color_scheme="light")
-    page.evaluate("document.getElementById('answers').scrollIntoView()")
-    page.screenshot(folder / "watch-answers.png")
+    for part in ("hosts", "answers"):
+        page.evaluate(f"document.getElementById('{part}').scrollIntoView()")
+        page.screenshot(folder / f"watch-{part}.png")
     page.resize(390, 844, is_phone=True)
     page.evaluate("window.scrollTo(0, 0)")
     page.screenshot(folder / "watch-phone.png")
