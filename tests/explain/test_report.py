@@ -91,14 +91,30 @@ def test_a_run_that_could_learn_more_is_told_so(tmp_path: Path) -> None:
 def test_the_worker_that_holds_the_others_up_is_named(tmp_path: Path) -> None:
     slow = COMPUTING | {"backward": 0.12, "communication": 0.001}
     quick = COMPUTING | {"communication": 0.061}
-    run = MadeRun(workers=3, hosts=3, phases={0: quick, 1: slow, 2: quick}).write(tmp_path / "run")
-    report = build_report(run)
+    made = MadeRun(
+        workers=3,
+        hosts=3,
+        phases={0: quick, 1: slow, 2: quick},
+        overrides=("train.slots=3", "train.batch_tokens=1023"),
+    )
+    report = build_report(made.write(tmp_path / "run"))
     found = find_straggler(report.history)
     assert found is not None
     assert (found.worker.rank, found.worker.host) == (1, "host2")
     assert "worker 1 on host2" in answer(report, "stragglers").answer
     assert report.case.time.network == pytest.approx(0.001)
     assert report.case.time.stragglers > 0.03
+
+
+def test_a_worker_with_more_slots_than_the_others_is_not_called_slow(tmp_path: Path) -> None:
+    double = {phase: 2 * seconds for phase, seconds in COMPUTING.items()} | {"communication": 0.001}
+    waiting = COMPUTING | {"communication": sum(COMPUTING.values())}
+    made = MadeRun(
+        workers=3, hosts=3, phases={0: waiting, 1: waiting, 2: double}, overrides=("train.slots=4",)
+    )
+    report = build_report(made.write(tmp_path / "run"))
+    assert find_straggler(report.history) is None
+    assert "but 4 slots do not share out evenly among 3 workers" in answer(report, "stragglers").answer
 
 
 def test_workers_that_are_alike_hold_nobody_up(tmp_path: Path) -> None:

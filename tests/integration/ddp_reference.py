@@ -13,9 +13,9 @@ from torch import nn
 
 from echelon.recipe.loading import load_translation_recipe
 from echelon.recipe.schedule import rate_by_step
+from echelon.recipe.workers import share_of
 from echelon.runfolder import RunFolder
 from echelon.tasks.translation import TranslationBatch, TranslationTask
-from echelon.train.slots import share_of
 
 
 class WithLoss(nn.Module):

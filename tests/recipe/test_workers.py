@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from echelon.recipe.workers import WorkerRange, parse_workers
+from echelon.recipe.workers import WorkerRange, parse_workers, share_of
 
 
 @pytest.mark.parametrize(
@@ -40,3 +40,11 @@ def test_auto_is_any_number_and_one_for_each_core_where_nobody_measures() -> Non
     workers = parse_workers("auto")
 
     assert (str(workers), workers.is_auto, workers.at_start(6)) == ("auto", True, 6)
+
+
+@pytest.mark.parametrize("num_slots", range(1, 13))
+@pytest.mark.parametrize("size", [1, 2, 3, 4, 8, 16])
+def test_every_slot_is_computed_by_exactly_one_worker_and_the_load_is_even(num_slots: int, size: int) -> None:
+    shares = [share_of(num_slots, rank, size) for rank in range(size)]
+    assert [slot for share in shares for slot in share] == list(range(num_slots))
+    assert max(map(len, shares)) - min(map(len, shares)) <= 1

@@ -9,6 +9,7 @@ from echelon.explain.collectives import Algorithm, Fabric, Line, collective_cost
 from echelon.explain.cost import EXCHANGES, exchanged_bytes, steps_between
 from echelon.explain.history import History, Worker
 from echelon.explain.workload import Workload
+from echelon.recipe.workers import share_of
 
 _SLOWER = 1.15
 """How much longer than the others a worker must be busy to be called a straggler."""
@@ -92,7 +93,7 @@ class Straggler:
 
     worker: Worker
     slower: float
-    """Its busy time against the median of the others."""
+    """Its busy time for a slot against the median of the others."""
     share: float
     """In what share of the steps it was the last."""
 
@@ -101,12 +102,23 @@ def find_straggler(history: History) -> Straggler | None:
     """The worker that holds the others up, if it is always the same one and by enough to matter."""
     if len(history.workers) < 2:
         return None
-    slowest = max(history.workers, key=Worker.busy_seconds)
-    others = [worker.busy_seconds() for worker in history.workers if worker is not slowest]
-    typical = statistics.median(others)
-    slower = slowest.busy_seconds() / typical if typical else 1.0
+    pace = {worker.rank: _seconds_a_slot(history, worker) for worker in history.workers}
+    slowest = max(history.workers, key=lambda worker: pace[worker.rank])
+    typical = statistics.median(seconds for rank, seconds in pace.items() if rank != slowest.rank)
+    slower = pace[slowest.rank] / typical if typical else 1.0
     share = _last_share(history, slowest)
     return Straggler(slowest, slower, share) if slower > _SLOWER and share > _MOSTLY else None
+
+
+def _seconds_a_slot(history: History, worker: Worker) -> float:
+    """Busy seconds for each slot of a step that it computes: some may have more of them than others."""
+    workers, recipe = history.workers, history.recipe
+    if (
+        recipe.train.exchange == "parameter_server" and not recipe.exchange.synchronous
+    ):  # each has whole steps
+        return worker.busy_seconds() / recipe.train.slots
+    slots = share_of(recipe.train.slots, workers.index(worker), len(workers))
+    return worker.busy_seconds() / max(1, len(slots))
 
 
 def _last_share(history: History, worker: Worker) -> float:

@@ -1,4 +1,4 @@
-"""How many workers: a number, or a range such as `1:4` within which a run may lose some and go on."""
+"""How many workers: a number, or a range such as `1:4` within which a run may lose some; and who has which slots."""
 
 from __future__ import annotations
 
@@ -43,3 +43,8 @@ def parse_workers(value: object) -> WorkerRange:
     if not 0 < fewest <= most:
         raise ValueError(EXPECTED)
     return WorkerRange(fewest, most)
+
+
+def share_of(num_slots: int, rank: int, size: int) -> range:
+    """The slots of worker `rank` of `size`: consecutive, and at most one more than any other worker's."""
+    return range(rank * num_slots // size, (rank + 1) * num_slots // size)

@@ -1,4 +1,4 @@
-"""Who computes which slots of a step, and with which random numbers."""
+"""A step's slots at a worker, and with which random numbers they are computed."""
 
 from __future__ import annotations
 
@@ -13,11 +13,6 @@ class Turn:
 
     together: range
     mine: range
-
-
-def share_of(num_slots: int, rank: int, size: int) -> range:
-    """The slots of worker `rank` of `size`: consecutive, and at most one more than any other worker's."""
-    return range(rank * num_slots // size, (rank + 1) * num_slots // size)
 
 
 def slot_seed(seed: int, step: int, slot: int) -> int:

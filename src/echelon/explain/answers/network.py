@@ -70,9 +70,10 @@ def who_held_up(case: Case) -> Answer | None:
     ]
     if found is None:
         share = case.time.stragglers / case.time.seconds if case.time.seconds else 0.0
+        slots, size = history.recipe.train.slots, len(history.workers)
         sentence = (
-            "No: none is slower than the others by enough to matter; waiting for each other takes "
-            f"{show_share(share)}."
+            f"No: none is slower than the others by enough to matter{_uneven(slots, size)}; waiting for each other "
+            f"takes {show_share(share)}."
         )
         return Answer("stragglers", question, "no", sentence, evidence)
     worker = found.worker
@@ -85,6 +86,11 @@ def who_held_up(case: Case) -> Answer | None:
         f"the last in {show_share(found.share)} of the steps.",
         evidence,
     )
+
+
+def _uneven(slots: int, workers: int) -> str:
+    """Why equal workers wait for each other, where they do."""
+    return f", but {slots} slots do not share out evenly among {workers} workers" if slots % workers else ""
 
 
 def how_much_traffic(case: Case) -> Answer:

@@ -10,11 +10,12 @@ import torch
 from torch import Tensor
 
 from echelon.comm.group import Group
+from echelon.recipe.workers import share_of
 from echelon.train.exchange.buckets import Buckets
 from echelon.train.exchange.roles import Role
 from echelon.train.flat import FlatParameters
 from echelon.train.optimiser import FlatOptimiser
-from echelon.train.slots import Turn, share_of
+from echelon.train.slots import Turn
 
 
 class GradientExchange:

@@ -19,13 +19,14 @@ from torch import Tensor
 
 from echelon.comm.group import Group, Pending
 from echelon.recipe import schema
+from echelon.recipe.workers import share_of
 from echelon.train.exchange.buckets import BUCKET_BYTES, Buckets
 from echelon.train.exchange.codecs import build_codec
 from echelon.train.exchange.gradients import GradientExchange
 from echelon.train.exchange.line import Line
 from echelon.train.flat import FlatParameters
 from echelon.train.optimiser import FlatOptimiser
-from echelon.train.slots import Turn, share_of
+from echelon.train.slots import Turn
 
 _VELOCITY = "velocity"
 

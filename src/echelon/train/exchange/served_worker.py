@@ -8,6 +8,7 @@ from typing import Any
 import torch
 
 from echelon.recipe import schema
+from echelon.recipe.workers import share_of
 from echelon.train.exchange.mail import (
     ANSWER,
     GRADIENT,
@@ -22,7 +23,7 @@ from echelon.train.exchange.mail import (
     Part,
 )
 from echelon.train.exchange.roles import Roles
-from echelon.train.slots import Turn, share_of
+from echelon.train.slots import Turn
 
 
 class ServedWorker:
