@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
+
 from echelon.explain.hosts import COLUMNS, host_state, host_table
 
 SAMPLE: dict[str, Any] = {
@@ -56,6 +58,12 @@ def test_a_gpu_that_does_not_tell_its_load_is_a_gpu_all_the_same() -> None:
 def test_a_sample_of_somebody_elses_making_is_a_sample() -> None:
     state = host_state({"kind": "host", "processors": "many", "memory": float("inf")})
     assert (state.host, state.processors, state.memory) == ("", None, None)
+
+
+@pytest.mark.parametrize("cards", [7, ["eth0"], {"eth0": 7}, {"eth0": ["many", "few"]}, {"eth0": [1]}])
+def test_cards_and_gpus_in_another_form_are_not_counted(cards: object) -> None:
+    state = host_state(SAMPLE | {"card": "eth0", "cards": cards, "gpus": 3})
+    assert (state.received, state.sent, state.gpus) == (0.0, 0.0, 0)
 
 
 def test_the_last_sample_of_a_host_counts() -> None:

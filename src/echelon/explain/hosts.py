@@ -59,13 +59,14 @@ class HostState:
 def host_state(sample: Mapping[str, Any]) -> HostState:
     """What a `host` record says; it may be of anybody's making."""
     seconds = _number(sample, "seconds") or 1.0
-    gpus = [gpu for gpu in sample.get("gpus") or [] if isinstance(gpu, dict)]
+    listed = sample.get("gpus")
+    gpus = [gpu for gpu in listed if isinstance(gpu, dict)] if isinstance(listed, list) else []
     busy = [value for gpu in gpus if (value := _number(gpu, "busy")) is not None]
     heat = [value for gpu in gpus if (value := _number(gpu, "celsius")) is not None]
     memory, total = _number(sample, "memory"), _number(sample, "memory_total")
     read, written = _number(sample, "disk_read"), _number(sample, "disk_written")
     card = str(sample["card"]) if sample.get("card") else None
-    received, sent = (sample.get("cards") or {}).get(card, (0, 0))
+    received, sent = _moved(sample.get("cards"), card)
     return HostState(
         host=str(sample.get("host", "")),
         processors=_number(sample, "processors"),
@@ -79,6 +80,14 @@ def host_state(sample: Mapping[str, Any]) -> HostState:
         received=received / seconds,
         sent=sent / seconds,
     )
+
+
+def _moved(cards: Any, card: str | None) -> tuple[float, float]:
+    """Bytes that a card has received and sent."""
+    match cards.get(card) if isinstance(cards, dict) else None:
+        case [int() | float() as received, int() | float() as sent]:
+            return received, sent
+    return 0.0, 0.0
 
 
 def _number(values: Mapping[str, Any], name: str) -> float | None:
