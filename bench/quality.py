@@ -4,11 +4,13 @@ Two local workers train recipes/multi30k.toml with every seed: for 1,500 steps u
 all-reduce; or to the recipe's end on every path through the model, against plain PyTorch in float32. An hour and more
 on two cores; fewer steps say less. Usage, with ECHELON_DATA set:
     python -m bench.quality [--what exchanges|paths] [--steps N] [--seeds 1,2] [--only low_rank,local] [--json FILE]
+What FILE holds already is not trained again.
 """
 
 from __future__ import annotations
 
 import argparse
+import json
 import statistics
 import subprocess
 import sys
@@ -27,6 +29,7 @@ EXCHANGES = {
     "compressed int8": ["train.exchange=compressed", "exchange.wire=int8"],
     "low_rank": ["train.exchange=low_rank"],
     "local": ["train.exchange=local"],
+    "local averaging": ["train.exchange=local", "exchange.outer_rate=1", "exchange.outer_momentum=0"],
     "parameter_server": ["train.exchange=parameter_server", "exchange.synchronous=false"],
 }
 PATHS = {
@@ -47,6 +50,8 @@ class Result:
 
     way: str
     seed: int
+    steps: int | None
+    """None: to the recipe's end."""
     loss: float
     bleu: float
 
@@ -70,7 +75,7 @@ def train(way: str, settings: list[str], seed: int, steps: int | None, folder: P
     if done.returncode:
         sys.exit(f"{way} with seed {seed} ended with {done.returncode}:\n{done.stderr[-2000:]}")
     valid = [record for record in read_records(run.worker_records(0)) if record["kind"] == "valid"][-1]
-    return Result(way, seed, valid["loss"], valid["bleu"])
+    return Result(way, seed, steps, valid["loss"], valid["bleu"])
 
 
 def table(results: list[Result]) -> str:
@@ -98,14 +103,22 @@ def main() -> None:
     options = parser.parse_args()
     ways = WAYS[options.what]
     steps = options.steps or (1500 if options.what == "exchanges" else None)
+    known = (
+        [Result(**each) for each in json.loads(options.json.read_text())]
+        if options.json and options.json.exists()
+        else []
+    )
+    done = {(each.way, each.seed, each.steps): each for each in known}
     results: list[Result] = []
     with tempfile.TemporaryDirectory(prefix="bench-quality-") as folder:
         for seed in options.seeds:
             for way in dict.fromkeys([next(iter(ways)), *(options.only or ways)]):
-                results.append(train(way, ways[way], seed, steps, Path(folder)))
-                print(results[-1], flush=True)
+                result = done.get((way, seed, steps)) or train(way, ways[way], seed, steps, Path(folder))
+                results.append(result)
+                print(result, flush=True)
+                done[way, seed, steps] = result
                 if options.json:
-                    write_json(options.json, [asdict(result) for result in results])
+                    write_json(options.json, [asdict(each) for each in done.values()])
     print(f"\n{table(results)}")
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import multiprocessing
+from collections import OrderedDict
 from collections.abc import Callable
 from pathlib import Path
 
@@ -41,9 +42,11 @@ def _run(rank: int, work: Work, size: int, folder: Path) -> None:
 class Pupil:
     """A small network that learns a fixed function by plain gradient descent, slot by slot."""
 
-    def __init__(self, group: Group, exchange: Exchange, width: int = 96) -> None:
+    def __init__(self, group: Group, exchange: Exchange, width: int = 96, first: str = "0") -> None:
+        """`first` is the name of its first layer."""
         torch.manual_seed(1)
-        self.model = nn.Sequential(nn.Linear(32, width), nn.Tanh(), nn.Linear(width, 48))
+        layers = {first: nn.Linear(32, width), "1": nn.Tanh(), "2": nn.Linear(width, 48)}
+        self.model = nn.Sequential(OrderedDict(layers))
         self.group, self.exchange = group, exchange
         self.flat = FlatParameters(self.model)
         self.optimiser = FlatOptimiser(schema.Sgd(kind="sgd", momentum=0.5), self.flat)

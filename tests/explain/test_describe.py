@@ -70,7 +70,7 @@ def test_a_checkpoint_has_all_its_parts(overrides: tuple[str, ...], workers: int
 
 def test_a_low_rank_checkpoint_has_factors_of_the_matrices_that_gain() -> None:
     parts = checkpoint_parts(sample_recipe("train.exchange=low_rank"), 1000, [(300, 200), (8, 8)])
-    assert [part.bytes(2) / 4 for part in parts] == [1000, 2000, 2 * 1000, 8 * 200]
+    assert [part.bytes(2) / 4 for part in parts] == [1000, 2000, 2 * 1000, 16 * 200]
     assert "each of several workers adds" in words_of_parts(parts)
 
 

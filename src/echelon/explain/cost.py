@@ -25,13 +25,11 @@ from echelon.explain.collectives import (
     exposed_seconds,
 )
 from echelon.explain.profile import Profile
-from echelon.explain.workload import Workload
+from echelon.explain.workload import WIRE_BYTES, Workload
 from echelon.recipe import schema
 
 Exchange = Literal["all_reduce", "compressed", "low_rank", "local", "parameter_server"]
 EXCHANGES: tuple[Exchange, ...] = ("all_reduce", "compressed", "low_rank", "local", "parameter_server")
-WIRE_BYTES = {"float32": 4.0, "bf16": 2.0, "fp16": 2 + 4 / 512, "int8": 1 + 4 / 512}
-"""Of one number, with its part of the scales."""
 
 EFFICIENCY: dict[str, float] = {
     "gpu float32": 0.159,
@@ -183,9 +181,9 @@ def best_algorithm(
     """As Echelon adds up; where the library does, a ring, or on GPUs whichever of NCCL's ways is the fastest."""
     if exchange == "parameter_server":
         return "parameter_server"
-    if exchange != "low_rank" and workload.settings.hierarchical and min(cluster.hosts, cluster.per_host) > 1:
+    if workload.settings.hierarchical and min(cluster.hosts, cluster.per_host) > 1:
         return "hierarchical"
-    if exchange in ("compressed", "local"):
+    if exchange in ("compressed", "low_rank", "local"):
         return "all_to_all"
     if not cluster.device.is_gpu:
         return "ring"

@@ -28,6 +28,8 @@ from echelon.shapes.images import ImageShape
 from echelon.shapes.transformer import TokenCounts, TransformerShape
 
 FLOAT32_BYTES = 4
+WIRE_BYTES = {"float32": 4.0, "bf16": 2.0, "fp16": 2 + 4 / 512, "int8": 1 + 4 / 512}
+"""Of one number, with its part of the scales."""
 TOKENS_PER_CORE_S = 2e7
 """Of both sides, that a worker puts together from prepared text. These rates are processor time of one core of the
 machine that Echelon is developed on (AMD EPYC), measured once and roughly: they tell whether loading matters."""
@@ -56,6 +58,8 @@ class Workload:
     """In the order of backward: the last layer of the model first."""
     matrices: tuple[tuple[int, int], ...]
     """Shapes of the gradients that a low-rank exchange can shorten."""
+    tables: int
+    """Numbers in tables of embeddings."""
     slots: int
     """Into how many parts a step can be shared out."""
     objects: float
@@ -103,12 +107,14 @@ class Workload:
 
     @property
     def low_rank_bytes(self) -> float:
-        """Bytes of the factors that stand for the matrices that gain by it, and of everything else as it is."""
-        saved, rank = 0, self.settings.rank
+        """Of the factors that stand for the matrices that gain by it, of the tables, and of all else as it is."""
+        replaced, factors = self.tables, 0
         for rows, columns in self.matrices:
-            factors = rank * (rows + columns)
-            saved += rows * columns - factors if 2 * factors < rows * columns else 0
-        return self.gradient_bytes - FLOAT32_BYTES * saved
+            both = self.settings.rank * (rows + columns)
+            if 2 * both < rows * columns:
+                replaced, factors = replaced + rows * columns, factors + both
+        on_the_wire = factors * WIRE_BYTES[self.settings.wire] + self.tables * WIRE_BYTES["int8"]
+        return self.gradient_bytes - FLOAT32_BYTES * replaced + on_the_wire
 
 
 def recipe_workload(recipe: Recipe, prepared: AnyPrepared | None, description: AnyDescription) -> Workload:
@@ -131,6 +137,7 @@ def image_workload(
         name=recipe.name,
         layers=image_layers(shape, pictures),
         matrices=images.matrices(shape),
+        tables=0,
         slots=recipe.train.slots,
         objects=pictures,
         unit="images",
@@ -156,6 +163,7 @@ def translation_workload(recipe: TranslationRecipe, prepared: Prepared | None, s
         name=recipe.name,
         layers=transformer_layers(shape, tokens),
         matrices=tf.matrices(shape),
+        tables=tf.table_numbers(shape),
         slots=recipe.train.slots,
         objects=tokens.target,
         unit="target tokens",

@@ -245,23 +245,23 @@ class Exchange(Section):
     """all_reduce, compressed: gradients, in bytes of float32, that go out together while backward is still running.
     "auto" chooses them for the line."""
     hierarchical: bool = False
-    """all_reduce, compressed, local: add up inside each host first, then between hosts, so that less goes through their
+    """All but parameter_server: add up inside each host first, then between hosts, so that less goes through their
     network cards. The order of a sum shows in its last bits: these then depend on how workers lie on hosts. "auto" sets
     it where hosts have several workers each."""
     wire: Literal["bf16", "fp16", "int8"] = "bf16"
     """compressed: the numbers' format on the wire. int8 keeps what it rounds off and adds it to the next gradient.
-    "auto" chooses between bf16 and int8."""
-    rank: PositiveInt = 8
+    "auto" chooses between bf16 and int8. low_rank: the factors' format."""
+    rank: PositiveInt = 16
     """low_rank: columns of the two factors that stand for each matrix of the gradient."""
     replicas: PositiveInt = 2
     """local: models that train by themselves, each on its share of a step's slots, whatever the number of workers."""
-    every: PositiveInt = 32
+    every: PositiveInt = 16
     """local: steps between two agreements."""
     overlap: NonNegativeInt = 8
     """local: steps that are taken while an agreement is on its way; 0 waits for it."""
     outer_rate: PositiveFloat = 0.7
     """local: learning rate of the outer step, along the mean way that the replicas have gone."""
-    outer_momentum: Fraction = 0.9
+    outer_momentum: Fraction = 0.8
     """local: Nesterov momentum of the outer step. With 0, and a rate of 1, weights are averaged (local SGD)."""
     outer_wire: Literal["float32", "bf16", "fp16", "int8"] = "bf16"
     """local: format of the way on the wire."""

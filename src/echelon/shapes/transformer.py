@@ -99,8 +99,13 @@ def parameter_count(shape: TransformerShape) -> int:
 
 
 def matrices(shape: TransformerShape) -> tuple[tuple[int, int], ...]:
-    """Rows and columns of those parameters that are matrices."""
-    return tuple((p.shape[0], p.shape[1]) for p in parameters(shape) if len(p.shape) == 2)
+    """Rows and columns of those parameters that are matrices; tables of embeddings are not."""
+    return tuple((p.shape[0], p.shape[1]) for p in parameters(shape) if p.kind == "matrix")
+
+
+def table_numbers(shape: TransformerShape) -> int:
+    """Trained numbers in tables of embeddings."""
+    return sum(p.count for p in parameters(shape) if p.kind == "embedding")
 
 
 def gradient_bytes(shape: TransformerShape) -> int:

@@ -37,7 +37,7 @@ def build(kind: str, group: Group) -> Exchange:
         case "float32" | "bf16" | "fp16" | "int8":
             return Compressed(group, build_codec(kind), BUCKET_BYTES)
         case _:
-            return LowRank(group, int(kind.removeprefix("rank ")), seed=3)
+            return LowRank(group, int(kind.removeprefix("rank ")), build_codec("bf16"), seed=3)
 
 
 def learn_on_hosts(kind: str, hierarchical: bool, group: Group) -> dict[str, Tensor]:
@@ -64,6 +64,7 @@ HOSTED = {
     "all_reduce": ["train.exchange=all_reduce"],
     "bf16": ["train.exchange=compressed", "exchange.wire=bf16"],
     "int8": ["train.exchange=compressed", "exchange.wire=int8"],
+    "low_rank": ["train.exchange=low_rank", "exchange.rank=8"],
     "local": ["train.exchange=local", "exchange.every=5", "exchange.overlap=2"],
 }
 
@@ -81,7 +82,9 @@ def test_inside_hosts_first_and_then_between_them_is_one_big_batch(tmp_path: Pat
         torch.testing.assert_close(result["losses"], alone["losses"])
 
 
-@pytest.mark.parametrize(("kind", "within"), [("bf16", 0.01), ("int8", 0.03), ("local", 0.03)])
+@pytest.mark.parametrize(
+    ("kind", "within"), [("bf16", 0.01), ("int8", 0.03), ("low_rank", 0.1), ("local", 0.03)]
+)
 def test_host_by_host_a_card_sends_what_one_worker_would(kind: str, within: float, tmp_path: Path) -> None:
     flat, levels = (
         on_hosts(kind, hierarchical, tmp_path / str(hierarchical)) for hierarchical in (False, True)
@@ -175,6 +178,23 @@ def test_factors_of_full_rank_lose_nothing(tmp_path: Path) -> None:
     exact = trained("all_reduce", 2, tmp_path / "exact")
     plain = trained("rank 64", 2, tmp_path / "plain")
     torch.testing.assert_close(plain["weights"], exact["weights"], rtol=1e-6, atol=1e-7)
+
+
+def learn_a_table(group: Group) -> dict[str, Tensor]:
+    """With its first layer in the place of a table of embeddings; the largest that is owed of each layer."""
+    pupil = Pupil(group, build("rank 2", group), first="embeddings")
+    pupil.train(STEPS)
+    (owed,) = pupil.exchange.own_state().values()
+    largest = {s.name: s.view(owed).abs().max() for s in pupil.flat.slices if s.parameter.ndim == 2}
+    return {**pupil.result(), **{f"largest/{name}": value for name, value in largest.items()}}
+
+
+def test_of_a_table_only_roundings_are_owed(tmp_path: Path) -> None:
+    results = run_workers(learn_a_table, 2, tmp_path)
+    assert torch.equal(results[0]["weights"], results[1]["weights"])
+    for result in results:
+        assert 0 < result["largest/embeddings.weight"] < 0.1 * result["largest/2.weight"]
+        assert sum(name.startswith("shared/q/") for name in result) == 1, "factors of the other layer alone"
 
 
 def go_on(kind: str, folder: Path, group: Group) -> dict[str, Tensor]:

@@ -79,6 +79,22 @@ def test_a_run_goes_on_from_a_settled_state_with_any_number_of_workers(size: int
     torch.testing.assert_close(again[0]["weights"], whole[0]["weights"], rtol=1e-4, atol=1e-6)
 
 
+def test_after_half_a_round_momentum_carries_weights_half_as_far() -> None:
+    settings = Exchange(replicas=1, every=4, overlap=0, outer_rate=0.5, outer_momentum=0.8)
+    group = Group(0, 1)
+    pupil = Pupil(group, LocalSteps(group, settings))
+    pupil.train(range(1, 5))
+    agreed, velocity = (
+        tensor.clone() for tensor in (pupil.flat.weights, pupil.exchange.shared_state()["velocity"])
+    )
+    pupil.train(range(5, 7))
+    way = agreed - pupil.flat.weights
+    pupil.exchange.settle()
+    velocity = 0.8**0.5 * velocity + way
+    torch.testing.assert_close(pupil.exchange.shared_state()["velocity"], velocity)
+    torch.testing.assert_close(pupil.flat.weights, agreed - 0.5 * (way + 0.5 * 0.8 * velocity))
+
+
 def test_workers_and_replicas_are_shared_out() -> None:
     assert [replicas_of(rank, 2, 4) for rank in range(2)] == [range(2), range(2, 4)]
     assert [replicas_of(rank, 3, 2) for rank in range(3)] == [range(1), range(1), range(1, 2)]

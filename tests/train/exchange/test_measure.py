@@ -25,7 +25,7 @@ def test_only_what_the_recipe_can_be_trained_with_is_looked_at() -> None:
         ("all_reduce", [0, 1, 0, 1], 2 * 1 / 2),
         ("compressed bf16", [0, 1, 0, 1], 2 * 1 / 2),
         ("local", [0, 1, 0, 1], 2 * 1 / 2),
-        ("low_rank", [0, 1, 0, 1], 2 * 3 / 4),
+        ("low_rank", [0, 1, 0, 1], 2 * 1 / 2),
         ("all_reduce", [0, 1, 0], 2 * 2 / 3),
         ("compressed bf16", [0, 1, 0], 2 * 2 * 1 / 3),
     ],

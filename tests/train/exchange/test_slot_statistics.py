@@ -40,7 +40,7 @@ def build(kind: str, group: Group) -> Exchange:
         case "compressed":
             return Compressed(group, build_codec("int8"))
         case "low_rank":
-            return LowRank(group, 1, seed=1)
+            return LowRank(group, 1, build_codec("bf16"), seed=1)
         case "local":
             return LocalSteps(group, schema.Exchange(replicas=2, every=4, overlap=2))
         case _:

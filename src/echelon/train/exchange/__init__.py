@@ -96,7 +96,8 @@ def build_exchange(recipe: Recipe, group: Group) -> Exchange:
             num_local = _level_size(group, settings.hierarchical)
             return Compressed(group, build_codec(settings.wire), settings.bucket_bytes, num_local)
         case "low_rank":
-            return LowRank(group, settings.rank, recipe.seed)
+            num_local = _level_size(group, settings.hierarchical)
+            return LowRank(group, settings.rank, build_codec(settings.wire), recipe.seed, num_local)
         case "local":
             return LocalSteps(group, settings, _level_size(group, settings.hierarchical))
         case "parameter_server":

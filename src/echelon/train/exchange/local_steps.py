@@ -45,6 +45,8 @@ class _Sync:
     """An agreement under way."""
 
     step: int
+    share: float
+    """Of a whole round's steps: less than 1 where it was asked for sooner."""
     way: Tensor
     """Becomes the mean way that the replicas have gone."""
     reduction: Pending | None
@@ -77,6 +79,8 @@ class LocalSteps(GradientExchange):
         """Whether a replica has learnt anything since the last agreement began."""
         self._votes: tuple[Tensor, Pending] | None = None
         self._step = 0
+        self._agreed_at = 0
+        """The step at which the last agreement began."""
 
     def attach(
         self, flat: FlatParameters, optimiser: FlatOptimiser | None, may_change: Callable[[], None]
@@ -97,6 +101,8 @@ class LocalSteps(GradientExchange):
         self._step = step
         if self._agreed is None:
             self._stand_together()
+        if self._sync is None and not self._has_moved:
+            self._agreed_at = step - 1
         for replica in self._hosted:
             self._enter(replica)
             together = share_of(num_slots, replica, self._settings.replicas)
@@ -174,8 +180,9 @@ class LocalSteps(GradientExchange):
         if self.group.size > 1:
             reduction = self._line.start_sum(way)
             running_sum = self.group.start_all_reduce(running_RC) if running_RC.numel() else None
-        self._sync = _Sync(self._step, way, reduction, running_RC, running_sum, left_at)
-        self._has_moved = False
+        share = (self._step - self._agreed_at) / self._settings.every
+        self._sync = _Sync(self._step, share, way, reduction, running_RC, running_sum, left_at)
+        self._agreed_at, self._has_moved = self._step, False
 
     def _finish_sync(self) -> None:
         """The outer step; every replica keeps what it has learnt since the agreement began."""
@@ -187,14 +194,15 @@ class LocalSteps(GradientExchange):
                 pending.wait()
         self.may_change()
         momentum = self._settings.outer_momentum
-        self._velocity.mul_(momentum).add_(sync.way)
-        agreed.sub_(sync.way + momentum * self._velocity, alpha=self._settings.outer_rate)
+        self._velocity.mul_(momentum**sync.share).add_(sync.way)
+        agreed.sub_(sync.way + sync.share * momentum * self._velocity, alpha=self._settings.outer_rate)
         for replica, left_at in sync.left_at.items():
             self._weights(replica).sub_(left_at).add_(agreed)
             self._running(replica).copy_(sync.running_RC.mean(0))
 
     def settle(self) -> None:
-        """Agree now, whatever step it is, so that all hold the same weights."""
+        """Agree now, whatever step it is, so that all hold the same weights. After a part of a round momentum carries
+        them that part of its way: however often one asks, they do not go further for it."""
         if self._sync is not None:
             self._finish_sync()
         if self._has_moved:

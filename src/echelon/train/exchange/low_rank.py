@@ -2,7 +2,11 @@
 
 One step of subspace iteration a step: P = M Q, summed over the workers and made orthonormal, then Q = Mᵀ P, summed; the
 sum of all workers' M is taken to be P Qᵀ. What that leaves out is owed and added the next time, and Q is where the next
-iteration begins. Vectors, and matrices too small to gain, are summed as they are.
+iteration begins. The factors travel in few bytes: what their rounding leaves out is owed with the rest.
+
+A table of embeddings is no such matrix: a step meets a few of its rows, each for a reason of its own, and the many rare
+words would wait for ever behind the few common ones. It is summed in 8 bits, with error feedback too. Vectors, and
+matrices too small to gain, are summed as they are.
 """
 
 from __future__ import annotations
@@ -14,11 +18,14 @@ import torch
 from torch import Tensor
 
 from echelon.comm.group import Group
+from echelon.train.exchange.codecs import Codec, Int8
 from echelon.train.exchange.feedback import ErrorFeedback
 from echelon.train.exchange.gradients import GradientExchange
+from echelon.train.exchange.line import Line
 from echelon.train.flat import Slice
 
 _FACTORS = "q/"
+_TABLES = "embeddings."
 
 
 @dataclass
@@ -37,9 +44,10 @@ class LowRank(GradientExchange):
 
     name = "low_rank"
 
-    def __init__(self, group: Group, rank: int, seed: int) -> None:
+    def __init__(self, group: Group, rank: int, codec: Codec, seed: int, num_local: int = 1) -> None:
+        """`codec` is the factors'. Host by host where each has `num_local` workers."""
         super().__init__(group)
-        self._rank, self._seed = rank, seed
+        self._rank, self._codec, self._seed, self._num_local = rank, codec, seed, num_local
         self._factors: list[_Factors] = []
 
     def start(self) -> None:
@@ -63,8 +71,12 @@ class LowRank(GradientExchange):
                 )
             )
             left, right = left + n * self._rank, right + m * self._rank
-        self._plain = [gradients[s.start : s.end] for s in self.flat.slices if not self._gains(s)]
-        self._plain.append(self.flat.sums)
+        tables = [s for s in self.flat.slices if _is_table(s)]
+        self._tables = [(gradients[s.start : s.end], self._feedback.owed[s.start : s.end]) for s in tables]
+        plain = [s for s in self.flat.slices if not _is_table(s) and not self._gains(s)]
+        self._plain = [*(gradients[s.start : s.end] for s in plain), self.flat.sums]
+        self._factor_line = Line(self.group, self._codec, self._num_local)
+        self._table_line = Line(self.group, Int8(), self._num_local)
         self._begin_iteration()
 
     def _begin_iteration(self) -> None:
@@ -73,7 +85,7 @@ class LowRank(GradientExchange):
 
     def _gains(self, s: Slice) -> bool:
         n, m = _sides(s)
-        return 2 * self._rank * (n + m) < n * m
+        return not _is_table(s) and 2 * self._rank * (n + m) < n * m
 
     def reduce(self) -> None:
         if self.group.size > 1:
@@ -95,31 +107,41 @@ class LowRank(GradientExchange):
 
     def _reduce(self) -> None:
         self.may_change()
+        table_sums = [self._table_line.start_sum(table, owed) for table, owed in self._tables]
         plain = torch.cat(self._plain)
         plain_sum = self.group.start_all_reduce(plain)
-        for f in self._factors:
-            f.owed_NM += f.matrix_NM
-            torch.mm(f.owed_NM, f.right_MR, out=f.left_NR)
-        self.group.all_reduce(self._left)
-        for f in self._factors:
-            f.left_NR.copy_(_orthonormal(f.left_NR))
-            torch.mm(f.owed_NM.T, f.left_NR, out=f.right_MR)
-        self.group.all_reduce(self._right)
-        for f in self._factors:
-            torch.mm(f.left_NR, f.right_MR.T, out=f.matrix_NM)
-            f.owed_NM.sub_(f.matrix_NM, alpha=1 / self.group.size)
+        if self._factors:
+            self._sum_matrices()
+        for pending in (*table_sums, plain_sum):
+            pending.wait()
         self._forget_what_is_not_finite()
-        plain_sum.wait()
         start = 0
         for part in self._plain:
             part.copy_(plain[start : start + len(part)])
             start += len(part)
+
+    def _sum_matrices(self) -> None:
+        for f in self._factors:
+            f.owed_NM += f.matrix_NM
+            torch.mm(f.owed_NM, f.right_MR, out=f.left_NR)
+        self._factor_line.start_sum(self._left).wait()
+        for f in self._factors:
+            f.left_NR.copy_(_orthonormal(f.left_NR))
+            torch.mm(f.owed_NM.T, f.left_NR, out=f.right_MR)
+        self._factor_line.start_sum(self._right).wait()
+        for f in self._factors:
+            torch.mm(f.left_NR, f.right_MR.T, out=f.matrix_NM)
+            f.owed_NM.sub_(f.matrix_NM, alpha=1 / self.group.size)
 
     def _forget_what_is_not_finite(self) -> None:
         """A step that is not finite is skipped; neither may it be owed for ever, nor spoil the next iteration."""
         if not bool(self._right.isfinite().all()):
             self._feedback.owed.nan_to_num_(0.0, 0.0, 0.0)
             self._begin_iteration()
+
+
+def _is_table(s: Slice) -> bool:
+    return s.name.startswith(_TABLES)
 
 
 def _sides(s: Slice) -> tuple[int, int]:

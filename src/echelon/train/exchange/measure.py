@@ -78,8 +78,6 @@ def candidates(recipe: Recipe) -> list[Candidate]:
 def card_share(name: Candidate, local_ranks: list[int]) -> float:
     """Bytes that a host's card sends per byte that is added up, "auto" having set `exchange.hierarchical`."""
     size, hosts = len(local_ranks), local_ranks.count(0)
-    if name == "low_rank":  # a ring, in which hosts are no level
-        return traffic_share(size)
     if size == hosts or level_size(local_ranks) > 1:
         return traffic_share(hosts)
     if name == "all_reduce":
