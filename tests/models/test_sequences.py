@@ -5,7 +5,7 @@ import math
 import pytest
 import torch
 
-from echelon.models.sequences import Sequences, shift_right
+from echelon.models.sequences import ROWS, Sequences, round_up, shift_right
 
 RAGGED = [[5, 6, 1], [1], [7, 8, 9, 10, 1]]
 
@@ -78,3 +78,11 @@ def test_decoder_input_begins_with_bos_and_lacks_the_end() -> None:
 def test_a_sequence_without_tokens_is_refused() -> None:
     with pytest.raises(ValueError, match="has no token"):
         Sequences.of([[4, 1], []])
+
+
+@pytest.mark.parametrize("shape", [(1,), (ROWS,), (ROWS + 1, 3)])
+def test_rows_are_rounded_up_with_zeros(shape: tuple[int, ...]) -> None:
+    rounded = round_up(torch.ones(shape))
+    assert len(rounded) == math.ceil(shape[0] / ROWS) * ROWS
+    assert bool((rounded[: shape[0]] == 1).all())
+    assert bool((rounded[shape[0] :] == 0).all())

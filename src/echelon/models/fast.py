@@ -2,7 +2,8 @@
 
 N  source tokens     M  target tokens     D  d_model     F  d_ff     V  vocabulary     L  longest sentence
 
-No padding anywhere. The residual stream stays in float32, what blocks read and write is in the dtype of autocast.
+No padding, but for a few rows after the last sentence, so that shapes repeat: attention does not see them, and their
+gradients are zeros. The residual stream stays in float32, what blocks read and write is in the dtype of autocast.
 Between two blocks dropout, addition and layer norm are one kernel; backward draws dropout again from its seed.
 """
 
@@ -18,7 +19,7 @@ from torch import Tensor, nn
 
 from echelon.models.dropout import Drop, Dropout
 from echelon.models.kernels.calls import Attended, Kernels, Normed, Projections, SavedNorm, supports
-from echelon.models.sequences import Sequences
+from echelon.models.sequences import Sequences, round_up
 from echelon.models.transformer import (
     CrossAttention,
     DecoderLayer,
@@ -51,7 +52,7 @@ def hidden_states(kernels: Kernels, model: Transformer, source: Sequences, targe
     fast = _Pass(kernels, _activation_dtype(), model.recomputes)
     with torch.autocast("cpu", enabled=False):
         memory_ND = fast.encode(model, source)
-        return fast.decode(model, target_input, memory_ND, source)
+        return fast.decode(model, target_input, memory_ND, source)[: len(target_input.tokens)]
 
 
 def _activation_dtype() -> torch.dtype:
@@ -163,9 +164,10 @@ _Using = tuple[Kernels, Drop]
 class _Embed(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, using: _Using, sequences: Sequences, places_LD: Tensor, table_VD: Tensor) -> Tensor:
-        ctx.using, ctx.tokens_N, ctx.vocabulary = using, sequences.tokens, len(table_VD)
+        tokens_N, positions_N = (round_up(x_N) for x_N in (sequences.tokens, sequences.positions_N))
+        ctx.using, ctx.tokens_N, ctx.vocabulary = using, tokens_N, len(table_VD)
         kernels, drop = using
-        return kernels.embed(table_VD, sequences.tokens, places_LD, sequences.positions_N, drop)
+        return kernels.embed(table_VD, tokens_N, places_LD, positions_N, drop)
 
     @staticmethod
     def backward(ctx: Any, d_out_ND: Tensor) -> tuple[Tensor | None, ...]:

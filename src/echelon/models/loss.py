@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from echelon.models.kernels.calls import Kernels, supports
+from echelon.models.sequences import round_up
 
 CHUNK_BYTES = 16 * 1024 * 1024
 """Logits that exist at a time: enough rows for fast products."""
@@ -108,9 +109,11 @@ def _loss_by_chunks(
     with torch.no_grad(), torch.autocast(hidden_MD.device.type, enabled=False):
         weight_VD = output_VD.to(dtype)
         for chunk in _slices(len(hidden_MD), CHUNK_BYTES // (len(output_VD) * dtype.itemsize)):
-            hidden_CD = hidden_MD[chunk].to(dtype)
+            targets_C = targets_M[chunk]
+            hidden_CD = round_up(hidden_MD[chunk].to(dtype))
             logits_CV = hidden_CD @ weight_VD.T
-            to_losses(sums, logits_CV, targets_M[chunk], gradients.are_wanted)
+            to_losses(sums, logits_CV[: len(targets_C)], targets_C, gradients.are_wanted)
+            logits_CV[len(targets_C) :] = 0
             _add_gradients(gradients, chunk, logits_CV, hidden_CD, weight_VD)
     return sums
 
@@ -161,7 +164,7 @@ def _add_gradients(
 ) -> None:
     gain = _gain(d_logits_CV.dtype)
     if gradients.hidden_MD is not None:
-        gradients.hidden_MD[chunk] = d_logits_CV @ weight_VD
+        gradients.hidden_MD[chunk] = (d_logits_CV @ weight_VD)[: len(gradients.hidden_MD[chunk])]
         if gain != 1:
             gradients.hidden_MD[chunk] /= gain
     if gradients.output_VD is not None:

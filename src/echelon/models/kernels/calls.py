@@ -192,10 +192,13 @@ class Kernels:
         return sums_D
 
     def attend(self, given: Projections, how: Attended) -> tuple[Tensor, Tensor]:
-        """Attention within each sentence [M, D], and the logarithms [M, H] that its gradient needs."""
-        tokens, width = len(how.queries.tokens), given.q_MD.shape[1]
-        out_MD = given.q_MD.new_empty(tokens, width)
-        log_sums_MH = given.q_MD.new_empty(tokens, how.heads, dtype=torch.float32)
+        """Attention within each sentence [M, D], and the logarithms [M, H] that its gradient needs.
+
+        Rows after the last sentence become zeros, here and in gradients.
+        """
+        out_MD = given.q_MD.new_empty(given.q_MD.shape)
+        out_MD[len(how.queries.tokens) :] = 0
+        log_sums_MH = given.q_MD.new_empty(len(out_MD), how.heads, dtype=torch.float32)
         tensors = (given.q_MD, given.k_ND, given.v_ND, out_MD, log_sums_MH)
         self._call(f"attention_forward_{_SUFFIXES[out_MD.dtype]}", _attention_call(given, how), *tensors)
         return out_MD, log_sums_MH
@@ -213,6 +216,8 @@ class Kernels:
         _check(out_MD.dtype, out_MD, d_out_MD)
         tensors = (given.q_MD, given.k_ND, given.v_ND, out_MD, d_out_MD, log_sums_MH)
         made = (gradients.q_MD, gradients.k_ND, gradients.v_ND)
+        for gradient, sequences in zip(made, (how.queries, how.keys, how.keys), strict=True):
+            gradient[len(sequences.tokens) :] = 0
         name = f"attention_backward_{_SUFFIXES[out_MD.dtype]}"
         self._call(name, _attention_call(given, how), *tensors, *made)
 
@@ -238,7 +243,8 @@ def _attention_call(given: Projections, how: Attended) -> _AttentionCall:
     width = given.q_MD.shape[1]
     assert given.k_ND.stride() == given.v_ND.stride()
     assert given.q_MD.stride(1) == given.k_ND.stride(1) == 1
-    assert (len(given.q_MD), len(given.k_ND)) == (len(how.queries.tokens), len(how.keys.tokens))
+    assert len(given.q_MD) >= len(how.queries.tokens)
+    assert len(given.k_ND) == len(given.v_ND) >= len(how.keys.tokens)
     _check(torch.int64, how.queries.offsets, how.keys.offsets)
     return _AttentionCall(
         sentences=len(how.queries),
