@@ -5,7 +5,7 @@ sum of all workers' M is taken to be P Qᵀ. What that leaves out is owed and ad
 iteration begins. The factors travel in few bytes: what their rounding leaves out is owed with the rest.
 
 A table of embeddings is no such matrix: a step meets a few of its rows, each for a reason of its own, and the many rare
-words would wait for ever behind the few common ones. It is summed in 8 bits, with error feedback too. Vectors, and
+words may wait long behind the few common ones. It is summed in 8 bits, with error feedback too. Vectors, and
 matrices too small to gain, are summed as they are.
 """
 
