@@ -78,6 +78,16 @@ def train(way: str, settings: list[str], seed: int, steps: int | None, folder: P
     return Result(way, seed, steps, valid["loss"], valid["bleu"])
 
 
+def read_results(file: Path | None) -> list[Result]:
+    """What an earlier comparison has left there."""
+    if file is None or not file.exists():
+        return []
+    try:
+        return [Result(**each) for each in json.loads(file.read_text())]
+    except (ValueError, TypeError) as error:
+        sys.exit(f"{file} holds no results of this benchmark ({error}): name another file")
+
+
 def table(results: list[Result]) -> str:
     """Means over seeds, as Markdown."""
     names = list(dict.fromkeys(result.way for result in results))
@@ -103,12 +113,7 @@ def main() -> None:
     options = parser.parse_args()
     ways = WAYS[options.what]
     steps = options.steps or (1500 if options.what == "exchanges" else None)
-    known = (
-        [Result(**each) for each in json.loads(options.json.read_text())]
-        if options.json and options.json.exists()
-        else []
-    )
-    done = {(each.way, each.seed, each.steps): each for each in known}
+    done = {(each.way, each.seed, each.steps): each for each in read_results(options.json)}
     results: list[Result] = []
     with tempfile.TemporaryDirectory(prefix="bench-quality-") as folder:
         for seed in options.seeds:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import random
 from dataclasses import replace
+from types import SimpleNamespace
 from typing import Literal
 
 import pytest
@@ -15,7 +16,7 @@ from echelon.models.fast import hidden_states
 from echelon.models.kernels.build import KernelsUnavailableError
 from echelon.models.kernels.calls import Kernels
 from echelon.models.loss import summed_loss
-from echelon.models.sequences import Sequences, shift_right
+from echelon.models.sequences import ROWS, Sequences, shift_right
 from echelon.models.transformer import Dropouts, Transformer
 from echelon.shapes.transformer import TransformerShape
 from tests.models.test_transformer import make_model
@@ -128,6 +129,25 @@ def test_a_norm_adds_its_own_epsilon(kernels: Kernels) -> None:
     fast, _ = run(model, kernels, source, target)
 
     torch.testing.assert_close(fast, plain, rtol=1e-5, atol=1e-5)
+
+
+def test_products_meet_few_numbers_of_rows(kernels: Kernels, monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: set[int] = set()
+
+    def linear(x_ND: Tensor, *weights: Tensor | None) -> Tensor:
+        seen.add(len(x_ND))
+        return torch.nn.functional.linear(x_ND, *weights)  # type: ignore[arg-type]
+
+    monkeypatch.setattr("echelon.models.fast.F", SimpleNamespace(linear=linear))
+    model = make_model(SHAPE, DROPOUTS)
+    for num_sentences in range(1, 6):
+        run(
+            model,
+            kernels,
+            random_sentences(9, num_sentences, seed=1),
+            random_sentences(7, num_sentences, seed=2),
+        )
+    assert seen <= {ROWS, 2 * ROWS}
 
 
 def test_hidden_states_equal_in_evaluation(kernels: Kernels) -> None:
