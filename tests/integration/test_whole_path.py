@@ -22,7 +22,7 @@ Echelon = Callable[..., subprocess.CompletedProcess[str]]
 
 LEARN = (
     "train.steps=400",
-    "train.batch_tokens=1600",
+    "train.batch_tokens=3200",  # with half of it the score was 39 to 66, as seeds and rounding have it
     "model.dropout=0.0",
     "model.attention_dropout=0.0",
     "model.activation_dropout=0.0",
@@ -37,7 +37,7 @@ def test_a_model_learns_is_scored_and_translates(
 ) -> None:
     run = train_toy("learnt", *LEARN, workers=2)
     result = json.loads(echelon("evaluate", run.path, "--json").stdout)
-    assert result["bleu"] > 25, result  # 39 to 66 with other seeds, or with sums rounded otherwise
+    assert result["bleu"] > 40, result
     assert result.keys() >= {"bleu", "chrf", "loss", "perplexity", "signature", "checkpoint", "step"}
     assert result["perplexity"] == pytest.approx(math.exp(result["loss"]), rel=1e-4)
 
