@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from echelon.recipe.schema import Recipe
+from echelon.shapes.factors import gains_by_factors
 
 FLOAT32_BYTES = 4
 
@@ -43,7 +44,7 @@ def checkpoint_parts(
     if name == "low_rank" or (name == "compressed" and settings.wire == "int8"):
         parts.append(Part("what workers still owe each other", parameters, "each"))
     if name == "low_rank":
-        columns = sum(m for n, m in matrices if 2 * settings.rank * (n + m) < n * m)
+        columns = sum(m for n, m in matrices if gains_by_factors(n, m, settings.rank))
         parts.append(Part("low-rank factors", settings.rank * columns, "several"))
     return tuple(parts)
 

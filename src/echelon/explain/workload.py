@@ -24,6 +24,7 @@ from echelon.recipe.schema import (
 from echelon.recipe.sizes import image_shape, model_pixels
 from echelon.shapes import images
 from echelon.shapes import transformer as tf
+from echelon.shapes.factors import gains_by_factors
 from echelon.shapes.images import ImageShape
 from echelon.shapes.transformer import TokenCounts, TransformerShape
 
@@ -110,9 +111,9 @@ class Workload:
         """Of the factors that stand for the matrices that gain by it, of the tables, and of all else as it is."""
         replaced, factors = self.tables, 0
         for rows, columns in self.matrices:
-            both = self.settings.rank * (rows + columns)
-            if 2 * both < rows * columns:
-                replaced, factors = replaced + rows * columns, factors + both
+            if gains_by_factors(rows, columns, self.settings.rank):
+                replaced += rows * columns
+                factors += self.settings.rank * (rows + columns)
         on_the_wire = factors * WIRE_BYTES[self.settings.wire] + self.tables * WIRE_BYTES["int8"]
         return self.gradient_bytes - FLOAT32_BYTES * replaced + on_the_wire
 

@@ -18,6 +18,7 @@ import torch
 from torch import Tensor
 
 from echelon.comm.group import Group
+from echelon.shapes.factors import gains_by_factors
 from echelon.train.exchange.codecs import Codec, Int8
 from echelon.train.exchange.feedback import ErrorFeedback
 from echelon.train.exchange.gradients import GradientExchange
@@ -84,8 +85,7 @@ class LowRank(GradientExchange):
         self._right.copy_(torch.randn(len(self._right), generator=dice))
 
     def _gains(self, s: Slice) -> bool:
-        n, m = _sides(s)
-        return not _is_table(s) and 2 * self._rank * (n + m) < n * m
+        return not _is_table(s) and gains_by_factors(*_sides(s), self._rank)
 
     def reduce(self) -> None:
         if self.group.size > 1:
