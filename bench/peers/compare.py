@@ -19,11 +19,12 @@ from typing import Any
 
 from bench.peers.contenders import (
     HUGGING_FACE,
-    JOEY_NMT,
+    OTHERS,
     Contender,
     Material,
     echelon,
     install,
+    installed_others,
     peer,
     require_tcmalloc,
 )
@@ -31,12 +32,13 @@ from rich.console import Console
 
 HERE = Path(__file__).parent
 AS_IT_COMES, TUNED = "Hugging Face Marian, float32", "the same, bf16 autocast and tcmalloc"
-JOEY = "JoeyNMT, float32"
 STEPS_A_ROUND = {"small": 3, "base": 1}
 RESULTS = HERE / "results"
 
 
-def compare(size: str, rounds: int, is_busy: bool, console: Console) -> Iterator[dict[str, Any]]:
+def compare(
+    size: str, rounds: int, others: list[str], is_busy: bool, console: Console
+) -> Iterator[dict[str, Any]]:
     """After every round the medians by contender, and what Echelon's are of the peak.
 
     On a busy machine those of one core, by processor time.
@@ -44,7 +46,7 @@ def compare(size: str, rounds: int, is_busy: bool, console: Console) -> Iterator
     steps = 1 if is_busy else STEPS_A_ROUND[size]
     with tempfile.TemporaryDirectory(prefix="echelon-peers-") as folder:
         material = Material.of(size, Path(folder))
-        contenders = one_core(material) if is_busy else all_cores(material)
+        contenders = one_core(material, others) if is_busy else all_cores(material, others)
         try:
             take_turns(contenders, steps, is_warm_up=True)
             for number in range(1, rounds + 1):
@@ -57,25 +59,30 @@ def compare(size: str, rounds: int, is_busy: bool, console: Console) -> Iterator
                 contender.close()
 
 
-def all_cores(material: Material) -> list[Contender]:
+def all_cores(material: Material, others: list[str]) -> list[Contender]:
     cores = os.cpu_count() or 1
     return [
-        peer(HUGGING_FACE, material, AS_IT_COMES, cores),
-        peer(HUGGING_FACE, material, TUNED, cores, is_tuned=True),
-        peer(JOEY_NMT, material, JOEY, cores),
+        *peers(material, others, cores),
         echelon(material, f"Echelon, 1 worker of {cores} threads", 1, cores),
         echelon(material, f"Echelon, {cores} workers of 1 thread", cores, 1),
         echelon(material, f"Echelon, {cores} workers, plain PyTorch", cores, 1, "off"),
     ]
 
 
-def one_core(material: Material) -> list[Contender]:
+def one_core(material: Material, others: list[str]) -> list[Contender]:
     return [
-        peer(HUGGING_FACE, material, AS_IT_COMES, 1),
-        peer(HUGGING_FACE, material, TUNED, 1, is_tuned=True),
-        peer(JOEY_NMT, material, JOEY, 1),
+        *peers(material, others, 1),
         echelon(material, "Echelon", 1, 1),
         echelon(material, "Echelon, plain PyTorch", 1, 1, "off"),
+    ]
+
+
+def peers(material: Material, others: list[str], threads: int) -> list[Contender]:
+    """Hugging Face first, in both forms: ratios refer to these."""
+    return [
+        peer(HUGGING_FACE, material, AS_IT_COMES, threads),
+        peer(HUGGING_FACE, material, TUNED, threads, is_tuned=True),
+        *(peer(each, material, f"{OTHERS[each]}, float32", threads) for each in others),
     ]
 
 
@@ -158,15 +165,15 @@ def main() -> None:
     options = parser.parse_args()
     console = Console(stderr=True)
     require_tcmalloc()
-    for environment in (HUGGING_FACE, JOEY_NMT):
-        try:
-            install(environment, console)
-        except subprocess.CalledProcessError as error:
-            raise SystemExit(f"{environment} cannot be installed: {error}") from None
+    try:
+        install(HUGGING_FACE, console)
+    except subprocess.CalledProcessError as error:
+        raise SystemExit(f"Hugging Face, which ratios refer to, cannot be installed: {error}") from None
+    others = installed_others(console)
     RESULTS.mkdir(exist_ok=True)
     for size in options.sizes:
         file = RESULTS / f"{size}{'-one-core' if options.busy else ''}.json"
-        for results in compare(size, options.rounds, options.busy, console):
+        for results in compare(size, options.rounds, others, options.busy, console):
             file.write_text(json.dumps(results, indent=2) + "\n")  # kept where somebody stops this early
         print(table(results), "\n")
     known = [json.loads(path.read_text()) for path in sorted(RESULTS.glob("*.json"), reverse=True)]

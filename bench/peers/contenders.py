@@ -35,8 +35,10 @@ PEERS = default_cache() / "peers"
 NUM_BATCHES = 200
 TCMALLOC = "libtcmalloc_minimal.so.4"
 TORCH = "torch==2.13.0"
-HUGGING_FACE, GENERATE, JOEY_NMT = "hugging-face", "generate", "joey-nmt"
+HUGGING_FACE, GENERATE = "hugging-face", "generate"
 """Environments, by the names of their lists in bench/peers/environments."""
+OTHERS = {"joey-nmt": "JoeyNMT"}
+"""The environments of the other peers, and what these are called."""
 
 
 @dataclass
@@ -169,6 +171,19 @@ def install(environment: str, console: Console) -> None:
         pip = [str(python_of(environment)), "-m", "pip", "install", "--quiet"]
         subprocess.run([*pip, *packages], check=True)
     mark.write_text(listed.read_text())
+
+
+def installed_others(console: Console) -> list[str]:
+    """Environments of the peers that can be had here; of the others it is said why not."""
+    found = []
+    for environment, name in OTHERS.items():
+        try:
+            install(environment, console)
+        except subprocess.CalledProcessError as error:
+            console.print(f"{name} cannot be installed and is left out: {error}", highlight=False)
+        else:
+            found.append(environment)
+    return found
 
 
 def python_of(environment: str) -> Path:

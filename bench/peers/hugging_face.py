@@ -6,7 +6,6 @@ import torch
 import torch.nn.functional as F
 from bench.peers.on_a_lead import (
     BOS,
-    CLIP_NORM,
     DROPOUT,
     EOS,
     LEARNING_RATE,
@@ -16,6 +15,7 @@ from bench.peers.on_a_lead import (
     Given,
     padded,
     train_as_told,
+    update,
 )
 from transformers import MarianConfig, MarianMTModel
 
@@ -67,10 +67,7 @@ def main() -> None:
         loss = F.cross_entropy(
             logits.float().flatten(0, 1), target.flatten(), ignore_index=PAD, label_smoothing=SMOOTHING
         )
-        optimiser.zero_grad()
-        loss.backward()  # type: ignore[no-untyped-call]
-        torch.nn.utils.clip_grad_norm_(model.parameters(), CLIP_NORM)
-        optimiser.step()
+        update(model, optimiser, loss)
         return int((target != PAD).sum())
 
     train_as_told(given.batches, train_step)

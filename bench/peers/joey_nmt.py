@@ -8,7 +8,6 @@ from typing import Any
 import torch
 from bench.peers.on_a_lead import (
     BOS,
-    CLIP_NORM,
     DROPOUT,
     EOS,
     LEARNING_RATE,
@@ -19,6 +18,7 @@ from bench.peers.on_a_lead import (
     Given,
     padded,
     train_as_told,
+    update,
 )
 from joeynmt.model import build_model as build_joey_model
 from joeynmt.vocabulary import Vocabulary
@@ -77,7 +77,7 @@ def renumber(batch: Batch) -> Batch:
 def main() -> None:
     given = Given.from_command_line()
     model, pad = build_model(given.sizes), SPECIALS.pad_id
-    optimiser = torch.optim.Adam(model.parameters(), lr=LEARNING_RATE, fused=True)
+    optimiser = torch.optim.Adam(model.parameters(), lr=LEARNING_RATE)
 
     def train_step(batch: Batch) -> int:
         source, target = padded(batch["source"], pad), padded(batch["target"], pad)
@@ -93,10 +93,7 @@ def main() -> None:
                 trg=target,
                 trg_mask=(target != pad).unsqueeze(1),
             )
-        optimiser.zero_grad()
-        (loss / tokens).backward()
-        torch.nn.utils.clip_grad_norm_(model.parameters(), CLIP_NORM)
-        optimiser.step()
+        update(model, optimiser, loss / tokens)
         return tokens
 
     train_as_told([renumber(batch) for batch in given.batches], train_step)

@@ -49,6 +49,13 @@ def padded(sentences: list[list[int]], pad: int = PAD) -> torch.Tensor:
     return torch.tensor([sentence + [pad] * (longest - len(sentence)) for sentence in sentences])
 
 
+def update(model: torch.nn.Module, optimiser: torch.optim.Optimizer, loss: torch.Tensor) -> None:
+    optimiser.zero_grad()
+    loss.backward()  # type: ignore[no-untyped-call]
+    torch.nn.utils.clip_grad_norm_(model.parameters(), CLIP_NORM)
+    optimiser.step()
+
+
 def train_as_told(batches: list[Batch], train_step: Callable[[Batch], int]) -> None:
     """Until the input ends; `train_step` makes one update and returns the batch's target tokens."""
     done = 0
