@@ -17,6 +17,7 @@ from bench.peers.on_a_lead import (
     Batch,
     Given,
     padded,
+    renumbered,
     train_as_told,
     update,
 )
@@ -67,13 +68,6 @@ def build_model(sizes: dict[str, int]) -> Any:
     return model.train()
 
 
-def renumber(batch: Batch) -> Batch:
-    return {
-        side: [[RENUMBERED.get(token, token) for token in sentence] for sentence in sentences]
-        for side, sentences in batch.items()
-    }
-
-
 def main() -> None:
     given = Given.from_command_line()
     model, pad = build_model(given.sizes), SPECIALS.pad_id
@@ -96,7 +90,7 @@ def main() -> None:
         update(model, optimiser, loss / tokens)
         return tokens
 
-    train_as_told([renumber(batch) for batch in given.batches], train_step)
+    train_as_told([renumbered(batch, RENUMBERED) for batch in given.batches], train_step)
 
 
 if __name__ == "__main__":

@@ -49,6 +49,14 @@ def padded(sentences: list[list[int]], pad: int = PAD) -> torch.Tensor:
     return torch.tensor([sentence + [pad] * (longest - len(sentence)) for sentence in sentences])
 
 
+def renumbered(batch: Batch, numbers: dict[int, int]) -> Batch:
+    """For who has other numbers for padding, begin, end and unknown."""
+    return {
+        side: [[numbers.get(token, token) for token in sentence] for sentence in sentences]
+        for side, sentences in batch.items()
+    }
+
+
 def update(model: torch.nn.Module, optimiser: torch.optim.Optimizer, loss: torch.Tensor) -> None:
     optimiser.zero_grad()
     loss.backward()  # type: ignore[no-untyped-call]
