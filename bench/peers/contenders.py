@@ -37,7 +37,7 @@ TCMALLOC = "libtcmalloc_minimal.so.4"
 TORCH = "torch==2.13.0"
 HUGGING_FACE, GENERATE = "hugging-face", "generate"
 """Environments, by the names of their lists in bench/peers/environments."""
-OTHERS = {"joey-nmt": "JoeyNMT", "eole": "Eole", "sockeye": "Sockeye"}
+OTHERS = {"joey-nmt": "JoeyNMT", "eole": "Eole", "opennmt-py": "OpenNMT-py", "sockeye": "Sockeye"}
 """The environments of the other peers, and what these are called."""
 
 
