@@ -67,7 +67,8 @@ bench-network: $(READY)
 bench-quality: $(READY)
 	PYTHONPATH=. $(BIN)/python -m bench.quality
 
-# Echelon against Hugging Face and JoeyNMT, in environments of their own: a table, and a chart in bench/peers/results.
+# Echelon against Hugging Face, JoeyNMT, Eole, OpenNMT-py and Sockeye, in environments of their own: a table, and a chart
+# in bench/peers/results.
 bench-peers: $(READY)
 	PYTHONPATH=. $(BIN)/python -m bench.peers.compare
 
