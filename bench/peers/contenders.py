@@ -127,7 +127,12 @@ def peer(
     """A peer as it comes, in float32; or tuned by hand: bf16 autocast, and tcmalloc in place of malloc."""
     module = f"bench.peers.{environment.replace('-', '_')}"
     command = [str(python_of(environment)), "-m", module, str(material.sizes), str(material.batches)]
-    variables = {**_clean_environment(), "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": str(threads)}
+    variables = {
+        **_clean_environment(),
+        "PYTHONPATH": str(ROOT),
+        "PYTHONWARNINGS": "ignore",  # a page of deprecations, of GPU parts mostly
+        "OMP_NUM_THREADS": str(threads),
+    }
     if is_tuned:
         command.append("--bf16")
         variables["LD_PRELOAD"] = TCMALLOC
