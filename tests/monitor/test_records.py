@@ -30,6 +30,14 @@ def test_what_is_written_is_read(path: Path) -> None:
     assert before - 1 <= first["time"] <= second["time"] <= time.time() + 1
 
 
+def test_a_record_is_never_from_the_future(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(time, "time", lambda: 1700000000.9996)
+    writer = RecordWriter(path)
+    writer.write("failure", message="before a restart")
+    writer.close()
+    assert read_records(path)[0]["time"] == 1700000000.999
+
+
 def test_a_file_that_is_not_there_has_no_records(path: Path) -> None:
     assert read_records(path) == []
 
