@@ -171,7 +171,7 @@ def main() -> None:
         install(HUGGING_FACE, console)
     except subprocess.CalledProcessError as error:
         raise SystemExit(f"Hugging Face, which ratios refer to, cannot be installed: {error}") from None
-    others = installed_others(console)
+    others = installed_others(console) if set(options.sizes) & set(SIZES_OF_ALL) else []
     RESULTS.mkdir(exist_ok=True)
     for size in options.sizes:
         file = RESULTS / f"{size}{'-one-core' if options.busy else ''}.json"
