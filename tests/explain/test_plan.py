@@ -38,6 +38,19 @@ def test_layers_add_up_to_the_models_parameters_and_flops(workload: Workload) ->
     assert workload.checkpoint_bytes() == description.checkpoint_bytes
 
 
+def test_two_passes_are_twice_the_work_on_the_same_tokens() -> None:
+    workloads = []
+    for weight in (0, 5):
+        recipe = sample_recipe(f"train.r_drop={weight}")
+        description = describe(recipe, None)
+        workloads.append(recipe_workload(recipe, None, description))
+        assert workloads[-1].training_flops == description.flops_per_step
+    once, twice = workloads
+    assert twice.training_flops == 2 * once.training_flops
+    assert twice.activation_bytes == 2 * once.activation_bytes
+    assert twice.objects == once.objects
+
+
 def test_shared_embeddings_are_ready_last_and_buckets_hold_every_byte(workload: Workload) -> None:
     assert workload.layers[0].name == "output"
     assert workload.layers[-1].name == "embeddings"

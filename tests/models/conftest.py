@@ -5,6 +5,9 @@ from collections.abc import Iterator
 import pytest
 import torch
 
+from echelon.models.kernels.build import KernelsUnavailableError
+from echelon.models.kernels.calls import Kernels
+
 
 @pytest.fixture(autouse=True, scope="package")
 def one_thread() -> Iterator[None]:
@@ -13,3 +16,11 @@ def one_thread() -> Iterator[None]:
     torch.set_num_threads(1)
     yield
     torch.set_num_threads(before)
+
+
+@pytest.fixture(scope="package")
+def kernels() -> Kernels:
+    try:
+        return Kernels()
+    except KernelsUnavailableError as reason:
+        pytest.skip(str(reason))

@@ -13,7 +13,6 @@ import torch
 from torch import Tensor, nn
 
 from echelon.models.fast import hidden_states
-from echelon.models.kernels.build import KernelsUnavailableError
 from echelon.models.kernels.calls import Kernels
 from echelon.models.loss import summed_loss
 from echelon.models.sequences import ROWS, Sequences, shift_right
@@ -25,14 +24,6 @@ SHAPE = TransformerShape(
     70, d_model=48, d_ff=80, heads=4, encoder_layers=2, decoder_layers=2, attention_biases=True
 )
 DROPOUTS = Dropouts(0.2, 0.1, 0.3)
-
-
-@pytest.fixture(scope="module")
-def kernels() -> Kernels:
-    try:
-        return Kernels()
-    except KernelsUnavailableError as reason:
-        pytest.skip(str(reason))
 
 
 def random_sentences(longest: int, count: int, seed: int) -> Sequences:

@@ -6,7 +6,8 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from echelon.models import loss
-from echelon.models.loss import SummedLoss, summed_loss
+from echelon.models.kernels.calls import Kernels
+from echelon.models.loss import SummedLoss, summed_loss, twin_loss
 
 VOCABULARY, WIDTH = 50, 16
 
@@ -28,6 +29,11 @@ def plain_loss(hidden: Tensor, output: Tensor, targets: Tensor, smoothing: float
 def small_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(loss, "CHUNK_BYTES", 8 * VOCABULARY * 4)
     monkeypatch.setattr(loss, "BLOCK_BYTES", 3 * VOCABULARY * 4)
+
+
+@pytest.fixture(params=["plain", "kernels"])
+def some_kernels(request: pytest.FixtureRequest) -> Kernels | None:
+    return request.getfixturevalue("kernels") if request.param == "kernels" else None
 
 
 @pytest.mark.usefixtures("small_chunks")
@@ -142,3 +148,71 @@ def test_full_logits_never_exist() -> None:
 
     largest = max(event.self_cpu_memory_usage for event in profile.events())
     assert largest < 64 * VOCABULARY * 4
+
+
+def plain_twin_loss(
+    hidden: Tensor, output: Tensor, targets: Tensor, agreement: float, smoothing: float
+) -> SummedLoss:
+    """As the paper's authors write it, halved."""
+    both = plain_loss(hidden, output, targets.repeat(2), smoothing)
+    logs = (hidden @ output.T).to(torch.promote_types(hidden.dtype, torch.float32)).log_softmax(dim=1)
+    first, second = logs.chunk(2)
+    apart = (
+        F.kl_div(first, second, log_target=True, reduction="sum")
+        + F.kl_div(second, first, log_target=True, reduction="sum")
+    ) / 2
+    return SummedLoss((both.smoothed + agreement * apart) / 2, both.nll / 2)
+
+
+@pytest.mark.usefixtures("small_chunks")
+@pytest.mark.parametrize("tokens", [1, 4, 11])
+@pytest.mark.parametrize("agreement", [0.0, 5.0])
+def test_twins_and_their_gradients_equal_the_formula(
+    tokens: int, agreement: float, some_kernels: Kernels | None
+) -> None:
+    hidden, output, _ = make_inputs(2 * tokens)
+    targets = make_inputs(tokens)[2]
+
+    ours = twin_loss(hidden, output, targets, 0.1, some_kernels, agreement=agreement)
+    ours_gradients = torch.autograd.grad(ours.smoothed * -3.5, [hidden, output])
+    plain = plain_twin_loss(hidden, output, targets, agreement, 0.1)
+    plain_gradients = torch.autograd.grad(plain.smoothed * -3.5, [hidden, output])
+
+    torch.testing.assert_close(ours, plain, rtol=1e-5, atol=1e-5)
+    torch.testing.assert_close(ours_gradients, plain_gradients, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.usefixtures("small_chunks")
+def test_gradients_of_twins_pass_gradcheck() -> None:
+    hidden, output, _ = make_inputs(10, torch.float64)
+    targets = make_inputs(5)[2]
+
+    def loss_of(hidden: Tensor, output: Tensor) -> Tensor:
+        return twin_loss(hidden, output, targets, 0.1, agreement=5.0).smoothed
+
+    assert torch.autograd.gradcheck(loss_of, (hidden, output))
+
+
+@pytest.mark.usefixtures("small_chunks")
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_twins_under_autocast_are_close(dtype: torch.dtype, some_kernels: Kernels | None) -> None:
+    hidden, output, _ = make_inputs(22)
+    targets = make_inputs(11)[2]
+
+    with torch.autocast("cpu", dtype=dtype):
+        ours = twin_loss(hidden, output, targets, 0.1, some_kernels, agreement=5.0)
+        ours_gradients = torch.autograd.grad(ours.smoothed, [hidden, output])
+    plain = plain_twin_loss(hidden, output, targets, 5.0, 0.1)
+    plain_gradients = torch.autograd.grad(plain.smoothed, [hidden, output])
+
+    torch.testing.assert_close(ours, plain, rtol=1e-2, atol=0)
+    for of_ours, of_plain in zip(ours_gradients, plain_gradients, strict=True):
+        assert (of_ours - of_plain).norm() < 0.02 * of_plain.norm()
+
+
+def test_equal_twins_are_one() -> None:
+    hidden, output, targets = make_inputs(6)
+
+    twins = twin_loss(hidden.repeat(2, 1), output, targets, 0.1, agreement=5.0)
+
+    torch.testing.assert_close(twins, summed_loss(hidden, output, targets, 0.1))

@@ -19,6 +19,14 @@ def test_sequences_lie_one_after_the_other() -> None:
     assert (len(sequences), sequences.longest, sequences.is_uniform) == (3, 5, False)
 
 
+def test_twice_is_all_and_then_all_again() -> None:
+    twice, expected = Sequences.of(RAGGED).twice(), Sequences.of(RAGGED + RAGGED)
+
+    assert twice.tokens.tolist() == expected.tokens.tolist()
+    assert twice.offsets.tolist() == expected.offsets.tolist()
+    assert twice.lengths == expected.lengths
+
+
 def test_lengths_are_read_from_the_offsets() -> None:
     assert Sequences(torch.arange(9), torch.tensor([0, 3, 4, 9])).lengths == (3, 1, 5)
 

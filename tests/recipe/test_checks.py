@@ -68,6 +68,10 @@ def test_a_good_recipe_has_no_problem() -> None:
             "train.batch_tokens",
         ),
         (["model.heads=5"], "model.heads: d_model = 128 does not divide into 5 heads; use a divisor"),
+        (
+            ["train.r_drop=5", "model.dropout=0"],
+            "train.r_drop: needs dropout: without it, the two passes of a pair are equal",
+        ),
         (["model.d_model=129", "model.heads=3"], "model.d_model: 129 is odd; positions need an even width"),
         (
             ["data.train.0.target="],

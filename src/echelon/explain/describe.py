@@ -75,7 +75,7 @@ def describe(recipe: TranslationRecipe, prepared: Prepared | None) -> Descriptio
         tokens_per_step=recipe.train.batch_tokens,
         target_tokens_per_step=tokens.target,
         slots=recipe.train.slots,
-        flops_per_step=training_flops(shape, tokens),
+        flops_per_step=training_flops(shape, tokens.times(recipe.train.passes)),
         is_prepared=prepared is not None,
         training_pairs=sum(len(store) for store in prepared.train) if prepared else None,
         steps_per_epoch=per_epoch,

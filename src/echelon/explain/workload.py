@@ -159,10 +159,11 @@ def translation_workload(recipe: TranslationRecipe, prepared: Prepared | None, s
     """A step of translation."""
     shape = recipe_shape(recipe, prepared)
     tokens = mean_tokens(recipe, prepared)
+    computed = tokens.times(recipe.train.passes)
     every = recipe.checkpoint.every
     return Workload(
         name=recipe.name,
-        layers=transformer_layers(shape, tokens),
+        layers=transformer_layers(shape, computed),
         matrices=tf.matrices(shape),
         tables=tf.table_numbers(shape),
         slots=recipe.train.slots,
@@ -170,7 +171,7 @@ def translation_workload(recipe: TranslationRecipe, prepared: Prepared | None, s
         unit="target tokens",
         number_format="float32" if recipe.train.precision == "float32" else "half",
         optimiser_numbers=numbers_per_parameter(recipe),
-        activation_bytes=transformer_activations(shape, tokens) / recipe.train.slots,
+        activation_bytes=transformer_activations(shape, computed) / recipe.train.slots,
         steps=steps,
         checkpoint_every=every if isinstance(every, int) else None,
         settings=recipe.exchange,

@@ -1,6 +1,6 @@
 """The loss together with the output layer, a few rows at a time, so that the full logits never exist.
 
-M  target tokens    C  those of a chunk    R  those of a block of it    D  d_model    V  vocabulary
+M  target tokens    C  rows of a chunk    R  rows of a block of it    T  twins of it    D  d_model    V  vocabulary
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class SummedLoss(NamedTuple):
     """Sums over target tokens, not means: those of slots and workers add up."""
 
     smoothed: Tensor
-    """What is trained on: the cross-entropy with label smoothing."""
+    """What is trained on: the cross-entropy with label smoothing, and whatever is added to it."""
     nll: Tensor
     """The negative log-likelihood in nats, for perplexity; carries no gradient."""
 
@@ -47,13 +47,36 @@ def summed_loss(
     Sums are in float32 at least; under autocast the products are in its dtype. Gradients are computed with
     the loss, while a chunk's logits exist, and only where grad mode wants them.
     """
-    to_losses = partial(_losses, smoothing=smoothing, kernels=kernels)
-    if torch.is_grad_enabled() and (hidden_MD.requires_grad or output_VD.requires_grad):
-        return SummedLoss(*_output_loss(hidden_MD, output_VD, targets_M, to_losses))
-    return _loss_by_chunks(hidden_MD, output_VD, targets_M, to_losses, _Gradients(None, None))
+    return _summed(hidden_MD, output_VD, targets_M, partial(_losses, smoothing=smoothing, kernels=kernels))
+
+
+def twin_loss(
+    hidden_2MD: Tensor,
+    output_VD: Tensor,
+    targets_M: Tensor,
+    smoothing: float = 0.0,
+    kernels: Kernels | None = None,
+    *,
+    agreement: float,
+) -> SummedLoss:
+    """R-Drop (Liang et al., 2021) of two passes over the same tokens: all rows of the one, then all of the other.
+
+    The mean of the two losses, and `agreement` / 4 times the sum of the two divergences, from each pass's distribution
+    to the other's: half of what the paper has, since there the two losses are added up.
+    """
+    count, width = len(targets_M), hidden_2MD.shape[1]
+    neighbours_2MD = hidden_2MD.view(2, count, width).transpose(0, 1).reshape(2 * count, width)
+    to_losses = partial(_twin_losses, smoothing=smoothing, weight=agreement / 4, kernels=kernels)
+    return _summed(neighbours_2MD, output_VD, targets_M.repeat_interleave(2), to_losses)
 
 
 _ToLosses = Callable[[SummedLoss, Tensor, Tensor, bool], None]
+
+
+def _summed(hidden_MD: Tensor, output_VD: Tensor, targets_M: Tensor, to_losses: _ToLosses) -> SummedLoss:
+    if torch.is_grad_enabled() and (hidden_MD.requires_grad or output_VD.requires_grad):
+        return SummedLoss(*_output_loss(hidden_MD, output_VD, targets_M, to_losses))
+    return _loss_by_chunks(hidden_MD, output_VD, targets_M, to_losses, _Gradients(None, None))
 
 
 class _OutputLoss(torch.autograd.Function):
@@ -142,6 +165,47 @@ def _losses(
             logits_CV[block] = _into_gradient(log_probabilities_RV, targets_R1, smoothing, gain)
 
 
+def _twin_losses(
+    sums: SummedLoss,
+    logits_CV: Tensor,
+    targets_C: Tensor,
+    wants_gradient: bool,
+    *,
+    smoothing: float,
+    weight: float,
+    kernels: Kernels | None,
+) -> None:
+    """The same of twins, which are neighbouring rows: their mean loss, and `weight` times their divergences."""
+    if kernels is not None and supports(logits_CV.dtype):
+        nll_T, loss_T = kernels.twin_losses_(logits_CV, targets_C, smoothing, weight, wants_gradient)
+        sums.nll.add_(nll_T.sum())
+        sums.smoothed.add_(loss_T.sum())
+        return
+    for block in _slices(len(logits_CV), _block_rows(logits_CV)):
+        targets_R1 = targets_C[block, None]
+        log_probabilities_RV = logits_CV[block].to(sums.nll.dtype).log_softmax(dim=1)
+        of_both = SummedLoss(*sums.nll.new_zeros(2).unbind())
+        _add_losses(of_both, log_probabilities_RV, targets_R1, smoothing)
+        for total, of_block in zip(sums, of_both, strict=True):
+            total.add_(of_block, alpha=0.5)
+        pulls_RV = _add_divergences(sums, log_probabilities_RV, weight)
+        if wants_gradient:
+            gain = _gain(logits_CV.dtype)
+            gradient_RV = _into_gradient(log_probabilities_RV, targets_R1, smoothing, gain / 2)
+            logits_CV[block] = gradient_RV.add_(pulls_RV, alpha=gain)
+
+
+def _add_divergences(sums: SummedLoss, log_probabilities_RV: Tensor, weight: float) -> Tensor:
+    """Add those of all twins to the sum; returns their gradient by the logits."""
+    logs_T2V = log_probabilities_RV.view(-1, 2, log_probabilities_RV.shape[1])
+    probabilities_T2V = logs_T2V.exp()
+    to_other_T2V = logs_T2V - logs_T2V.flip(1)
+    divergences_T21 = (probabilities_T2V * to_other_T2V).sum(dim=2, keepdim=True)
+    sums.smoothed.add_(divergences_T21.sum(), alpha=weight)
+    own_T2V = probabilities_T2V * (to_other_T2V - divergences_T21)
+    return (own_T2V + probabilities_T2V - probabilities_T2V.flip(1)).mul_(weight).flatten(0, 1)
+
+
 def _add_losses(sums: SummedLoss, log_probabilities_RV: Tensor, targets_R1: Tensor, smoothing: float) -> None:
     nll = -log_probabilities_RV.gather(1, targets_R1).sum()
     sums.nll.add_(nll)
@@ -183,7 +247,8 @@ def _block_rows(logits_CV: Tensor) -> int:
 
 
 def _slices(length: int, size: int) -> list[slice]:
-    size = max(1, size)
+    """Of an even size, which keeps twins together."""
+    size = max(2, size - size % 2)
     return [slice(start, start + size) for start in range(0, length, size)]
 
 

@@ -52,6 +52,11 @@ class Sequences:
         tokens = self.tokens.to(device, non_blocking=non_blocking)
         return Sequences(tokens, self.offsets.to(device, non_blocking=non_blocking), self.lengths)
 
+    def twice(self) -> Sequences:
+        """All sequences, and then all of them again."""
+        offsets = torch.cat([self.offsets, self.offsets[1:] + self.offsets[-1]])
+        return Sequences(self.tokens.repeat(2), offsets, self.lengths * 2)
+
     def __len__(self) -> int:
         return len(self.lengths)
 

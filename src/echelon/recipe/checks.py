@@ -96,6 +96,9 @@ def _model_problems(recipe: TranslationRecipe) -> Iterator[Problem]:
         yield Problem("model.heads", f"d_model = {d_model} does not divide into {heads} heads; use a divisor")
     if d_model % 2:
         yield Problem("model.d_model", f"{d_model} is odd; positions need an even width")
+    model = recipe.model
+    if recipe.train.r_drop and not (model.dropout or model.attention_dropout or model.activation_dropout):
+        yield Problem("train.r_drop", "needs dropout: without it, the two passes of a pair are equal")
 
 
 def _corpus_problems(recipe: TranslationRecipe) -> Iterator[Problem]:

@@ -224,6 +224,14 @@ class TranslationTrain(Train):
     compiler is; "off" always trains in plain PyTorch. Both compute the same, up to rounding."""
     label_smoothing: Fraction = 0.1
     """Share of the probability spread evenly over the whole vocabulary in the training targets."""
+    r_drop: NonNegativeFloat = 0.0
+    """Every pair goes through the model twice, with other dropouts, and training draws the two predictions together
+    (R-Drop): for little data, and for twice the work. This is the weight, alpha in its paper, which has 5; 0 is off."""
+
+    @property
+    def passes(self) -> int:
+        """How often a pair goes through the model in a step."""
+        return 2 if self.r_drop else 1
 
 
 class ImageTrain(Train):

@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from math import prod
 from typing import Literal, TypedDict
 
@@ -187,6 +187,10 @@ class TokenCounts:
             target_squares=sum(t * t for _, t in pairs),
             products=sum(s * t for s, t in pairs),
         )
+
+    def times(self, factor: int) -> TokenCounts:
+        """Of a batch that holds every pair so often."""
+        return TokenCounts(**{name: factor * count for name, count in asdict(self).items()})
 
 
 def forward_flops(shape: TransformerShape, tokens: TokenCounts) -> dict[str, int]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +20,7 @@ from echelon.data.tokeniser import BOS, Tokeniser
 from echelon.errors import DataError, RunError
 from echelon.models import fast
 from echelon.models.kernels.choice import choose_kernels
-from echelon.models.loss import SummedLoss, summed_loss
+from echelon.models.loss import SummedLoss, summed_loss, twin_loss
 from echelon.models.sequences import Sequences, shift_right
 from echelon.models.transformer import Dropouts, Transformer
 from echelon.recipe.schema import TranslationRecipe
@@ -90,21 +91,23 @@ class TranslationTask:
 
     def step_flops(self, step: int) -> int:
         shape = transformer_shape(self._recipe.model, self._tokeniser.size)
-        return training_flops(shape, step_tokens(self._plan.step(step - 1), self._prepared.train))
+        tokens = step_tokens(self._plan.step(step - 1), self._prepared.train)
+        return training_flops(shape, tokens.times(self._recipe.train.passes))
 
     def load(self, slot: Slot) -> TranslationBatch:
         return self._as_batch(self._plan.load(slot.plan))
 
     def loss(self, model: nn.Module, batch: TranslationBatch) -> SummedLoss:
         assert isinstance(model, Transformer)
-        shifted, targets_M = shift_right(batch.target, BOS), batch.target.tokens
-        smoothing = self._recipe.train.label_smoothing if model.training else 0.0
+        train = self._recipe.train
+        smoothing, agreement = (train.label_smoothing, train.r_drop) if model.training else (0.0, 0.0)
+        source, shifted = batch.source, shift_right(batch.target, BOS)
+        if agreement:
+            source, shifted = source.twice(), shifted.twice()
         kernels = self._choice.kernels if fast.can_run(model, self._device) else None
-        if kernels is None:
-            hidden_MD = model(batch.source, shifted)
-        else:
-            hidden_MD = fast.hidden_states(kernels, model, batch.source, shifted)
-        return summed_loss(hidden_MD, model.embeddings.output_VD, targets_M, smoothing, kernels)
+        run = model if kernels is None else partial(fast.hidden_states, kernels, model)
+        given = run(source, shifted), model.embeddings.output_VD, batch.target.tokens, smoothing, kernels
+        return twin_loss(*given, agreement=agreement) if agreement else summed_loss(*given)
 
     def score_share(
         self,

@@ -54,6 +54,7 @@ class _LossesCall(Structure):
         ("rows", c_long),
         ("vocabulary", c_long),
         ("smoothing", c_float),
+        ("weight", c_float),
         ("wants_gradient", c_long),
     ]
 
@@ -225,13 +226,25 @@ class Kernels:
         self, logits_CV: Tensor, targets_C: Tensor, smoothing: float, wants_gradient: bool
     ) -> tuple[Tensor, Tensor]:
         """Each row's negative log-likelihood and smoothed loss; the latter's gradient in place of the logits."""
+        call = _LossesCall(*logits_CV.shape, smoothing, 0.0, wants_gradient)
+        return self._losses("losses_of_rows", call, logits_CV, targets_C, len(logits_CV))
+
+    def twin_losses_(
+        self, logits_CV: Tensor, targets_C: Tensor, smoothing: float, weight: float, wants_gradient: bool
+    ) -> tuple[Tensor, Tensor]:
+        """The same of twins, which are neighbouring rows: their mean, and `weight` times their divergences."""
+        assert len(logits_CV) % 2 == 0
+        call = _LossesCall(*logits_CV.shape, smoothing, weight, wants_gradient)
+        return self._losses("losses_of_twins", call, logits_CV, targets_C, len(logits_CV) // 2)
+
+    def _losses(
+        self, name: str, call: _LossesCall, logits_CV: Tensor, targets_C: Tensor, count: int
+    ) -> tuple[Tensor, Tensor]:
         _check(logits_CV.dtype, logits_CV)
         _check(torch.int64, targets_C)
-        losses_2C = logits_CV.new_empty(2, len(logits_CV), dtype=torch.float32)
-        call = _LossesCall(*logits_CV.shape, smoothing, wants_gradient)
-        self._call(f"losses_of_rows_{_SUFFIXES[logits_CV.dtype]}", call, logits_CV, targets_C, *losses_2C)
-        nll_C, smoothed_C = losses_2C
-        return nll_C, smoothed_C
+        nlls, losses = logits_CV.new_empty(2, count, dtype=torch.float32)
+        self._call(f"{name}_{_SUFFIXES[logits_CV.dtype]}", call, logits_CV, targets_C, nlls, losses)
+        return nlls, losses
 
     def _call(self, name: str, call: Structure, *tensors: Tensor | None) -> None:
         function: Callable[..., None] = getattr(self._library, name)

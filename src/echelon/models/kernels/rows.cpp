@@ -106,8 +106,38 @@ void sum_of_rows(const Sums& a, const T* x, float* sums) {
 struct Losses {
   long rows, vocabulary;
   float smoothing;
+  float weight;  // of the divergences of twins
   long wants_gradient;
 };
+
+// A row of logits as a distribution: probability v is powers[v] * factor, its logarithm logit v - log_sum.
+struct Softmax {
+  float log_sum, factor;
+  float mean;  // of the logits
+
+  float nll(float logit) const { return log_sum - logit; }
+  float smoothed(float logit, float smoothing) const {
+    return (1.0f - smoothing) * nll(logit) + smoothing * (log_sum - mean);
+  }
+};
+
+template <typename T>
+Softmax softmax_of(const T* row, long count, float* powers) {
+  float highest = load(row[0]), total = 0.0f, sum = 0.0f;
+#pragma omp simd reduction(max : highest) reduction(+ : total)
+  for (long v = 0; v < count; v++) {
+    float logit = load(row[v]);
+    powers[v] = logit;
+    highest = highest > logit ? highest : logit;
+    total += logit;
+  }
+#pragma omp simd reduction(+ : sum)
+  for (long v = 0; v < count; v++) {
+    powers[v] = exponential(powers[v] - highest);
+    sum += powers[v];
+  }
+  return {highest + std::log(sum), 1.0f / sum, total / float(count)};
+}
 
 // The two losses of each row of logits; where wanted, the gradient of the smoothed one takes the logits' place.
 template <typename T>
@@ -121,28 +151,56 @@ void losses_of_rows(const Losses& a, T* logits, const int64_t* targets, float* n
 #pragma omp for schedule(static)
     for (long i = 0; i < a.rows; i++) {
       T* row = logits + i * count;
-      float highest = load(row[0]), total = 0.0f, sum = 0.0f;
-#pragma omp simd reduction(max : highest) reduction(+ : total)
-      for (long v = 0; v < count; v++) {
-        float logit = load(row[v]);
-        powers[v] = logit;
-        highest = highest > logit ? highest : logit;
-        total += logit;
-      }
-      float of_target = powers[targets[i]];
-#pragma omp simd reduction(+ : sum)
-      for (long v = 0; v < count; v++) {
-        powers[v] = exponential(powers[v] - highest);
-        sum += powers[v];
-      }
-      float log_sum = highest + std::log(sum), factor = 1.0f / sum;
-      nlls[i] = log_sum - of_target;
-      smoothed[i] = (1.0f - a.smoothing) * nlls[i] + a.smoothing * (log_sum - total / float(count));
+      Softmax softmax = softmax_of(row, count, powers);
+      float of_target = load(row[targets[i]]);
+      nlls[i] = softmax.nll(of_target);
+      smoothed[i] = softmax.smoothed(of_target, a.smoothing);
       if (!a.wants_gradient) continue;
-      float at_target = powers[targets[i]] * factor - even - (1.0f - a.smoothing);
+      float at_target = powers[targets[i]] * softmax.factor - even - (1.0f - a.smoothing);
 #pragma omp simd
-      for (long v = 0; v < count; v++) store(row[v], powers[v] * factor - even);
+      for (long v = 0; v < count; v++) store(row[v], powers[v] * softmax.factor - even);
       store(row[targets[i]], at_target);
+    }
+  }
+}
+
+// Twins are neighbouring rows with distributions p and q and the same target. Their loss is the mean of the two
+// smoothed ones + weight * (sum p log(p/q) + sum q log(q/p)); where wanted, its gradient takes the logits' place.
+template <typename T>
+void losses_of_twins(const Losses& a, T* logits, const int64_t* targets, float* nlls, float* losses) {
+  long count = a.vocabulary;
+  float even = a.smoothing / float(count), weight = a.weight;
+#pragma omp parallel
+  {
+    std::vector<float> scratch(2 * count);
+    float *p = scratch.data(), *q = p + count;
+#pragma omp for schedule(static)
+    for (long i = 0; i < a.rows / 2; i++) {
+      T *first = logits + 2 * i * count, *second = first + count;
+      Softmax of_p = softmax_of(first, count, p), of_q = softmax_of(second, count, q);
+      float shift = of_p.log_sum - of_q.log_sum, p_to_q = 0.0f, q_to_p = 0.0f;
+#pragma omp simd reduction(+ : p_to_q, q_to_p)
+      for (long v = 0; v < count; v++) {
+        float log_ratio = load(first[v]) - load(second[v]) - shift;
+        p[v] *= of_p.factor;
+        q[v] *= of_q.factor;
+        p_to_q += p[v] * log_ratio;
+        q_to_p -= q[v] * log_ratio;
+      }
+      long target = targets[2 * i];
+      float at_first = load(first[target]), at_second = load(second[target]);
+      nlls[i] = 0.5f * (of_p.nll(at_first) + of_q.nll(at_second));
+      losses[i] = 0.5f * (of_p.smoothed(at_first, a.smoothing) + of_q.smoothed(at_second, a.smoothing)) +
+                  weight * (p_to_q + q_to_p);
+      if (!a.wants_gradient) continue;
+#pragma omp simd
+      for (long v = 0; v < count; v++) {
+        float log_ratio = load(first[v]) - load(second[v]) - shift;
+        float wanted = v == target ? even + (1.0f - a.smoothing) : even;
+        float apart = p[v] - q[v];
+        store(first[v], 0.5f * (p[v] - wanted) + weight * (p[v] * (log_ratio - p_to_q) + apart));
+        store(second[v], 0.5f * (q[v] - wanted) - weight * (q[v] * (log_ratio + q_to_p) + apart));
+      }
     }
   }
 }
@@ -154,6 +212,10 @@ void losses_of_rows(const Losses& a, T* logits, const int64_t* targets, float* n
   extern "C" void losses_of_rows_##T(const Losses* a, T* logits, const int64_t* targets, float* nlls,             \
                                      float* smoothed) {                                                           \
     losses_of_rows(*a, logits, targets, nlls, smoothed);                                                          \
+  }                                                                                                               \
+  extern "C" void losses_of_twins_##T(const Losses* a, T* logits, const int64_t* targets, float* nlls,            \
+                                      float* losses) {                                                            \
+    losses_of_twins(*a, logits, targets, nlls, losses);                                                           \
   }
 EXPORT(float)
 EXPORT(bfloat16)
