@@ -74,7 +74,7 @@ def train(lengths: NDArray[np.uint32], steps: int) -> Measured:
     with tempfile.TemporaryDirectory(prefix="bench-scaling-") as folder:
         made_up = with_made_up_pairs(prepared, lengths, Path(folder) / "prepared")
         material = contenders.Material(recipe, made_up, Path(folder))
-        worker = contenders.echelon(material, "worker", workers=1, threads=1)
+        worker = contenders.echelon(material, "worker", slots=material.recipe.train.slots)
         try:
             worker.train(WARM_UP_STEPS)
             answers = [worker.train(1) for _ in range(steps)]

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import statistics
 import subprocess
 import tempfile
@@ -30,9 +29,12 @@ from bench.peers.contenders import (
 )
 from rich.console import Console
 
+from echelon.launch.cores import available_cores
+
 HERE = Path(__file__).parent
 AS_IT_COMES, TUNED = "Hugging Face Marian, float32", "the same, bf16 autocast and tcmalloc"
-STEPS_A_ROUND = {"small": 3, "base": 1}
+EAGER = "the same, tuned, attention as plain products"
+STEPS_A_ROUND = {"small": 3, "base": 2}
 SIZES_OF_ALL = ("small",)
 """Of which all peers are compared: all contenders that train `base` do not fit into 24 GB together."""
 RESULTS = HERE / "results"
@@ -52,7 +54,8 @@ def compare(
         try:
             take_turns(contenders, steps, is_warm_up=True)
             for number in range(1, rounds + 1):
-                take_turns(contenders, steps, is_warm_up=False)
+                first = number % len(contenders)
+                take_turns([*contenders[first:], *contenders[:first]], steps, is_warm_up=False)
                 console.print(f"{size}: round {number} of {rounds}", highlight=False)
                 found = [summary(each, is_busy) for each in contenders]
                 yield {"size": size, "rounds": number, "is_busy": is_busy, "contenders": found}
@@ -62,28 +65,31 @@ def compare(
 
 
 def all_cores(material: Material, others: list[str]) -> list[Contender]:
-    cores = os.cpu_count() or 1
+    cores = available_cores()
+    whole = f"Echelon, 1 worker of {cores} threads"
     return [
         *peers(material, others, cores),
-        echelon(material, f"Echelon, 1 worker of {cores} threads", 1, cores),
-        echelon(material, f"Echelon, {cores} workers of 1 thread", cores, 1),
-        echelon(material, f"Echelon, {cores} workers, plain PyTorch", cores, 1, "off"),
+        echelon(material, f"{whole}, one slot", threads=cores),
+        echelon(material, f"{whole}, {cores} slots", threads=cores, slots=cores),
+        echelon(material, f"Echelon, {cores} workers of 1 thread", workers=cores),
+        echelon(material, f"Echelon, {cores} workers, plain PyTorch", workers=cores, kernels="off"),
     ]
 
 
 def one_core(material: Material, others: list[str]) -> list[Contender]:
     return [
         *peers(material, others, 1),
-        echelon(material, "Echelon", 1, 1),
-        echelon(material, "Echelon, plain PyTorch", 1, 1, "off"),
+        echelon(material, "Echelon"),
+        echelon(material, "Echelon, plain PyTorch", kernels="off"),
     ]
 
 
 def peers(material: Material, others: list[str], threads: int) -> list[Contender]:
-    """Hugging Face first, in both forms: ratios refer to these."""
+    """Hugging Face first, in all forms: ratios refer to these."""
     return [
         peer(HUGGING_FACE, material, AS_IT_COMES, threads),
         peer(HUGGING_FACE, material, TUNED, threads, is_tuned=True),
+        peer(HUGGING_FACE, material, EAGER, threads, is_tuned=True, is_eager=True),
         *(peer(each, material, f"{OTHERS[each]}, float32", threads) for each in others),
     ]
 
@@ -98,9 +104,11 @@ def take_turns(contenders: Iterable[Contender], steps: int, is_warm_up: bool) ->
 def summary(contender: Contender, is_busy: bool) -> dict[str, Any]:
     answers = contender.answers
     time, peak = ("cpu_seconds", "core_peak_flops") if is_busy else ("seconds", "peak_flops")
+    rates = [answer["tokens"] / answer[time] for answer in answers]
     result: dict[str, Any] = {
         "name": contender.name,
-        "tokens_per_second": statistics.median(a["tokens"] / a[time] for a in answers),
+        "tokens_per_second": statistics.median(rates),
+        "rounds": [round(rate, 1) for rate in rates],
     }
     if peak in answers[0]:
         result["peak_share"] = statistics.median(a["flops"] / a[time] / a[peak] for a in answers)
@@ -110,16 +118,22 @@ def summary(contender: Contender, is_busy: bool) -> dict[str, Any]:
 
 
 def table(results: dict[str, Any]) -> str:
-    """Markdown: rates, ratios to both forms of the peer, share of the peak."""
-    plain, tuned = (each["tokens_per_second"] for each in results["contenders"][:2])
-    lines = [
-        f"| {title(results)} | target tokens/s | to the peer as it comes | to the peer tuned | share of bf16 peak |",
-        "|---|---|---|---|---|",
-    ]
+    """Markdown: rates and their spread, ratios to the peer as it comes and to the fastest tuned form, share of peak."""
+    rates = {each["name"]: each["tokens_per_second"] for each in results["contenders"]}
+    plain, tuned = rates[AS_IT_COMES], max(rates[TUNED], rates[EAGER])
+    columns = (
+        "target tokens/s",
+        "rounds",
+        "to the peer as it comes",
+        "to the peer tuned",
+        "share of bf16 peak",
+    )
+    lines = [f"| {title(results)} | {' | '.join(columns)} |", "|---" * (1 + len(columns)) + "|"]
     for each in results["contenders"]:
         rate, share = each["tokens_per_second"], each.get("peak_share")
         cells = (
             f"{rate:,.0f}",
+            f"{min(each['rounds']):,.0f} to {max(each['rounds']):,.0f}",
             f"{rate / plain:.2f}",
             f"{rate / tuned:.2f}",
             f"{share:.0%}" if share else "",

@@ -122,9 +122,16 @@ def _as_lists(prepared: Prepared, corpus: int, pairs: Any) -> dict[str, list[lis
 
 
 def peer(
-    environment: str, material: Material, name: str, threads: int, *, is_tuned: bool = False
+    environment: str,
+    material: Material,
+    name: str,
+    threads: int,
+    *,
+    is_tuned: bool = False,
+    is_eager: bool = False,
 ) -> Contender:
-    """A peer as it comes, in float32; or tuned by hand: bf16 autocast, and tcmalloc in place of malloc."""
+    """A peer as it comes, in float32; or tuned by hand: bf16 autocast, and tcmalloc in place of malloc; and with
+    attention as plain products, which short sentences on a CPU may be faster with."""
     module = f"bench.peers.{environment.replace('-', '_')}"
     command = [str(python_of(environment)), "-m", module, str(material.sizes), str(material.batches)]
     variables = {
@@ -136,14 +143,22 @@ def peer(
     if is_tuned:
         command.append("--bf16")
         variables["LD_PRELOAD"] = TCMALLOC
+    if is_eager:
+        command.append("--eager")
     return Contender(name, [_start(command, variables)])
 
 
 def echelon(
-    material: Material, name: str, workers: int, threads: int, kernels: Literal["auto", "off"] = "auto"
+    material: Material,
+    name: str,
+    *,
+    workers: int = 1,
+    threads: int = 1,
+    slots: int | None = None,
+    kernels: Literal["auto", "off"] = "auto",
 ) -> Contender:
-    """Echelon's own workers, started with what its launcher gives them."""
-    train = material.recipe.train.model_copy(update={"kernels": kernels})
+    """Echelon's own workers, started with what its launcher gives them; a slot for each, if not told otherwise."""
+    train = material.recipe.train.model_copy(update={"kernels": kernels, "slots": slots or workers})
     recipe = material.recipe.model_copy(update={"train": train})
     run = RunFolder(Path(tempfile.mkdtemp(dir=material.folder)))
     run.create()

@@ -1,4 +1,7 @@
-"""Hugging Face's Marian; batches of sentences of like length are what its users get with `group_by_length`."""
+"""Hugging Face's Marian, in float32 with torch's fused attention as it comes; `--bf16` is what an expert changes.
+
+Batches of sentences of like length are what its users get with `group_by_length`.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +23,7 @@ from bench.peers.on_a_lead import (
 from transformers import MarianConfig, MarianMTModel
 
 
-def build_model(sizes: dict[str, int]) -> torch.nn.Module:
+def build_model(sizes: dict[str, int], attention: str) -> torch.nn.Module:
     torch.manual_seed(1)
     config = MarianConfig(
         vocab_size=sizes["vocabulary"],
@@ -43,6 +46,7 @@ def build_model(sizes: dict[str, int]) -> torch.nn.Module:
         bos_token_id=BOS,
         decoder_start_token_id=BOS,
         forced_eos_token_id=None,
+        attn_implementation=attention,
     )
     model: torch.nn.Module = MarianMTModel(config).train()
     return model
@@ -50,7 +54,7 @@ def build_model(sizes: dict[str, int]) -> torch.nn.Module:
 
 def main() -> None:
     given = Given.from_command_line()
-    model = build_model(given.sizes)
+    model = build_model(given.sizes, "eager" if given.is_eager else "sdpa")
     optimiser = torch.optim.AdamW(model.parameters(), lr=LEARNING_RATE, fused=True)
 
     def train_step(batch: Batch) -> int:

@@ -29,6 +29,8 @@ class Given:
     sizes: dict[str, int]
     batches: list[Batch]
     is_bf16: bool
+    is_eager: bool
+    """Attention as plain products, where a peer has a choice."""
 
     @classmethod
     def from_command_line(cls) -> Given:
@@ -36,9 +38,10 @@ class Given:
         parser.add_argument("sizes", type=Path)
         parser.add_argument("batches", type=Path)
         parser.add_argument("--bf16", action="store_true")
+        parser.add_argument("--eager", action="store_true")
         options = parser.parse_args()
         batches = [json.loads(line) for line in options.batches.read_text().splitlines()]
-        return cls(json.loads(options.sizes.read_text()), batches, options.bf16)
+        return cls(json.loads(options.sizes.read_text()), batches, options.bf16, options.eager)
 
     def autocast(self) -> AbstractContextManager[object]:
         return torch.autocast("cpu", dtype=torch.bfloat16) if self.is_bf16 else nullcontext()
