@@ -23,7 +23,8 @@ LONGEST = 0xFFFF
 """Most tokens a side may have whatever the recipe says: two lengths must fit into 32 bits for sorting."""
 BLOCK_PAIRS = 1 << 20
 """Pairs worked on at a time, which bounds the memory it takes."""
-EPOCHS_KEPT = 2
+EPOCHS_KEPT = 1
+"""While the next one is made, the last is still there: 4 bytes a pair each."""
 PAIRS_OF_EPOCH, SLOTS_OF_EPOCH, CORPORA_OF_EPOCH = range(3)
 """What random bits are drawn for."""
 
