@@ -50,6 +50,13 @@ def test_a_slot_that_would_not_fit_is_not_tried() -> None:
     assert tried == [512, 1024, 2048]
 
 
+def test_a_slot_that_takes_more_memory_than_there_is_is_not_taken() -> None:
+    rates = {512: (1000.0, 50), 1024: (2000.0, 150)}
+
+    assert find_slot(slot_candidates(512), table(rates), memory_bytes=100) == 512
+    assert find_slot(slot_candidates(1024), table(rates), memory_bytes=100) == 1024  # there is no smaller one
+
+
 def test_a_slot_that_fails_is_the_end() -> None:
     assert find_slot(slot_candidates(512), table({512: (1.0, 1), 1024: (2.0, 1)}), memory_bytes=100) == 1024
     with pytest.raises(TrainingError, match="not even the smallest"):

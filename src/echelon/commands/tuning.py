@@ -143,7 +143,10 @@ def find_slot(
         found = measure_slot(slot)
         if found is None:
             break
-        rates[slot], memory = found
+        rate, memory = found
+        if rates and memory > memory_bytes:
+            break
+        rates[slot] = rate
         growth = memory - before if before else 0
         if memory + 2 * growth > memory_bytes or rates[slot] < 0.9 * max(rates.values()):
             break
