@@ -28,7 +28,7 @@ def forget_library() -> Iterator[None]:
 
 @needs_compiler
 def test_kernels_are_used_where_they_can_be_built() -> None:
-    choice = choose_kernels("auto", CPU)
+    choice = choose_kernels("auto", CPU, "bf16")
 
     assert choice.kernels is not None
     assert choice.words == "own kernels, compiled for this CPU"
@@ -71,7 +71,7 @@ def test_without_a_home_folder_plain_pytorch_trains_and_says_so(monkeypatch: pyt
     monkeypatch.setattr(Path, "home", nowhere)
     monkeypatch.setattr(build, "find_compiler", lambda: "g++")
 
-    choice = choose_kernels("auto", CPU)
+    choice = choose_kernels("auto", CPU, "bf16")
 
     assert choice.kernels is None
     assert choice.words.endswith("there is no home folder to keep them in; set XDG_CACHE_HOME")
@@ -81,7 +81,7 @@ def test_without_a_compiler_plain_pytorch_trains_and_says_so(monkeypatch: pytest
     monkeypatch.setenv("PATH", "/nowhere")
     monkeypatch.delenv("CXX", raising=False)
 
-    choice = choose_kernels("auto", CPU)
+    choice = choose_kernels("auto", CPU, "bf16")
 
     assert choice.kernels is None
     assert choice.words.startswith("plain PyTorch, which is slower: no C++ compiler was found")
@@ -109,4 +109,38 @@ def test_code_is_not_loaded_from_a_folder_that_others_may_write_to(
 
 
 def test_they_can_be_turned_off() -> None:
-    assert choose_kernels("off", CPU).words == "plain PyTorch (train.kernels is off)"
+    assert choose_kernels("off", CPU, "bf16").words == "plain PyTorch (train.kernels is off)"
+
+
+def test_what_they_cannot_compute_is_said() -> None:
+    choice = choose_kernels("auto", CPU, "fp16")
+
+    assert choice.kernels is None
+    assert choice.words == "plain PyTorch: the own kernels know float32 and bf16, not fp16"
+
+
+def test_a_cache_that_cannot_be_written_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "echelon").write_text("a file where a folder should be")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    monkeypatch.setattr(build, "find_compiler", lambda: "g++")
+    monkeypatch.setattr(build, "fingerprint", lambda compiler: "some")
+
+    with pytest.raises(KernelsUnavailableError, match="the kernels cannot be kept in"):
+        load_library()
+
+
+def test_another_cpu_has_kernels_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(build, "_run", lambda command: "a compiler")
+    fingerprints = set()
+    for flags in ("flags : sse", "flags : sse avx512f"):
+        monkeypatch.setattr(build, "cpu_features", lambda flags=flags: flags)
+        fingerprints.add(build.fingerprint("g++"))
+
+    assert len(fingerprints) == 2
+
+
+def test_a_compiler_that_was_named_and_is_not_there_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CXX", "no-such-compiler")
+
+    with pytest.raises(KernelsUnavailableError, match=r"CXX is no-such-compiler, which is not there"):
+        build.find_compiler()

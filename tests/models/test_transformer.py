@@ -117,7 +117,7 @@ def test_the_way_of_gpus_reads_a_source_as_the_other_does(monkeypatch: pytest.Mo
     x_MD = torch.randn(len(target.tokens), SHAPE.d_model)
     padded = cross(x_MD, target, memory)
 
-    monkeypatch.setattr("echelon.models.transformer.takes_packed", lambda _: True)
+    monkeypatch.setattr("echelon.models.transformer.takes_packed", lambda *_: True)
 
     torch.testing.assert_close(model.encode(source).hidden_ND, memory.hidden_ND)
     torch.testing.assert_close(cross(x_MD, target, memory), padded)

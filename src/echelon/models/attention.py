@@ -13,6 +13,9 @@ from torch import Tensor
 from echelon.models.dropout import Dropout
 from echelon.models.sequences import Sequences
 
+FLASH_WIDTH = 8
+"""Torch's flash attention, which alone is causal on packed tokens, wants heads of a multiple of this width."""
+
 
 def attend(
     q_BHQE: Tensor,
@@ -45,9 +48,9 @@ def attend_fused(
     return F.scaled_dot_product_attention(q_BHQE, k_BHKE, v_BHKE, attn_mask=mask, dropout_p=_share(dropout))
 
 
-def takes_packed(x: Tensor) -> bool:
-    """Whether attention on this device is at its best without padding."""
-    return x.is_cuda
+def takes_packed(x_ND: Tensor, heads: int) -> bool:
+    """Whether attention on this device is at its best without padding, and can do without for heads of this width."""
+    return x_ND.is_cuda and x_ND.shape[1] // heads % FLASH_WIDTH == 0
 
 
 def attend_packed(

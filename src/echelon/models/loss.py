@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import partial
 from typing import Any, NamedTuple
 
 import torch
@@ -47,7 +46,7 @@ def summed_loss(
     Sums are in float32 at least; under autocast the products are in its dtype. Gradients are computed with
     the loss, while a chunk's logits exist, and only where grad mode wants them.
     """
-    return _summed(hidden_MD, output_VD, targets_M, partial(_losses, smoothing=smoothing, kernels=kernels))
+    return _summed(hidden_MD, output_VD, targets_M, _Rows(smoothing, kernels))
 
 
 def twin_loss(
@@ -66,7 +65,7 @@ def twin_loss(
     """
     count, width = len(targets_M), hidden_2MD.shape[1]
     neighbours_2MD = hidden_2MD.view(2, count, width).transpose(0, 1).reshape(2 * count, width)
-    to_losses = partial(_twin_losses, smoothing=smoothing, weight=agreement / 4, kernels=kernels)
+    to_losses = _Twins(smoothing, agreement / 4, kernels)
     return _summed(neighbours_2MD, output_VD, targets_M.repeat_interleave(2), to_losses)
 
 
@@ -141,58 +140,55 @@ def _loss_by_chunks(
     return sums
 
 
-def _losses(
-    sums: SummedLoss,
-    logits_CV: Tensor,
-    targets_C: Tensor,
-    wants_gradient: bool,
-    *,
-    smoothing: float,
-    kernels: Kernels | None,
-) -> None:
-    """Add the losses of a chunk to the sums; where wanted, the gradient of the logits takes their place."""
-    if kernels is not None and supports(logits_CV.dtype):
-        nll_C, smoothed_C = kernels.losses_(logits_CV, targets_C, smoothing, wants_gradient)
-        sums.nll.add_(nll_C.sum())
-        sums.smoothed.add_(smoothed_C.sum())
-        return
-    for block in _slices(len(logits_CV), _block_rows(logits_CV)):
-        targets_R1 = targets_C[block, None]
-        log_probabilities_RV = logits_CV[block].to(sums.nll.dtype).log_softmax(dim=1)
-        _add_losses(sums, log_probabilities_RV, targets_R1, smoothing)
-        if wants_gradient:
-            gain = _gain(logits_CV.dtype)
-            logits_CV[block] = _into_gradient(log_probabilities_RV, targets_R1, smoothing, gain)
+@dataclass(frozen=True)
+class _Rows:
+    """The loss of each row by itself."""
+
+    smoothing: float
+    kernels: Kernels | None
+
+    def __call__(self, sums: SummedLoss, logits_CV: Tensor, targets_C: Tensor, wants_gradient: bool) -> None:
+        """Add the losses of a chunk to the sums; where wanted, the gradient of the logits takes their place."""
+        if self.kernels is not None and supports(logits_CV.dtype):
+            _add_all(sums, self.kernels.losses_(logits_CV, targets_C, self.smoothing, wants_gradient))
+            return
+        gain = _gain(logits_CV.dtype)
+        for block in _slices(len(logits_CV), _block_rows(logits_CV)):
+            targets_R1 = targets_C[block, None]
+            log_probabilities_RV = logits_CV[block].to(sums.nll.dtype).log_softmax(dim=1)
+            _add_losses(sums, log_probabilities_RV, targets_R1, self.smoothing)
+            if wants_gradient:
+                logits_CV[block] = _into_gradient(log_probabilities_RV, targets_R1, self.smoothing, gain)
 
 
-def _twin_losses(
-    sums: SummedLoss,
-    logits_CV: Tensor,
-    targets_C: Tensor,
-    wants_gradient: bool,
-    *,
-    smoothing: float,
-    weight: float,
-    kernels: Kernels | None,
-) -> None:
+@dataclass(frozen=True)
+class _Twins:
     """The same of twins, which are neighbouring rows: their mean loss, and `weight` times their divergences."""
-    if kernels is not None and supports(logits_CV.dtype):
-        nll_T, loss_T = kernels.twin_losses_(logits_CV, targets_C, smoothing, weight, wants_gradient)
-        sums.nll.add_(nll_T.sum())
-        sums.smoothed.add_(loss_T.sum())
-        return
-    for block in _slices(len(logits_CV), _block_rows(logits_CV)):
-        targets_R1 = targets_C[block, None]
-        log_probabilities_RV = logits_CV[block].to(sums.nll.dtype).log_softmax(dim=1)
-        of_both = SummedLoss(*sums.nll.new_zeros(2).unbind())
-        _add_losses(of_both, log_probabilities_RV, targets_R1, smoothing)
-        for total, of_block in zip(sums, of_both, strict=True):
-            total.add_(of_block, alpha=0.5)
-        pulls_RV = _add_divergences(sums, log_probabilities_RV, weight)
-        if wants_gradient:
-            gain = _gain(logits_CV.dtype)
-            gradient_RV = _into_gradient(log_probabilities_RV, targets_R1, smoothing, gain / 2)
-            logits_CV[block] = gradient_RV.add_(pulls_RV, alpha=gain)
+
+    smoothing: float
+    weight: float
+    kernels: Kernels | None
+
+    def __call__(self, sums: SummedLoss, logits_CV: Tensor, targets_C: Tensor, wants_gradient: bool) -> None:
+        if self.kernels is not None and supports(logits_CV.dtype):
+            given = logits_CV, targets_C, self.smoothing, self.weight, wants_gradient
+            _add_all(sums, self.kernels.twin_losses_(*given))
+            return
+        gain = _gain(logits_CV.dtype)
+        for block in _slices(len(logits_CV), _block_rows(logits_CV)):
+            targets_R1 = targets_C[block, None]
+            log_probabilities_RV = logits_CV[block].to(sums.nll.dtype).log_softmax(dim=1)
+            _add_losses(sums, log_probabilities_RV, targets_R1, self.smoothing, share=0.5)
+            pulls_RV = _add_divergences(sums, log_probabilities_RV, self.weight)
+            if wants_gradient:
+                gradient_RV = _into_gradient(log_probabilities_RV, targets_R1, self.smoothing, gain / 2)
+                logits_CV[block] = gradient_RV.add_(pulls_RV, alpha=gain)
+
+
+def _add_all(sums: SummedLoss, losses: tuple[Tensor, Tensor]) -> None:
+    nlls, smoothed = losses
+    sums.nll.add_(nlls.sum())
+    sums.smoothed.add_(smoothed.sum())
 
 
 def _add_divergences(sums: SummedLoss, log_probabilities_RV: Tensor, weight: float) -> Tensor:
@@ -206,12 +202,15 @@ def _add_divergences(sums: SummedLoss, log_probabilities_RV: Tensor, weight: flo
     return (own_T2V + probabilities_T2V - probabilities_T2V.flip(1)).mul_(weight).flatten(0, 1)
 
 
-def _add_losses(sums: SummedLoss, log_probabilities_RV: Tensor, targets_R1: Tensor, smoothing: float) -> None:
+def _add_losses(
+    sums: SummedLoss, log_probabilities_RV: Tensor, targets_R1: Tensor, smoothing: float, share: float = 1.0
+) -> None:
     nll = -log_probabilities_RV.gather(1, targets_R1).sum()
-    sums.nll.add_(nll)
-    sums.smoothed.add_(nll, alpha=1 - smoothing)
+    sums.nll.add_(nll, alpha=share)
+    sums.smoothed.add_(nll, alpha=share * (1 - smoothing))
     if smoothing:
-        sums.smoothed.sub_(log_probabilities_RV.sum(), alpha=smoothing / log_probabilities_RV.shape[1])
+        even = smoothing / log_probabilities_RV.shape[1]
+        sums.smoothed.sub_(log_probabilities_RV.sum(), alpha=share * even)
 
 
 def _into_gradient(log_probabilities_RV: Tensor, targets_R1: Tensor, smoothing: float, gain: float) -> Tensor:

@@ -4,7 +4,8 @@ N  source tokens     B  sentences              D  d_model          H  heads
 M  target tokens     L  longest sentence       F  d_ff             E  width of a head, D / H
 V  vocabulary        S, T  longest source, target
 
-Everything but attention runs on packed tensors, one row per token. Attention alone needs rectangles.
+Everything but attention runs on packed tensors, one row per token. Attention alone needs rectangles,
+and on GPUs mostly not even that.
 """
 
 from __future__ import annotations
@@ -238,7 +239,7 @@ class SelfAttention(nn.Module):
         self.output = linear(shape.d_model, shape.d_model, bias=shape.attention_biases)
 
     def forward(self, x_ND: Tensor, sequences: Sequences) -> Tensor:
-        mix = self.mix_packed if takes_packed(x_ND) else self.mix
+        mix = self.mix_packed if takes_packed(x_ND, self.heads) else self.mix
         out_ND: Tensor = self.output(mix(x_ND, sequences))
         return out_ND
 
@@ -273,7 +274,7 @@ class CrossAttention(nn.Module):
         self.output = linear(shape.d_model, shape.d_model, bias=shape.attention_biases)
 
     def forward(self, x_MD: Tensor, target: Sequences, memory: Memory) -> Tensor:
-        mix = self.mix_packed if takes_packed(x_MD) else self.mix
+        mix = self.mix_packed if takes_packed(x_MD, self.heads) else self.mix
         out_MD: Tensor = self.output(mix(x_MD, target, memory))
         return out_MD
 

@@ -48,6 +48,7 @@ def _task_problems(recipe: Recipe) -> Iterator[Problem]:
         case TranslationRecipe():
             yield from _slot_problems(recipe)
             yield from _model_problems(recipe)
+            yield from _r_drop_problems(recipe)
             yield from _corpus_problems(recipe)
             yield from _fetching_problems(recipe)
             yield from _tokeniser_problems(recipe)
@@ -96,6 +97,9 @@ def _model_problems(recipe: TranslationRecipe) -> Iterator[Problem]:
         yield Problem("model.heads", f"d_model = {d_model} does not divide into {heads} heads; use a divisor")
     if d_model % 2:
         yield Problem("model.d_model", f"{d_model} is odd; positions need an even width")
+
+
+def _r_drop_problems(recipe: TranslationRecipe) -> Iterator[Problem]:
     model = recipe.model
     if recipe.train.r_drop and not (model.dropout or model.attention_dropout or model.activation_dropout):
         yield Problem("train.r_drop", "needs dropout: without it, the two passes of a pair are equal")

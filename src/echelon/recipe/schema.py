@@ -226,7 +226,8 @@ class TranslationTrain(Train):
     """Share of the probability spread evenly over the whole vocabulary in the training targets."""
     r_drop: NonNegativeFloat = 0.0
     """Every pair goes through the model twice, with other dropouts, and training draws the two predictions together
-    (R-Drop): for little data, and for twice the work. This is the weight, alpha in its paper, which has 5; 0 is off."""
+    (R-Drop): for little data, and for twice the work and memory of a slot. This is the weight, alpha in its paper,
+    which has 5; 0 is off."""
 
     @property
     def passes(self) -> int:

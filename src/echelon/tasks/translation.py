@@ -59,7 +59,7 @@ class TranslationTask:
                 f"{prepared.manifest.vocabulary}; delete {prepared.folder} and prepare again"
             )
         self._plan = plan_batches(recipe, prepared)
-        self._choice = choose_kernels(recipe.train.kernels, device)
+        self._choice = choose_kernels(recipe.train.kernels, device, recipe.train.precision)
 
     @classmethod
     def of_run(cls, recipe: TranslationRecipe, run: RunFolder, device: torch.device) -> TranslationTask:
@@ -106,8 +106,14 @@ class TranslationTask:
             source, shifted = source.twice(), shifted.twice()
         kernels = self._choice.kernels if fast.can_run(model, self._device) else None
         run = model if kernels is None else partial(fast.hidden_states, kernels, model)
-        given = run(source, shifted), model.embeddings.output_VD, batch.target.tokens, smoothing, kernels
-        return twin_loss(*given, agreement=agreement) if agreement else summed_loss(*given)
+        hidden_MD, output_VD, targets_M = (
+            run(source, shifted),
+            model.embeddings.output_VD,
+            batch.target.tokens,
+        )
+        if agreement:
+            return twin_loss(hidden_MD, output_VD, targets_M, smoothing, kernels, agreement=agreement)
+        return summed_loss(hidden_MD, output_VD, targets_M, smoothing, kernels)
 
     def score_share(
         self,

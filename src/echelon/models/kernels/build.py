@@ -50,9 +50,12 @@ def load_library() -> ctypes.CDLL:
 
 def find_compiler() -> str:
     """$CXX, or the machine's C++ compiler."""
-    for name in filter(None, (os.environ.get("CXX"), "g++", "c++", "clang++")):
+    named = os.environ.get("CXX")
+    for name in [named] if named else ["g++", "c++", "clang++"]:
         if found := shutil.which(name):
             return found
+    if named:
+        raise KernelsUnavailableError(f"CXX is {named}, which is not there; unset it or name a C++ compiler")
     raise KernelsUnavailableError("no C++ compiler was found (Debian: apt install g++)")
 
 

@@ -256,6 +256,8 @@ def _attention_call(given: Projections, how: Attended) -> _AttentionCall:
     width = given.q_MD.shape[1]
     assert given.k_ND.stride() == given.v_ND.stride()
     assert given.q_MD.stride(1) == given.k_ND.stride(1) == 1
+    assert given.q_MD.dtype == given.k_ND.dtype == given.v_ND.dtype
+    assert len(how.queries) == len(how.keys)
     assert len(given.q_MD) >= len(how.queries.tokens)
     assert len(given.k_ND) == len(given.v_ND) >= len(how.keys.tokens)
     _check(torch.int64, how.queries.offsets, how.keys.offsets)

@@ -19,12 +19,14 @@ class KernelChoice:
     words: str
 
 
-def choose_kernels(setting: Literal["auto", "off"], device: torch.device) -> KernelChoice:
+def choose_kernels(setting: Literal["auto", "off"], device: torch.device, precision: str) -> KernelChoice:
     """Own kernels where they are wanted and can be had; compiles them at first use, which takes some seconds."""
     if setting == "off":
         return KernelChoice(None, "plain PyTorch (train.kernels is off)")
     if device.type != "cpu":
         return KernelChoice(None, f"plain PyTorch on {device.type}")
+    if precision == "fp16":
+        return KernelChoice(None, "plain PyTorch: the own kernels know float32 and bf16, not fp16")
     try:
         return KernelChoice(Kernels(), "own kernels, compiled for this CPU")
     except KernelsUnavailableError as reason:
