@@ -1,8 +1,8 @@
 """What is learnt from the same samples, one way and another: validation loss and BLEU on Multi30k.
 
 Two local workers train recipes/multi30k.toml with every seed: for 1,500 steps under every exchange, against exact
-all-reduce; or to the recipe's end on every path through the model, against plain PyTorch in float32. An hour and more
-on two cores; fewer steps say less. Usage, with ECHELON_DATA set:
+all-reduce; or to the recipe's end on every path through the model, against plain PyTorch in float32. Two hours, and
+three for paths, on two cores; fewer steps say less. Usage, with ECHELON_DATA set:
     python -m bench.quality [--what exchanges|paths] [--steps N] [--seeds 1,2] [--only low_rank,local] [--json FILE]
 What FILE holds already is not trained again.
 """
@@ -89,17 +89,21 @@ def read_results(file: Path | None) -> list[Result]:
 
 
 def table(results: list[Result]) -> str:
-    """Means over seeds, as Markdown."""
+    """Means over seeds, and the losses and scores of each, as Markdown."""
     names = list(dict.fromkeys(result.way for result in results))
-    lines = [f"| | validation loss | to {names[0]} | allowed | BLEU |", "|---|---|---|---|---|"]
+    lines = [
+        f"| | validation loss | of each seed | to {names[0]} | allowed | BLEU |",
+        "|---|---|---|---|---|---|",
+    ]
     exact = statistics.fmean(result.loss for result in results if result.way == names[0])
     for name in names:
         mine = [result for result in results if result.way == name]
         loss = statistics.fmean(result.loss for result in mine)
         limit = LIMITS.get(name.split()[0]) if name != names[0] else None
+        losses = " ".join(f"{result.loss:.4f}" for result in mine)
         bleu = " ".join(f"{result.bleu:.1f}" for result in mine)
         allowed = f"{limit:+.0%}" if limit else ""
-        lines.append(f"| {name} | {loss:.4f} | {loss / exact - 1:+.2%} | {allowed} | {bleu} |")
+        lines.append(f"| {name} | {loss:.4f} | {losses} | {loss / exact - 1:+.2%} | {allowed} | {bleu} |")
     return "\n".join(lines)
 
 
