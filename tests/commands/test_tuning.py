@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -29,14 +29,14 @@ def test_worker_candidates_share_the_cores_and_have_a_slot_each(
     assert worker_candidates(cores, slots) == expected
 
 
-def table(rates: dict[int, tuple[float, int]]) -> Callable[[int], tuple[float, int] | None]:
+def table(rates: Mapping[int, tuple[float, float]]) -> Callable[[int], tuple[float, float] | None]:
     return rates.get
 
 
 def test_the_largest_slot_that_is_nearly_the_fastest_is_taken() -> None:
     rates = {512: (800.0, 10), 1024: (990.0, 11), 2048: (1000.0, 12), 4096: (985.0, 14), 8192: (850.0, 18)}
 
-    assert find_slot(slot_candidates(512), table(rates), memory_bytes=1000) == 4096
+    assert find_slot(slot_candidates(512), table(rates), most_memory=1000) == 4096
 
 
 def test_a_slot_that_would_not_fit_is_not_tried() -> None:
@@ -46,21 +46,21 @@ def test_a_slot_that_would_not_fit_is_not_tried() -> None:
         tried.append(slot)
         return 1000.0 + slot, 100 + slot
 
-    assert find_slot(slot_candidates(512), measure, memory_bytes=4000) == 2048
+    assert find_slot(slot_candidates(512), measure, most_memory=4000) == 2048
     assert tried == [512, 1024, 2048]
 
 
 def test_a_slot_that_takes_more_memory_than_there_is_is_not_taken() -> None:
     rates = {512: (1000.0, 50), 1024: (2000.0, 150)}
 
-    assert find_slot(slot_candidates(512), table(rates), memory_bytes=100) == 512
-    assert find_slot(slot_candidates(1024), table(rates), memory_bytes=100) == 1024  # there is no smaller one
+    assert find_slot(slot_candidates(512), table(rates), most_memory=100) == 512
+    assert find_slot(slot_candidates(1024), table(rates), most_memory=100) == 1024  # there is no smaller one
 
 
 def test_a_slot_that_fails_is_the_end() -> None:
-    assert find_slot(slot_candidates(512), table({512: (1.0, 1), 1024: (2.0, 1)}), memory_bytes=100) == 1024
+    assert find_slot(slot_candidates(512), table({512: (1.0, 1), 1024: (2.0, 1)}), most_memory=100) == 1024
     with pytest.raises(TrainingError, match="not even the smallest"):
-        find_slot(slot_candidates(512), table({}), memory_bytes=100)
+        find_slot(slot_candidates(512), table({}), most_memory=100)
 
 
 @pytest.fixture
@@ -75,7 +75,7 @@ def pretended(monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, int]]:
         slot_tokens = recipe.train.batch_tokens // recipe.train.slots
         rate = workers * (1.0 if slot_tokens == 1024 else 0.5)
         times = {"seconds_per_step": 0.2, "median_seconds_per_step": 0.1}
-        return {"tokens_per_second": rate, "memory_bytes": 1_000_000, **times}
+        return {"tokens_per_second": rate, "memory_bytes": 1_000_000, "gpu_memory_bytes": None, **times}
 
     monkeypatch.setattr(tuning, "measure", measure)
     monkeypatch.setattr(tuning, "available_cores", lambda: 2)
@@ -91,6 +91,24 @@ def test_workers_are_found_and_said(toy_recipe: Path, pretended: list[tuple[int,
     assert found == WorkerRange(2, 2)
     assert [workers for workers, _ in pretended] == [1, 2]
     assert screen.getvalue() == 'workers = "auto" is 2 here (1: 0 tokens/s, 2: 1 tokens/s)\n'
+
+
+@pytest.mark.usefixtures("pretended")
+def test_a_slot_must_fit_into_the_gpu_where_there_is_one(
+    toy_recipe: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def measure(recipe: TranslationRecipe, *_: Any, **__: Any) -> dict[str, Any]:
+        slot_tokens = recipe.train.batch_tokens // recipe.train.slots
+        taken = {"memory_bytes": slot_tokens * 1_000_000, "gpu_memory_bytes": 5_000_000_000}
+        return {"tokens_per_second": 1.0, "seconds_per_step": 1.0, "median_seconds_per_step": 1.0, **taken}
+
+    monkeypatch.setattr(tuning, "measure", measure)
+    recipe, prepared = load_recipe(toy_recipe, ["train.batch=auto", "train.slots=1"]), None
+
+    found = resolve_batch(recipe, prepared, WorkerRange(1, 1), Console(quiet=True))  # type: ignore[arg-type]
+
+    assert isinstance(found, TranslationRecipe)
+    assert found.train.batch_tokens == 2048
 
 
 def test_a_given_batch_is_left_alone(toy_recipe: Path, pretended: list[tuple[int, int]]) -> None:

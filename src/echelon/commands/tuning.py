@@ -25,7 +25,7 @@ LARGEST_SLOT = 32_768
 FAST_ENOUGH = 0.97
 """A larger slot is taken where it is at least this fast, compared with the fastest."""
 MEMORY_SHARE = 0.7
-"""How much of the machine's free memory all workers together may take."""
+"""How much of the machine's free memory all workers together may take, or each of its GPU's."""
 
 
 def measure(
@@ -84,8 +84,9 @@ def resolve_batch(recipe: Recipe, prepared: AnyPrepared, workers: WorkerRange, c
     count = min(workers.at_start(available_cores()), recipe.train.slots)
     replicas = recipe.exchange.replicas if recipe.train.exchange == "local" else 1
     trial = with_slots(recipe, max(count, replicas))
+    free = psutil.virtual_memory().available
 
-    def rate_and_memory(slot_tokens: int) -> tuple[float, int] | None:
+    def rate_and_memory(slot_tokens: int) -> tuple[float, float] | None:
         try:
             result = measure(with_slot_tokens(trial, slot_tokens), prepared, count, TRIAL_STEPS, warm_up=1)
         except WorkerError:
@@ -96,12 +97,11 @@ def resolve_batch(recipe: Recipe, prepared: AnyPrepared, workers: WorkerRange, c
         console.print(
             f"slots of {slot_tokens:,} tokens: {rate:,.0f} tokens/s, {memory / 1e6:,.0f} MB", highlight=False
         )
-        return rate, memory
+        held = result["gpu_memory_bytes"]
+        return rate, result["memory_bytes"] / held if held else memory / free
 
     smallest = max(SMALLEST_SLOT, recipe.data.max_tokens)
-    chosen = find_slot(
-        slot_candidates(smallest), rate_and_memory, int(psutil.virtual_memory().available * MEMORY_SHARE)
-    )
+    chosen = find_slot(slot_candidates(smallest), rate_and_memory, MEMORY_SHARE)
     found = with_slot_tokens(recipe, chosen)
     console.print(
         f'batch = "auto" is {recipe.train.slots} slots of {chosen:,} tokens here: {found.train.batch_tokens:,} a step',
@@ -130,25 +130,25 @@ def slot_candidates(smallest: int) -> Iterator[int]:
 
 
 def find_slot(
-    candidates: Iterator[int], measure_slot: Callable[[int], tuple[float, int] | None], memory_bytes: int
+    candidates: Iterator[int], measure_slot: Callable[[int], tuple[float, float] | None], most_memory: float
 ) -> int:
     """The largest candidate that fits and is nearly as fast as the fastest.
 
-    `measure_slot` says tokens a second and the bytes of memory, or None where a candidate failed. Stops before a
-    candidate that will not fit, judging by how memory grew, and where larger ones have become slower.
+    `measure_slot` says tokens a second and the memory, in the unit of `most_memory`, or None where a candidate failed.
+    Stops before a candidate that will not fit, judging by how memory grew, and where larger ones have become slower.
     """
     rates: dict[int, float] = {}
-    before = 0
+    before = 0.0
     for slot in candidates:
         found = measure_slot(slot)
         if found is None:
             break
         rate, memory = found
-        if rates and memory > memory_bytes:
+        if rates and memory > most_memory:
             break
         rates[slot] = rate
-        growth = memory - before if before else 0
-        if memory + 2 * growth > memory_bytes or rates[slot] < 0.9 * max(rates.values()):
+        growth = memory - before if before else 0.0
+        if memory + 2 * growth > most_memory or rates[slot] < 0.9 * max(rates.values()):
             break
         before = memory
     if not rates:

@@ -51,9 +51,18 @@ def measure_steps(training: Training, steps: int, warm_up_steps: int = WARM_UP_S
         "flops_per_step": flops / steps,
         "peak_flops": peak,
         "peak_share": flops / seconds / peak,
-        "memory_bytes": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024,
+        **_memory(training.flat.weights.device),
         "breakdown": {phase: phases[phase] / steps for phase in PHASES},
     }
+
+
+def _memory(device: torch.device) -> dict[str, int | None]:
+    """The most that this worker took, and what its GPU has; without one, workers share what the machine has."""
+    if device.type == "cuda":
+        held = torch.cuda.get_device_properties(device).total_memory
+        return {"memory_bytes": torch.cuda.max_memory_reserved(device), "gpu_memory_bytes": held}
+    most = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+    return {"memory_bytes": most, "gpu_memory_bytes": None}
 
 
 def device_name(device: torch.device) -> str:
