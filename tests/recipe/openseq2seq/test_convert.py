@@ -142,13 +142,16 @@ def test_boundaries_of_a_rate_must_be_a_list() -> None:
         convert(text, "x.py")
 
 
+TENSORFLOW_ADAM = {"beta1": 0.9, "beta2": 0.999, "epsilon": 1e-8}
+
+
 @pytest.mark.parametrize(
     ("optimiser", "expected"),
     [
         ('"Momentum"', {"kind": "sgd", "momentum": 0.5}),
-        ("tf.train.AdamOptimizer", {"kind": "adam"}),
-        ('"AdamW"', {"kind": "adamw"}),
-        ('"NovoGrad"', {"kind": "adamw"}),
+        ("tf.train.AdamOptimizer", {"kind": "adam", **TENSORFLOW_ADAM}),
+        ('"AdamW"', {"kind": "adamw", **TENSORFLOW_ADAM, "weight_decay": 0.0}),
+        ('"NovoGrad"', {"kind": "adamw", **TENSORFLOW_ADAM, "weight_decay": 0.0}),
     ],
 )
 def test_optimisers_have_equivalents_or_a_note(optimiser: str, expected: dict[str, object]) -> None:
@@ -158,6 +161,15 @@ def test_optimisers_have_equivalents_or_a_note(optimiser: str, expected: dict[st
     table, notes = made.table, made.notes
     assert table["optimiser"] == expected
     assert any("NovoGrad has no equivalent" in note for note in notes) == ("NovoGrad" in optimiser)
+
+
+def test_what_the_configuration_says_of_its_optimiser_stays() -> None:
+    text = changed("tf.contrib.opt.LazyAdamOptimizer", '"AdamW"')
+    text = re.sub(
+        r'"optimizer_params": \{[^}]*\}', '"optimizer_params": {"beta2": 0.95, "weight_decay": 0.1}', text
+    )
+    expected = {"kind": "adamw", "beta1": 0.9, "beta2": 0.95, "epsilon": 1e-8, "weight_decay": 0.1}
+    assert convert(text, "x.py").table["optimiser"] == expected
 
 
 def test_mixed_precision_and_regularisation_are_taken_over() -> None:

@@ -41,6 +41,8 @@ OPTIMISERS = {
     "SGD": "sgd",
     "GradientDescentOptimizer": "sgd",
 }
+ADAM = {"beta1": 0.9, "beta2": 0.999, "epsilon": 1e-8}
+"""TensorFlow's defaults, which are not a recipe's."""
 
 
 class Draft:
@@ -133,9 +135,8 @@ def convert_optimiser(settings: Settings, draft: Draft) -> None:
         momentum = parameters.number("momentum", 0.0)
         draft.put("optimiser", momentum=float(momentum), nesterov=parameters.get("use_nesterov"))
     else:
-        for ours, theirs in (("beta1", "beta1"), ("beta2", "beta2"), ("epsilon", "epsilon")):
-            draft.put("optimiser", **{ours: _float(parameters, theirs)})
-    decay = parameters.number("weight_decay")
+        draft.put("optimiser", **{key: float(parameters.number(key, usual)) for key, usual in ADAM.items()})
+    decay = parameters.number("weight_decay", 0.0 if kind == "adamw" else None)
     regularizer = settings.name("regularizer")
     scale = settings.inner("regularizer_params").number("scale")
     if regularizer == "l2_regularizer" and scale is not None:
