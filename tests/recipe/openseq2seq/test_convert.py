@@ -4,6 +4,7 @@ import re
 
 import pytest
 
+from echelon.data.cleaning import clean_pairs
 from echelon.errors import UserError
 from echelon.recipe.loading import check_recipe
 from echelon.recipe.openseq2seq.convert import convert
@@ -38,6 +39,19 @@ def test_a_transformer_means_what_it_meant() -> None:
     assert recipe.schedule == Noam(kind="transformer", scale=2.0, warmup_steps=80)
     assert (recipe.evaluate.every, recipe.evaluate.beam, recipe.evaluate.length_penalty) == (20, 5, 0.6)
     assert (recipe.checkpoint.every, recipe.checkpoint.keep) == (10, 3)
+
+
+def test_no_pair_is_cleaned_away_that_was_trained_on() -> None:
+    made = convert(CONFIG, "x.py")
+    recipe = check_recipe(made.table, "x")
+    assert isinstance(recipe, TranslationRecipe)
+    same, long, one = "a word", " ".join(["word"] * 200), "word"
+    pairs = [(same, same), (long, long), (one, long), (one, one)]
+    assert clean_pairs(pairs, recipe.data.clean).dropped == {}
+    assert not recipe.data.clean.drop_duplicates
+    assert any(
+        "max_length is data.max_tokens: pairs with a longer side are left out" in note for note in made.notes
+    )
 
 
 def test_what_has_no_equivalent_is_listed_with_line_and_reason() -> None:
