@@ -136,13 +136,30 @@ def test_text_that_is_not_shuffled_is_pointed_out() -> None:
 def test_policies_of_the_rate_have_equivalents(
     policy: str, parameters: str, schedule: dict[str, object]
 ) -> None:
+    table = convert(with_policy(policy, parameters), "x.py").table
+    assert table["schedule"] == schedule
+    check_recipe(table, "x")
+
+
+def with_policy(policy: str, parameters: str) -> str:
     text = CONFIG.replace("import transformer_policy", f"import {policy}").replace(
         "transformer_policy,", f"{policy},"
     )
-    text = re.sub(r'"lr_policy_params": \{[^}]*\}', f'"lr_policy_params": {{{parameters}}}', text)
-    table = convert(text, "x.py").table
-    assert table["schedule"] == schedule
-    check_recipe(table, "x")
+    return re.sub(r'"lr_policy_params": \{[^}]*\}', f'"lr_policy_params": {{{parameters}}}', text)
+
+
+def test_exponential_decay_takes_the_whole_training_where_its_steps_are_not_given() -> None:
+    text = with_policy("exp_decay", '"learning_rate": 0.1, "decay_rate": 0.5')
+    assert convert(text, "x.py").table["schedule"]["decay_steps"] == 40
+    in_epochs = text.replace('"max_steps": 40', '"num_epochs": 3')
+    with pytest.raises(
+        UserError, match=r"lr_policy_params.decay_steps is missing, and the training's length"
+    ):
+        convert(in_epochs, "x.py")
+    given = in_epochs.replace('"decay_rate": 0.5', '"decay_rate": 0.5, "decay_steps": 7')
+    assert convert(given, "x.py").table["schedule"]["decay_steps"] == 7
+    with pytest.raises(UserError, match=r"lr_policy_params.decay_rate is missing"):
+        convert(with_policy("exp_decay", '"learning_rate": 0.1'), "x.py")
 
 
 def test_boundaries_of_a_rate_must_be_a_list() -> None:

@@ -29,6 +29,12 @@ def test_a_resnet_means_what_it_meant() -> None:
     assert (recipe.seed, recipe.evaluate.every, recipe.checkpoint.every) == (0, 5000, 5000)
 
 
+def test_exponential_decay_takes_as_many_steps_as_the_epochs_have() -> None:
+    text = CONFIG.replace("piecewise_constant", "exp_decay").replace('"boundaries": [30, 60, 80],', "")
+    text = text.replace('"decay_rates": [0.1, 0.01, 0.001]', '"decay_rate": 0.5')
+    assert convert(text, "x.py").table["schedule"]["decay_steps"] == round(90 * 1_281_167 / 64)
+
+
 def test_what_has_no_equivalent_is_listed() -> None:
     text = "\n".join(convert(CONFIG, "resnet18.py").notes)
     assert re.search(r"line \d+: data_layer_params.data_dir held TFRecords", text)

@@ -178,8 +178,8 @@ def convert_schedule(settings: Settings, draft: Draft, steps_per_epoch: float | 
             schedule = {
                 "kind": "exponential",
                 "learning_rate": rate,
-                "decay": float(parameters.number("decay_rate", 1.0)),
-                "decay_steps": int(parameters.number("decay_steps", 1)),
+                "decay": _required(parameters, "decay_rate"),
+                "decay_steps": _decay_steps(settings, parameters, steps_per_epoch),
                 "staircase": bool(parameters.get("use_staircase_decay", False)),
             }
         case "piecewise_constant":
@@ -200,6 +200,25 @@ def convert_schedule(settings: Settings, draft: Draft, steps_per_epoch: float | 
         },
         silent={"dtype"},
     )
+
+
+def _required(settings: Settings, key: str) -> float:
+    value = settings.number(key)
+    if value is None:
+        raise settings.error(key, "is missing")
+    return float(value)
+
+
+def _decay_steps(settings: Settings, parameters: Settings, steps_per_epoch: float | None) -> int:
+    """As given; otherwise those of the whole training, as OpenSeq2Seq had it."""
+    steps, epochs = settings.number("max_steps"), settings.number("num_epochs")
+    if steps is None and epochs is not None and steps_per_epoch is not None:
+        steps = round(epochs * steps_per_epoch)
+    if parameters.number("decay_steps", steps) is None:
+        raise parameters.error(
+            "decay_steps", "is missing, and the training's length is not known in steps; give one of the two"
+        )
+    return parameters.count("decay_steps", steps)
 
 
 def _piecewise(
