@@ -11,7 +11,7 @@ from echelon.data.corpora import resolve
 from echelon.errors import UserError
 from echelon.fronts.openseq2seq import translate
 from echelon.recipe.loading import load_recipe
-from echelon.recipe.schema import TranslationRecipe
+from echelon.recipe.schema import Noam, TranslationRecipe
 from echelon.runfolder import RunFolder
 from tests.recipe.openseq2seq.configs import RESNET, TRANSFORMER
 
@@ -38,6 +38,29 @@ def test_the_batch_is_a_flag_too(config: Path, tmp_path: Path) -> None:
     recipe = load_recipe(tmp_path / "run.toml")
     assert isinstance(recipe, TranslationRecipe)
     assert recipe.train.batch_tokens == 32 * 32
+
+
+def test_values_may_stand_after_a_space(config: Path, tmp_path: Path) -> None:
+    flags = ["--batch_size_per_gpu", "32", "--use_horovod", "True", "--lr_policy_params/learning_rate", "0.5"]
+    modern = translate([f"--config_file={config}", *flags, "--logdir", f"{tmp_path}/run", "--max_steps", "9"])
+    recipe = load_recipe(tmp_path / "run.toml")
+    assert isinstance(recipe, TranslationRecipe)
+    assert (recipe.train.batch_tokens, recipe.train.steps) == (32 * 32, 9)
+    assert isinstance(recipe.schedule, Noam)
+    assert recipe.schedule.scale == 0.5
+    assert any(note.startswith("--use_horovod is not needed") for note in modern.notes)
+
+
+@pytest.mark.parametrize("value", [" ", "="])
+def test_flags_without_an_equivalent_are_taken_in_every_form(
+    config: Path, tmp_path: Path, value: str
+) -> None:
+    numbered = f"--bench_start{value}5 --debug_port{value}6009".split()
+    flags = ["--enable_logs", "--use_xla_jit", *numbered, "--max_steps=9"]
+    notes = translate([f"--config_file={config}", f"--logdir={tmp_path}/run", *flags]).notes
+    for name in ("enable_logs", "use_xla_jit", "bench_start", "debug_port"):
+        assert sum(note.startswith(f"--{name} ") for note in notes) == 1
+    assert load_recipe(tmp_path / "run.toml").train.steps == 9
 
 
 def test_the_folder_is_the_configuration_s_where_none_is_given(
@@ -150,6 +173,11 @@ def test_a_recipe_is_a_configuration_too(tmp_path: Path, toy_recipe: Path) -> No
         (["--config_file=x.py", "--mode=fly"], "invalid choice: 'fly'"),
         (["--config_file=x.py"], "x.py: cannot be read: No such file"),
         (["--config_file=x.py", "stray"], "stray: write settings of the configuration as --name=value"),
+        (
+            ["--config_file=x.py", "--max_steps"],
+            "--max_steps: write settings of the configuration as --name=",
+        ),
+        (["--config_file=x.py", "--max_steps", "--x=1"], "--max_steps: write settings of the configuration"),
     ],
 )
 def test_mistakes_are_the_user_s(arguments: list[str], message: str) -> None:
