@@ -26,6 +26,12 @@ def test_training_is_the_converted_recipe_beside_the_run(config: Path, tmp_path:
     assert any("batch_size_per_gpu counts pairs" in note for note in modern.notes)
 
 
+def test_that_training_alone_scores_too_is_said(config: Path, tmp_path: Path) -> None:
+    for mode, said in (("train", True), ("train_eval", False)):
+        notes = translate([f"--config_file={config}", f"--logdir={tmp_path}/run", f"--mode={mode}"]).notes
+        assert any("--mode=train scores the validation set too" in note for note in notes) == said
+
+
 def test_the_batch_is_a_flag_too(config: Path, tmp_path: Path) -> None:
     translate(
         [

@@ -18,6 +18,10 @@ from echelon.recipe.schema import TranslationRecipe
 from echelon.runfolder import RunFolder, write_atomically
 
 MODES = ("train", "eval", "train_eval", "infer", "interactive_infer")
+_TRAIN_SCORES = (
+    "--mode=train scores the validation set too, as train_eval does: after every evaluate.every steps and at the end; "
+    "OpenSeq2Seq did not"
+)
 _OVERRIDE = re.compile(r"--([A-Za-z_][\w/]*)(?:=(.*))?", re.DOTALL)
 _IGNORED = {
     "use_horovod": "is not needed: workers always agree on the weights",
@@ -52,6 +56,8 @@ def translate(arguments: list[str]) -> Modern:
     match known.mode:
         case "train" | "train_eval":
             _check_folder(config.run, goes_on=known.continue_learning or known.no_dir_check)
+            if known.mode == "train":
+                notes.append(_TRAIN_SCORES)
             return Modern(["train", config.write_recipe(), "--run", run], notes)
         case "eval":
             return Modern(["evaluate", run, "--split", "valid"], notes)
