@@ -66,6 +66,8 @@ def test_what_has_no_equivalent_is_listed_with_line_and_reason() -> None:
     assert re.search(r"line \d+: data_layer_params.target_file is the source again", text)
     assert "shuffle_buffer_size is left out" in text
     assert "GO_SYMBOL" not in text
+    assert re.search(r"line \d+: eval_params.batch_size_per_gpu is left out", text)
+    assert "eval_params.data_layer" not in text
 
 
 def test_workers_and_accumulated_batches_become_slots() -> None:
