@@ -1,18 +1,29 @@
 from __future__ import annotations
 
+import math
 import os
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+import torch
+from rich.console import Console
 
+from echelon.comm.group import Group
+from echelon.commands.preparing import prepare_data
+from echelon.commands.training import write_run
 from echelon.data.corpora import resolve
 from echelon.errors import UserError
+from echelon.fronts.front import Modern
 from echelon.fronts.openseq2seq import translate
+from echelon.monitor.records import RecordWriter, read_records
 from echelon.recipe.loading import load_recipe
 from echelon.recipe.schema import Noam, TranslationRecipe
 from echelon.runfolder import RunFolder
+from echelon.train.loop import Outcome, train
+from echelon.train.worker import set_up
+from tests.data.images.pictures import write_folder
 from tests.recipe.openseq2seq.configs import RESNET, TRANSFORMER
 
 
@@ -189,6 +200,43 @@ def test_a_recipe_is_a_configuration_too(tmp_path: Path, toy_recipe: Path) -> No
 def test_mistakes_are_the_user_s(arguments: list[str], message: str) -> None:
     with pytest.raises(UserError, match=message):
         translate(arguments)
+
+
+def losses_of(modern: Modern, *settings: str) -> list[float]:
+    """Do what the modern command does, in this process: the loss of every step."""
+    torch.set_num_threads(1)
+    verb, recipe_file, _, folder = modern.words
+    assert verb == "train"
+    recipe = load_recipe(Path(recipe_file), ["track.tensorboard=false", *settings])
+    run = RunFolder(Path(folder))
+    run.create()
+    write_run(run, recipe, prepare_data(recipe, Path(recipe_file).parent, Console(quiet=True)))
+    records = RecordWriter(run.worker_records(0))
+    training = set_up(run, Group(0, 1), records)
+    assert train(training) is Outcome.FINISHED
+    training.reader.close()
+    records.close()
+    return [record["loss"] for record in read_records(run.worker_records(0)) if record["kind"] == "step"]
+
+
+def test_a_transformer_s_configuration_trains_two_steps(config: Path, tmp_path: Path) -> None:
+    flags = ["--max_steps=2", "--eval_steps=2", "--batch_size_per_gpu=4"]
+    modern = translate([f"--config_file={config}", f"--logdir={tmp_path}/run", *flags])
+    losses = losses_of(modern, "train.kernels=off", "evaluate.sentences=4")
+    assert len(losses) == 2
+    assert all(map(math.isfinite, losses))
+
+
+def test_a_resnet_s_configuration_trains_two_steps(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ECHELON_CACHE", str(tmp_path / "cache"))
+    config = tmp_path / "resnet.py"
+    small = RESNET.replace('"resnet_size": 18', '"resnet_size": 18, "first_num_filters": 4')
+    config.write_text(small.format(data=write_folder(tmp_path / "pictures")))
+    flags = ["--num_epochs=1", "--num_gpus=1", "--batch_size_per_gpu=4", "--data_layer_params/image_size=32"]
+    modern = translate([f"--config_file={config}", f"--logdir={tmp_path}/run", *flags])
+    losses = losses_of(modern)
+    assert len(losses) == 2
+    assert all(map(math.isfinite, losses))
 
 
 @pytest.mark.slow
