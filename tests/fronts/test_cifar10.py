@@ -20,15 +20,40 @@ def recipe(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(cifar10, "find_recipe", lambda name: f"recipes/{name}.toml")
 
 
-def test_the_tutorial_s_first_command() -> None:
-    modern = translate(["--data-dir=/d", "--job-dir=/tmp/cifar10", "--num-gpus=0", "--train-steps=1000"])
+def test_the_tutorial_s_first_command(tmp_path: Path) -> None:
+    data = write_cifar(tmp_path / "d")
+    modern = translate([f"--data-dir={data}", "--job-dir=/tmp/cifar10", "--num-gpus=0", "--train-steps=1000"])
     assert str(modern).startswith(
-        "echelon train recipes/cifar10-resnet44.toml --run /tmp/cifar10 --workers 1 --set model.preset=resnet44 "
-        "--set train.epochs= --set train.steps=1000 --set train.batch_images=128 --set train.slots=2 "
-        "--set checkpoint.every=1000"
+        "CUDA_VISIBLE_DEVICES= echelon train recipes/cifar10-resnet44.toml --run /tmp/cifar10 --workers 1 "
+        "--set model.preset=resnet44 --set train.epochs= --set train.steps=1000 --set train.batch_images=128 "
+        "--set train.slots=2 --set checkpoint.every=1000"
     )
-    assert modern.words[-1] == "data.path=/d"
+    assert modern.words[-1] == f"data.path={data}"
     assert modern.notes == []
+
+
+def test_with_gpus_the_environment_stays_as_it_is() -> None:
+    assert translate(["--job-dir=j"]).environ == {}
+    assert translate(["--job-dir=j", "--num-gpus=0"]).environ == {"CUDA_VISIBLE_DEVICES": ""}
+
+
+@pytest.mark.parametrize("holds", ["TFRecords", "nothing", "no folder"])
+def test_without_cifar_10_s_files_the_data_are_fetched(tmp_path: Path, holds: str) -> None:
+    data = tmp_path / "d"
+    if holds != "no folder":
+        data.mkdir()
+    if holds == "TFRecords":
+        (data / "train.tfrecords").touch()
+    modern = translate(["--job-dir=j", f"--data-dir={data}"])
+    assert not any(word.startswith("data.path") for word in modern.words)
+    assert modern.notes[0].startswith(f"--data-dir {data} has neither CIFAR-10's .bin files nor")
+
+
+def test_the_archive_is_found_in_the_folder(tmp_path: Path) -> None:
+    archive = tmp_path / "cifar-10-binary.tar.gz"
+    archive.touch()
+    for given in (tmp_path, archive):
+        assert translate(["--job-dir=j", f"--data-dir={given}"]).words[-1] == f"data.path={archive}"
 
 
 def test_its_other_flags() -> None:
@@ -94,12 +119,18 @@ def test_mistakes_are_the_user_s() -> None:
         translate(["--job-dir=j", "--train-batch-size=0"])
     with pytest.raises(UserError, match="required: --job-dir"):
         translate([])
+    with pytest.raises(UserError, match="--num-gpus must be 0"):
+        translate(["--job-dir=j", "--num-gpus=-1"])
     with pytest.raises(UserError, match="invalid choice: 43"):
         translate(["--job-dir=j", "--num-layers=43"])
 
 
-def test_the_recipe_takes_all_of_it(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_recipe_takes_all_of_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.undo()
+    recipes = Path("recipes").absolute()
+    monkeypatch.setattr(cifar10, "find_recipe", lambda name: recipes / f"{name}.toml")
+    monkeypatch.chdir(tmp_path)
+    write_cifar(tmp_path / "d")
     flags = [
         "--train-steps=1000",
         "--train-batch-size=64",
@@ -111,7 +142,7 @@ def test_the_recipe_takes_all_of_it(monkeypatch: pytest.MonkeyPatch) -> None:
     assert isinstance(recipe, ClassificationRecipe)
     assert (recipe.train.steps, recipe.train.epochs, recipe.train.batch_images) == (1000, None, 64)
     assert (recipe.data.path, recipe.data.augment.pad, recipe.model.norm_momentum) == (
-        str(Path("d").absolute()),
+        str(tmp_path / "d"),
         0,
         0.003,
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import subprocess
 import sys
@@ -13,6 +14,7 @@ import pytest
 from echelon.errors import DataError
 from echelon.fronts.front import Modern, main
 from echelon.runfolder import RunFolder
+from tests.data.images.pictures import write_cifar
 
 
 def start(
@@ -37,25 +39,43 @@ def test_a_line_that_cannot_be_read_is_the_user_s_error(
 
 
 @pytest.mark.parametrize(
-    ("module", "arguments", "command"),
+    ("module", "arguments", "command", "problem"),
     [
         (
             "cifar10_main",
-            ["--data-dir=/nowhere", "--job-dir={run}"],
+            ["--data-dir={data}", "--job-dir={run}"],
             "--workers 1 --set model.preset=resnet44",
+            "test_batch.bin has 0 bytes",
         ),
-        ("imagenet_distributed", ["--data=/nowhere", "--run={run}"], "--workers 1 --set train.epochs=2.0"),
+        (
+            "imagenet_distributed",
+            ["--data=/nowhere", "--run={run}"],
+            "--workers 1 --set train.epochs=2.0",
+            "/nowhere does not exist",
+        ),
     ],
 )
 def test_the_modern_command_is_shown_and_run(
-    tmp_path: Path, module: str, arguments: list[str], command: str
+    tmp_path: Path, module: str, arguments: list[str], command: str, problem: str
 ) -> None:
-    run = str(tmp_path / "run")
-    done = start(module, *(argument.format(run=run) for argument in arguments))
+    run, data = str(tmp_path / "run"), write_cifar(tmp_path / "data")
+    (data / "test_batch.bin").write_bytes(b"")
+    done = start(module, *(argument.format(run=run, data=data) for argument in arguments))
     assert "today this is: echelon train " in done.stderr
     assert f"--run {run} {command}" in done.stderr
     assert done.returncode == DataError.exit_status, "it is run: there are no data"
-    assert "/nowhere does not exist" in done.stderr
+    assert problem in done.stderr
+
+
+def test_variables_are_shown_and_set_for_the_command(monkeypatch: pytest.MonkeyPatch) -> None:
+    environs = []
+    monkeypatch.setattr(sys, "argv", ["run"])
+    monkeypatch.setattr(os, "execve", lambda _path, _words, environ: environs.append(environ))
+    modern = Modern(["train", "x"], environ={"CUDA_VISIBLE_DEVICES": "", "OTHER": "a b"})
+    with pytest.raises(SystemExit):
+        main(lambda words: modern)
+    assert environs[0] == {**os.environ, **modern.environ}
+    assert str(modern) == "CUDA_VISIBLE_DEVICES= OTHER='a b' echelon train x"
 
 
 @pytest.mark.slow

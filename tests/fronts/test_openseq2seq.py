@@ -1,18 +1,29 @@
 from __future__ import annotations
 
+import math
 import os
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+import torch
+from rich.console import Console
 
+from echelon.comm.group import Group
+from echelon.commands.preparing import prepare_data
+from echelon.commands.training import write_run
 from echelon.data.corpora import resolve
 from echelon.errors import UserError
+from echelon.fronts.front import Modern
 from echelon.fronts.openseq2seq import translate
+from echelon.monitor.records import RecordWriter, read_records
 from echelon.recipe.loading import load_recipe
-from echelon.recipe.schema import TranslationRecipe
+from echelon.recipe.schema import Noam, TranslationRecipe
 from echelon.runfolder import RunFolder
+from echelon.train.loop import Outcome, train
+from echelon.train.worker import set_up
+from tests.data.images.pictures import write_folder
 from tests.recipe.openseq2seq.configs import RESNET, TRANSFORMER
 
 
@@ -24,6 +35,12 @@ def test_training_is_the_converted_recipe_beside_the_run(config: Path, tmp_path:
     recipe = load_recipe(tmp_path / "run.toml")
     assert recipe.train.steps == 9
     assert any("batch_size_per_gpu counts pairs" in note for note in modern.notes)
+
+
+def test_that_training_alone_scores_too_is_said(config: Path, tmp_path: Path) -> None:
+    for mode, said in (("train", True), ("train_eval", False)):
+        notes = translate([f"--config_file={config}", f"--logdir={tmp_path}/run", f"--mode={mode}"]).notes
+        assert any("--mode=train scores the validation set too" in note for note in notes) == said
 
 
 def test_the_batch_is_a_flag_too(config: Path, tmp_path: Path) -> None:
@@ -38,6 +55,29 @@ def test_the_batch_is_a_flag_too(config: Path, tmp_path: Path) -> None:
     recipe = load_recipe(tmp_path / "run.toml")
     assert isinstance(recipe, TranslationRecipe)
     assert recipe.train.batch_tokens == 32 * 32
+
+
+def test_values_may_stand_after_a_space(config: Path, tmp_path: Path) -> None:
+    flags = ["--batch_size_per_gpu", "32", "--use_horovod", "True", "--lr_policy_params/learning_rate", "0.5"]
+    modern = translate([f"--config_file={config}", *flags, "--logdir", f"{tmp_path}/run", "--max_steps", "9"])
+    recipe = load_recipe(tmp_path / "run.toml")
+    assert isinstance(recipe, TranslationRecipe)
+    assert (recipe.train.batch_tokens, recipe.train.steps) == (32 * 32, 9)
+    assert isinstance(recipe.schedule, Noam)
+    assert recipe.schedule.scale == 0.5
+    assert any(note.startswith("--use_horovod is not needed") for note in modern.notes)
+
+
+@pytest.mark.parametrize("value", [" ", "="])
+def test_flags_without_an_equivalent_are_taken_in_every_form(
+    config: Path, tmp_path: Path, value: str
+) -> None:
+    numbered = f"--bench_start{value}5 --debug_port{value}6009".split()
+    flags = ["--enable_logs", "--use_xla_jit", *numbered, "--max_steps=9"]
+    notes = translate([f"--config_file={config}", f"--logdir={tmp_path}/run", *flags]).notes
+    for name in ("enable_logs", "use_xla_jit", "bench_start", "debug_port"):
+        assert sum(note.startswith(f"--{name} ") for note in notes) == 1
+    assert load_recipe(tmp_path / "run.toml").train.steps == 9
 
 
 def test_the_folder_is_the_configuration_s_where_none_is_given(
@@ -150,11 +190,53 @@ def test_a_recipe_is_a_configuration_too(tmp_path: Path, toy_recipe: Path) -> No
         (["--config_file=x.py", "--mode=fly"], "invalid choice: 'fly'"),
         (["--config_file=x.py"], "x.py: cannot be read: No such file"),
         (["--config_file=x.py", "stray"], "stray: write settings of the configuration as --name=value"),
+        (
+            ["--config_file=x.py", "--max_steps"],
+            "--max_steps: write settings of the configuration as --name=",
+        ),
+        (["--config_file=x.py", "--max_steps", "--x=1"], "--max_steps: write settings of the configuration"),
     ],
 )
 def test_mistakes_are_the_user_s(arguments: list[str], message: str) -> None:
     with pytest.raises(UserError, match=message):
         translate(arguments)
+
+
+def losses_of(modern: Modern, *settings: str) -> list[float]:
+    """Do what the modern command does, in this process: the loss of every step."""
+    torch.set_num_threads(1)
+    verb, recipe_file, _, folder = modern.words
+    assert verb == "train"
+    recipe = load_recipe(Path(recipe_file), ["track.tensorboard=false", *settings])
+    run = RunFolder(Path(folder))
+    run.create()
+    write_run(run, recipe, prepare_data(recipe, Path(recipe_file).parent, Console(quiet=True)))
+    records = RecordWriter(run.worker_records(0))
+    training = set_up(run, Group(0, 1), records)
+    assert train(training) is Outcome.FINISHED
+    training.reader.close()
+    records.close()
+    return [record["loss"] for record in read_records(run.worker_records(0)) if record["kind"] == "step"]
+
+
+def test_a_transformer_s_configuration_trains_two_steps(config: Path, tmp_path: Path) -> None:
+    flags = ["--max_steps=2", "--eval_steps=2", "--batch_size_per_gpu=4"]
+    modern = translate([f"--config_file={config}", f"--logdir={tmp_path}/run", *flags])
+    losses = losses_of(modern, "train.kernels=off", "evaluate.sentences=4")
+    assert len(losses) == 2
+    assert all(map(math.isfinite, losses))
+
+
+def test_a_resnet_s_configuration_trains_two_steps(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ECHELON_CACHE", str(tmp_path / "cache"))
+    config = tmp_path / "resnet.py"
+    small = RESNET.replace('"resnet_size": 18', '"resnet_size": 18, "first_num_filters": 4')
+    config.write_text(small.format(data=write_folder(tmp_path / "pictures")))
+    flags = ["--num_epochs=1", "--num_gpus=1", "--batch_size_per_gpu=4", "--data_layer_params/image_size=32"]
+    modern = translate([f"--config_file={config}", f"--logdir={tmp_path}/run", *flags])
+    losses = losses_of(modern)
+    assert len(losses) == 2
+    assert all(map(math.isfinite, losses))
 
 
 @pytest.mark.slow

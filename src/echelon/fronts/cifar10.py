@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from echelon.commands.demo import find_recipe
+from echelon.data.images.cifar10 import ARCHIVE_FILE, find_cifar10
 from echelon.errors import UserError
 from echelon.fronts.front import Flags, Modern, settings_words
 
@@ -16,6 +17,10 @@ _UNUSED = {
     "eval_batch_size": "is left out: it makes no difference to the score",
     "batch_norm_epsilon": "is left out: it is 1e-5",
 }
+_NOT_THERE = (
+    f"has neither CIFAR-10's .bin files nor {ARCHIVE_FILE}, and TFRecords are not read: the data are fetched, unless "
+    "they are in the cache already"
+)
 _LAYERS = (20, 32, 44, 56, 110)
 _TRAINING_PICTURES = 45_000
 _BOUNDARY_EPOCHS = (82, 123, 300)
@@ -26,9 +31,11 @@ def translate(arguments: list[str]) -> Modern:
     flags = Flags(
         "python -m echelon.cifar10_main", description="TensorFlow's CIFAR-10 tutorial, done with Echelon."
     )
-    flags.add_argument("--data-dir", help="a folder with CIFAR-10's .bin files; fetched where it has none")
+    flags.add_argument(
+        "--data-dir", help="a folder with CIFAR-10's .bin files or archive; fetched where it has none"
+    )
     flags.add_argument("--job-dir", required=True, help="the run's folder")
-    flags.add_argument("--num-gpus", type=int, default=1)
+    flags.add_argument("--num-gpus", type=int, default=1, help="workers; 0 is one on the CPU")
     flags.add_argument("--num-layers", type=int, default=44, choices=_LAYERS)
     flags.add_argument("--train-steps", type=int, default=80_000)
     flags.add_argument("--train-batch-size", type=int, default=128)
@@ -48,6 +55,8 @@ def translate(arguments: list[str]) -> Modern:
         for name, why in _UNUSED.items()
         if getattr(given, name) is not None
     ]
+    if given.num_gpus < 0:
+        raise UserError("--num-gpus must be 0, which is the CPU, or more")
     if given.learning_rate <= 0:
         raise UserError("--learning-rate must be above 0")
     if not 0 < given.train_batch_size <= _TRAINING_PICTURES:
@@ -71,8 +80,12 @@ def translate(arguments: list[str]) -> Modern:
         settings["schedule.learning_rates"] = f"[{', '.join(f'{rate:g}' for rate in rates)}]"
     if given.use_distortion_for_training == "False":
         settings |= {"data.augment.pad": 0, "data.augment.flip": "no"}
-    if given.data_dir is not None:  # a relative one would begin at the recipe
-        settings["data.path"] = Path(given.data_dir).absolute()
+    if given.data_dir is not None:
+        data = find_cifar10(Path(given.data_dir))
+        if data is not None:  # a relative one would begin at the recipe
+            settings["data.path"] = data.absolute()
+        else:
+            notes.append(f"--data-dir {given.data_dir} {_NOT_THERE}")
     workers = max(given.num_gpus, 1)
     if given.variable_strategy == "CPU" or given.sync == "False":
         workers += 1  # who serves
@@ -81,4 +94,5 @@ def translate(arguments: list[str]) -> Modern:
             "exchange.synchronous": "false" if given.sync == "False" else "true",
         }
     words = ["train", str(find_recipe("cifar10-resnet44")), "--run", given.job_dir, "--workers", str(workers)]
-    return Modern([*words, *settings_words(settings)], notes)
+    on_cpu = {"CUDA_VISIBLE_DEVICES": ""} if given.num_gpus == 0 else {}
+    return Modern([*words, *settings_words(settings)], notes, environ=on_cpu)

@@ -25,9 +25,12 @@ class Modern:
     notes: list[str] = field(default_factory=list)
     lines: Iterable[bytes] | None = None
     """What goes to its standard input, where that is not the user's."""
+    environ: Mapping[str, str] = field(default_factory=dict)
+    """Environment variables that are set for it."""
 
     def __str__(self) -> str:
-        return shlex.join(["echelon", *self.words])
+        variables = [f"{key}={value and shlex.quote(value)}" for key, value in self.environ.items()]
+        return " ".join([*variables, shlex.join(["echelon", *self.words])])
 
 
 class Flags(argparse.ArgumentParser):
@@ -55,6 +58,7 @@ def main(translate: Callable[[list[str]], Modern]) -> NoReturn:
             messages().print(line, markup=False, highlight=False, soft_wrap=True)
         sys.stderr.flush()
     command = [sys.executable, "-m", "echelon", *modern.words]
+    environ = {**os.environ, **modern.environ}
     if text is None:
-        os.execv(sys.executable, command)
-    sys.exit(subprocess.run(command, input=text, check=False).returncode)
+        os.execve(sys.executable, command, environ)
+    sys.exit(subprocess.run(command, input=text, env=environ, check=False).returncode)

@@ -18,11 +18,17 @@ from echelon.recipe.schema import TranslationRecipe
 from echelon.runfolder import RunFolder, write_atomically
 
 MODES = ("train", "eval", "train_eval", "infer", "interactive_infer")
-_OVERRIDE = re.compile(r"--([A-Za-z_][\w/]*)=(.*)")
+_TRAIN_SCORES = (
+    "--mode=train scores the validation set too, as train_eval does: after every evaluate.every steps and at the end; "
+    "OpenSeq2Seq did not"
+)
+_OVERRIDE = re.compile(r"--([A-Za-z_][\w/]*)(?:=(.*))?", re.DOTALL)
 _IGNORED = {
     "use_horovod": "is not needed: workers always agree on the weights",
     "enable_logs": "is not needed: a run's folder has the logs of every worker",
     "use_xla_jit": "has no equivalent",
+    "bench_start": "is left out: `echelon benchmark` measures after its own warm-up",
+    "debug_port": "has no equivalent: there is no TensorFlow to debug",
 }
 
 
@@ -38,8 +44,11 @@ def translate(arguments: list[str]) -> Modern:
     flags.add_argument("--infer_output_file", help="where --mode=infer writes")
     flags.add_argument("--benchmark", action="store_true", help="measure, and save nothing")
     flags.add_argument("--bench_steps", type=int, default=20)
+    for name, why in _IGNORED.items():
+        flags.add_argument(f"--{name}", nargs="?", const="True", help=why)
     known, others = flags.parse_known_args(arguments)
-    changes, notes = _changes(others)
+    notes = [f"--{name} {why}" for name, why in _IGNORED.items() if getattr(known, name) is not None]
+    changes = _changes(others)
     config = _open_config(Path(known.config_file), known.logdir, changes, notes)
     run = str(config.run)
     if known.benchmark:
@@ -47,6 +56,8 @@ def translate(arguments: list[str]) -> Modern:
     match known.mode:
         case "train" | "train_eval":
             _check_folder(config.run, goes_on=known.continue_learning or known.no_dir_check)
+            if known.mode == "train":
+                notes.append(_TRAIN_SCORES)
             return Modern(["train", config.write_recipe(), "--run", run], notes)
         case "eval":
             return Modern(["evaluate", run, "--split", "valid"], notes)
@@ -74,18 +85,17 @@ class _Config:
         return str(self.recipe)
 
 
-def _changes(others: list[str]) -> tuple[dict[str, str], list[str]]:
-    """Settings of the configuration given as flags: `--max_steps=100`, `--lr_policy_params/learning_rate=1.0`."""
-    changes, notes = {}, []
-    for word in others:
+def _changes(others: list[str]) -> dict[str, str]:
+    """Settings of the configuration given as flags: `--max_steps=100`, `--lr_policy_params/learning_rate 1.0`."""
+    changes = {}
+    words = iter(others)
+    for word in words:
         found = _OVERRIDE.fullmatch(word)
-        if found is None:
-            raise UserError(f"{word}: write settings of the configuration as --name=value")
-        if found[1] in _IGNORED:
-            notes.append(f"--{found[1]} {_IGNORED[found[1]]}")
-        else:
-            changes[found[1]] = found[2]
-    return changes, notes
+        value = None if found is None else found[2] if found[2] is not None else next(words, None)
+        if found is None or value is None or value.startswith("--"):
+            raise UserError(f"{word}: write settings of the configuration as --name=value or --name value")
+        changes[found[1]] = value
+    return changes
 
 
 def _open_config(config: Path, logdir: str | None, changes: dict[str, str], notes: list[str]) -> _Config:

@@ -4,6 +4,7 @@ import re
 
 import pytest
 
+from echelon.data.cleaning import clean_pairs
 from echelon.errors import UserError
 from echelon.recipe.loading import check_recipe
 from echelon.recipe.openseq2seq.convert import convert
@@ -40,6 +41,19 @@ def test_a_transformer_means_what_it_meant() -> None:
     assert (recipe.checkpoint.every, recipe.checkpoint.keep) == (10, 3)
 
 
+def test_no_pair_is_cleaned_away_that_was_trained_on() -> None:
+    made = convert(CONFIG, "x.py")
+    recipe = check_recipe(made.table, "x")
+    assert isinstance(recipe, TranslationRecipe)
+    same, long, one = "a word", " ".join(["word"] * 200), "word"
+    pairs = [(same, same), (long, long), (one, long), (one, one)]
+    assert clean_pairs(pairs, recipe.data.clean).dropped == {}
+    assert not recipe.data.clean.drop_duplicates
+    assert any(
+        "max_length is data.max_tokens: pairs with a longer side are left out" in note for note in made.notes
+    )
+
+
 def test_what_has_no_equivalent_is_listed_with_line_and_reason() -> None:
     notes = convert(
         changed('"use_horovod": True', '"use_horovod": True, "larc_params": {}, "my_key": 3'), "x.py"
@@ -52,6 +66,8 @@ def test_what_has_no_equivalent_is_listed_with_line_and_reason() -> None:
     assert re.search(r"line \d+: data_layer_params.target_file is the source again", text)
     assert "shuffle_buffer_size is left out" in text
     assert "GO_SYMBOL" not in text
+    assert re.search(r"line \d+: eval_params.batch_size_per_gpu is left out", text)
+    assert "eval_params.data_layer" not in text
 
 
 def test_workers_and_accumulated_batches_become_slots() -> None:
@@ -122,13 +138,30 @@ def test_text_that_is_not_shuffled_is_pointed_out() -> None:
 def test_policies_of_the_rate_have_equivalents(
     policy: str, parameters: str, schedule: dict[str, object]
 ) -> None:
+    table = convert(with_policy(policy, parameters), "x.py").table
+    assert table["schedule"] == schedule
+    check_recipe(table, "x")
+
+
+def with_policy(policy: str, parameters: str) -> str:
     text = CONFIG.replace("import transformer_policy", f"import {policy}").replace(
         "transformer_policy,", f"{policy},"
     )
-    text = re.sub(r'"lr_policy_params": \{[^}]*\}', f'"lr_policy_params": {{{parameters}}}', text)
-    table = convert(text, "x.py").table
-    assert table["schedule"] == schedule
-    check_recipe(table, "x")
+    return re.sub(r'"lr_policy_params": \{[^}]*\}', f'"lr_policy_params": {{{parameters}}}', text)
+
+
+def test_exponential_decay_takes_the_whole_training_where_its_steps_are_not_given() -> None:
+    text = with_policy("exp_decay", '"learning_rate": 0.1, "decay_rate": 0.5')
+    assert convert(text, "x.py").table["schedule"]["decay_steps"] == 40
+    in_epochs = text.replace('"max_steps": 40', '"num_epochs": 3')
+    with pytest.raises(
+        UserError, match=r"lr_policy_params.decay_steps is missing, and the training's length"
+    ):
+        convert(in_epochs, "x.py")
+    given = in_epochs.replace('"decay_rate": 0.5', '"decay_rate": 0.5, "decay_steps": 7')
+    assert convert(given, "x.py").table["schedule"]["decay_steps"] == 7
+    with pytest.raises(UserError, match=r"lr_policy_params.decay_rate is missing"):
+        convert(with_policy("exp_decay", '"learning_rate": 0.1'), "x.py")
 
 
 def test_boundaries_of_a_rate_must_be_a_list() -> None:
@@ -142,13 +175,16 @@ def test_boundaries_of_a_rate_must_be_a_list() -> None:
         convert(text, "x.py")
 
 
+TENSORFLOW_ADAM = {"beta1": 0.9, "beta2": 0.999, "epsilon": 1e-8}
+
+
 @pytest.mark.parametrize(
     ("optimiser", "expected"),
     [
         ('"Momentum"', {"kind": "sgd", "momentum": 0.5}),
-        ("tf.train.AdamOptimizer", {"kind": "adam"}),
-        ('"AdamW"', {"kind": "adamw"}),
-        ('"NovoGrad"', {"kind": "adamw"}),
+        ("tf.train.AdamOptimizer", {"kind": "adam", **TENSORFLOW_ADAM}),
+        ('"AdamW"', {"kind": "adamw", **TENSORFLOW_ADAM, "weight_decay": 0.0}),
+        ('"NovoGrad"', {"kind": "adamw", **TENSORFLOW_ADAM, "weight_decay": 0.0}),
     ],
 )
 def test_optimisers_have_equivalents_or_a_note(optimiser: str, expected: dict[str, object]) -> None:
@@ -158,6 +194,15 @@ def test_optimisers_have_equivalents_or_a_note(optimiser: str, expected: dict[st
     table, notes = made.table, made.notes
     assert table["optimiser"] == expected
     assert any("NovoGrad has no equivalent" in note for note in notes) == ("NovoGrad" in optimiser)
+
+
+def test_what_the_configuration_says_of_its_optimiser_stays() -> None:
+    text = changed("tf.contrib.opt.LazyAdamOptimizer", '"AdamW"')
+    text = re.sub(
+        r'"optimizer_params": \{[^}]*\}', '"optimizer_params": {"beta2": 0.95, "weight_decay": 0.1}', text
+    )
+    expected = {"kind": "adamw", "beta1": 0.9, "beta2": 0.95, "epsilon": 1e-8, "weight_decay": 0.1}
+    assert convert(text, "x.py").table["optimiser"] == expected
 
 
 def test_mixed_precision_and_regularisation_are_taken_over() -> None:

@@ -4,6 +4,7 @@ import re
 
 import pytest
 
+from echelon.data.images.cifar10 import VALID_IMAGES
 from echelon.errors import UserError
 from echelon.recipe.loading import check_recipe
 from echelon.recipe.openseq2seq.convert import Made, convert
@@ -29,12 +30,45 @@ def test_a_resnet_means_what_it_meant() -> None:
     assert (recipe.seed, recipe.evaluate.every, recipe.checkpoint.every) == (0, 5000, 5000)
 
 
+def test_exponential_decay_takes_as_many_steps_as_the_epochs_have() -> None:
+    text = CONFIG.replace("piecewise_constant", "exp_decay").replace('"boundaries": [30, 60, 80],', "")
+    text = text.replace('"decay_rates": [0.1, 0.01, 0.001]', '"decay_rate": 0.5')
+    assert convert(text, "x.py").table["schedule"]["decay_steps"] == round(90 * 1_281_167 / 64)
+
+
 def test_what_has_no_equivalent_is_listed() -> None:
     text = "\n".join(convert(CONFIG, "resnet18.py").notes)
     assert re.search(r"line \d+: data_layer_params.data_dir held TFRecords", text)
     assert "encoder_params.version is 2" in text
     assert re.search(r"line \d+: summaries is left out", text)
     assert re.search(r"line \d+: initializer is left out", text)
+
+
+def test_what_only_scoring_has_is_listed() -> None:
+    made = convert(
+        CONFIG + 'train_params = {"data_layer_params": {"shuffle": True}}\n'
+        'eval_params = {"batch_size_per_gpu": 64, "dtype": tf.float32,\n'
+        '    "data_layer_params": {"data_dir": "elsewhere", "image_size": 96, "shuffle": False}}\n'
+        'infer_params = {"data_layer_params": {"data_dir": "imagenet"}, "mine": 1}\n',
+        "x.py",
+    )
+    first = CONFIG.count("\n") + 1
+    assert [note for note in made.notes if "eval_params" in note or "infer_params" in note] == [
+        f"line {first + 1}: eval_params.batch_size_per_gpu is left out: it makes no difference to the score",
+        f"line {first + 2}: eval_params.data_layer_params.data_dir is left out: data.path has what is trained on and "
+        "what is scored",
+        f"line {first + 2}: eval_params.data_layer_params.image_size is left out: what is trained is scored with the "
+        "same settings",
+        f"line {first + 3}: infer_params.mine is left out: what is trained is scored with the same settings",
+    ]
+    assert not any("shuffle" in note for note in made.notes)
+
+
+def test_pictures_that_are_not_shuffled_are_pointed_out() -> None:
+    notes = convert(CONFIG + 'train_params = {"data_layer_params": {"shuffle": False}}\n', "x.py").notes
+    assert any(
+        "data_layer_params.shuffle has no equivalent: every epoch is shuffled" in note for note in notes
+    )
 
 
 def with_encoder(settings: str) -> Made:
@@ -76,9 +110,13 @@ def test_the_usual_network_needs_no_notes() -> None:
 
 def test_cifar_is_known_too() -> None:
     text = CONFIG.replace("ImagenetDataLayer", "CifarDataLayer").replace('"image_size": 64, ', "")
-    recipe = check_recipe(convert(text, "x.py").table, "x")
+    made = convert(text, "x.py")
+    recipe = check_recipe(made.table, "x")
     assert isinstance(recipe, ClassificationRecipe)
     assert (recipe.data.source, recipe.data.augment.pad) == ("cifar10", 4)
+    assert isinstance(recipe.schedule, Piecewise)
+    assert recipe.schedule.boundaries[0] == round(30 * (50_000 - VALID_IMAGES) / 64)
+    assert any("5,000 pictures, which are the validation set" in note for note in made.notes)
 
 
 @pytest.mark.parametrize(

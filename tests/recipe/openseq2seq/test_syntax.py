@@ -34,6 +34,11 @@ def test_what_configurations_are_written_with_is_understood() -> None:
     assert values["p"].lines["g"] == 10
 
 
+def test_tensorflow_is_there_without_an_import_as_run_py_had_it() -> None:
+    assert read("x = tf.float32") == {"x": Named("tensorflow.float32")}
+    assert read("tf = 3\nx = tf")["x"] == 3
+
+
 @pytest.mark.parametrize(
     ("text", "where", "what"),
     [

@@ -38,6 +38,7 @@ SHA256 = {
     "data_batch_5.bin": "755304fc0b379caeae8c14f0dac912fbc7d6cd469eb67a1029a08a39453a9add",
     TEST_FILE: "8e2eb146ae340b09e24670f29cabc6326dba54da8789dab6768acf480273f65b",
 }
+ARCHIVE_FILE = "cifar-10-binary.tar.gz"
 VALID_IMAGES = 5000
 _PIXELS = 32
 _RECORD_BYTES = 1 + 3 * _PIXELS * _PIXELS
@@ -99,6 +100,15 @@ class Cifar10:
         return batches
 
 
+def find_cifar10(path: Path) -> Path | None:
+    """What `data.path` may be: a file, a folder with the binary files, or the archive in a folder; None where there is
+    none of them."""
+    if path.is_file() or any((place / name).is_file() for place in _places(path) for name in SHA256):
+        return path
+    archive = path / ARCHIVE_FILE
+    return archive if archive.is_file() else None
+
+
 def check_published(batches: Mapping[str, bytes], origin: str) -> None:
     """DataError where a file is missing or is not, bit for bit, the one that was published."""
     for name, expected in SHA256.items():
@@ -111,8 +121,12 @@ def check_published(batches: Mapping[str, bytes], origin: str) -> None:
             )
 
 
+def _places(folder: Path) -> tuple[Path, ...]:
+    return (folder, folder / "cifar-10-batches-bin")
+
+
 def _read_folder(folder: Path) -> dict[str, bytes]:
-    for place in (folder, folder / "cifar-10-batches-bin"):
+    for place in _places(folder):
         found = {name: (place / name).read_bytes() for name in SHA256 if (place / name).is_file()}
         if found:
             return found

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
@@ -12,7 +12,7 @@ from typing import Any
 
 from echelon.errors import UserError
 from echelon.recipe.openseq2seq.images import convert_images
-from echelon.recipe.openseq2seq.settings import Settings, merged
+from echelon.recipe.openseq2seq.settings import Settings, differing, merged
 from echelon.recipe.openseq2seq.syntax import Named, Table, read_assignments
 from echelon.recipe.openseq2seq.text import convert_text
 from echelon.recipe.openseq2seq.training import (
@@ -25,6 +25,11 @@ from echelon.recipe.openseq2seq.training import (
 )
 
 MODES = ("train", "eval", "infer")
+SCORING_REASONS = {
+    "batch_size_per_gpu": "is left out: it makes no difference to the score",
+    "data_dir": "is left out: data.path has what is trained on and what is scored",
+}
+SCORING_SILENT = {"shuffle", "repeat"}  # no difference to the score
 
 
 @dataclass(frozen=True)
@@ -56,11 +61,8 @@ def convert(
         )
     for key, value in changes.items():
         _change(base, key, value)
-    modes = {
-        mode: Settings(merged(base, variables[f"{mode}_params"]), where)
-        for mode in MODES
-        if isinstance(variables.get(f"{mode}_params"), Table)
-    }
+    own = {mode: table for mode in MODES if isinstance(table := variables.get(f"{mode}_params"), Table)}
+    modes = {mode: Settings(merged(base, table), where) for mode, table in own.items()}
     train = modes.setdefault("train", Settings(base, where))
     draft = Draft()
     draft.table = {"version": 1, "name": _name(where)}
@@ -69,8 +71,10 @@ def convert(
         case "Text2Text":
             convert_text(modes, draft, slots)
             convert_schedule(train, draft, None)
+            scoring_read = {"data_layer", "data_layer_params"}
         case "Image2Label":
-            convert_schedule(train, draft, convert_images(modes, draft, slots))
+            convert_schedule(train, draft, convert_images(train, draft, slots))
+            scoring_read = set()
         case _:
             raise UserError(
                 f"{where}:{variables.lines['base_model']}: base_model {model.name} has no equivalent; Text2Text and "
@@ -78,9 +82,22 @@ def convert(
             )
     convert_optimiser(train, draft)
     draft.notes += train.left_over(RUN_REASONS, RUN_SILENT)
+    draft.notes += _scoring_notes(own, merged(base, own.get("train", Table())), scoring_read)
     infer = modes.get("infer")
     source = infer.inner("data_layer_params").text("source_file") if infer is not None else None
     return Made(_in_order(draft.table), draft.notes, train.text("logdir"), source)
+
+
+def _scoring_notes(own: Mapping[str, Table], train: Table, read: Collection[str]) -> list[str]:
+    """What eval_params and infer_params say that is neither as in training nor read."""
+    unknown = "is left out: what is trained is scored with the same settings"
+    return [
+        f"line {line}: {place}{key} {SCORING_REASONS.get(key, unknown)}"
+        for mode in ("eval", "infer")
+        if mode in own
+        for place, key, line in differing(own[mode], train, f"{mode}_params.")
+        if key not in SCORING_SILENT and f"{place}{key}".split(".")[1] not in read
+    ]
 
 
 def _change(base: Table, key: str, text: str) -> None:

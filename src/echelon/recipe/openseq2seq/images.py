@@ -8,7 +8,8 @@ from echelon.recipe.openseq2seq.settings import Settings
 from echelon.recipe.openseq2seq.training import Draft
 
 SIZES = (18, 34, 50, 101, 152)
-TRAINING_PICTURES = {"ImagenetDataLayer": 1_281_167, "CifarDataLayer": 50_000}
+TRAINING_PICTURES = {"ImagenetDataLayer": 1_281_167, "CifarDataLayer": 45_000}
+"""In an epoch of the recipe, where 5,000 pictures of CIFAR-10 are held out for validation."""
 STEM = {"first_kernel_size": 7, "first_conv_stride": 2, "first_pool_size": 3, "first_pool_stride": 2}
 SMALL_STEM = (3, 1, 0)
 """Kernel, stride and pooling of `model.stem = "cifar"`."""
@@ -21,15 +22,15 @@ ENCODER_REASONS = {
 ENCODER_SILENT = {"data_format", "final_size"}  # the last follows from the others
 DATA_REASONS = {
     "num_parallel_calls": "is left out: pictures are prepared once",
+    "shuffle_buffer": "is left out: every epoch is shuffled as a whole",
     "distort_color": "has no equivalent",
     "use_synthetic_data": "has no equivalent",
 }
 DATA_SILENT = {"num_classes", "one_hot"}  # pictures say how many classes there are
 
 
-def convert_images(modes: dict[str, Settings], draft: Draft, slots: int) -> float:
+def convert_images(train: Settings, draft: Draft, slots: int) -> float:
     """Data, model and batch of an Image2Label configuration; the steps of an epoch."""
-    train = modes["train"]
     draft.table["task"] = "classification"
     _convert_model(train, draft)
     layer = _convert_data(train, draft)
@@ -99,11 +100,20 @@ def _convert_data(settings: Settings, draft: Draft) -> str:
         case "CifarDataLayer":
             draft.put("data", source="cifar10", path=path)
             augment = {"pad": 4, "flip": "random"}
+            draft.notes.append(
+                layer.note(
+                    "data_dir",
+                    "is trained on without 5,000 pictures, which are the validation set; OpenSeq2Seq trained on all "
+                    "50,000, cut to 28x28, and validated on the test set",
+                )
+            )
         case _:
             raise settings.error(
                 "data_layer",
                 f"is {name or 'missing'}; ImagenetDataLayer and CifarDataLayer have an equivalent",
             )
     draft.table["data"]["augment"] = augment
+    if layer.get("shuffle", True) is False:
+        draft.notes.append(layer.note("shuffle", "has no equivalent: every epoch is shuffled"))
     draft.notes += layer.left_over(DATA_REASONS, DATA_SILENT)
     return name

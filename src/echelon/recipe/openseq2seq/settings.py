@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from typing import Any
 
 from echelon.errors import UserError
@@ -102,3 +102,13 @@ def merged(base: Table, own: Table) -> Table:
             both = isinstance(value, Table) and isinstance(result.get(key), Table)
             result.put(key, merged(result[key], value) if both else value, table.lines[key])
     return result
+
+
+def differing(own: Table, base: Table, place: str) -> Iterator[tuple[str, str, int]]:
+    """What a mode sets to something else than `base`, table by table: place, key and line."""
+    for key, value in own.items():
+        other = base.get(key)
+        if isinstance(value, Table) and isinstance(other, Table):
+            yield from differing(value, other, f"{place}{key}.")
+        elif value != other:
+            yield place, key, own.lines[key]

@@ -56,6 +56,8 @@ _OPERATORS: dict[type[ast.operator], Callable[[Any, Any], Any]] = {
     ast.Mod: operator.mod,
     ast.Pow: operator.pow,
 }
+PREDEFINED = {"tf": "tensorflow"}
+"""What run.py put into a configuration before it ran it."""
 _CONVERSIONS: dict[str, Callable[[Any], Any]] = {"int": int, "float": float, "str": str}
 
 
@@ -134,9 +136,7 @@ class _Reader:
             case ast.Constant(value=value):
                 return value
             case ast.Name(id=name):
-                if name not in self.variables:
-                    raise self._refused(node, f"{name}, which nothing before defines,")
-                return self.variables[name]
+                return self._variable(node, name)
             case ast.Attribute(value=holder, attr=attribute):
                 return self._attribute(node, holder, attribute)
             case ast.List(elts=entries) | ast.Tuple(elts=entries):
@@ -157,6 +157,13 @@ class _Reader:
             case ast.JoinedStr(values=parts):
                 return "".join(str(self._text_part(part)) for part in parts)
         raise self._refused(node, f"{_article(_kind(node))} expression")
+
+    def _variable(self, node: ast.expr, name: str) -> Any:
+        if name in self.variables:
+            return self.variables[name]
+        if name in PREDEFINED:
+            return Named(PREDEFINED[name])
+        raise self._refused(node, f"{name}, which nothing before defines,")
 
     def _attribute(self, node: ast.expr, holder: ast.expr, attribute: str) -> Named:
         value = self.value(holder)

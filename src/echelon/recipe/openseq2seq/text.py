@@ -9,6 +9,14 @@ from echelon.recipe.openseq2seq.training import Draft
 
 TOKENS_A_PAIR = 32
 """What a sentence pair of WMT takes in pieces, near enough: batches were counted in pairs, ours are in tokens."""
+NO_LIMIT = 1_000_000
+CLEAN = {
+    "max_words": NO_LIMIT,
+    "max_ratio": float(NO_LIMIT),
+    "drop_duplicates": False,
+    "drop_identical": False,
+}
+"""OpenSeq2Seq looked at nothing but max_length."""
 
 ENCODER_REASONS = {
     "remove_padding": "is always so: tokens are packed",
@@ -98,6 +106,14 @@ def _convert_data(modes: dict[str, Settings], draft: Draft) -> None:
         raise modes["train"].error("eval_params", "is missing; a recipe needs a validation set")
     tokeniser = _tokeniser(train, draft)
     draft.put("data", tokeniser=tokeniser, max_tokens=train.number("max_length"))
+    draft.table["data"]["clean"] = dict(CLEAN)
+    draft.notes.append(
+        train.note(
+            "max_length",
+            "is data.max_tokens: pairs with a longer side are left out, where OpenSeq2Seq cut them; so are pairs with "
+            "an empty side. What else data.clean drops is turned off, as nothing was cleaned there",
+        )
+    )
     draft.table["data"]["train"] = [_corpus(train, tokeniser, draft)]
     draft.table["data"]["valid"] = _corpus(layers["eval"], tokeniser, draft)
     if "infer" in layers:

@@ -41,6 +41,8 @@ OPTIMISERS = {
     "SGD": "sgd",
     "GradientDescentOptimizer": "sgd",
 }
+ADAM = {"beta1": 0.9, "beta2": 0.999, "epsilon": 1e-8}
+"""TensorFlow's defaults, which are not a recipe's."""
 
 
 class Draft:
@@ -133,9 +135,8 @@ def convert_optimiser(settings: Settings, draft: Draft) -> None:
         momentum = parameters.number("momentum", 0.0)
         draft.put("optimiser", momentum=float(momentum), nesterov=parameters.get("use_nesterov"))
     else:
-        for ours, theirs in (("beta1", "beta1"), ("beta2", "beta2"), ("epsilon", "epsilon")):
-            draft.put("optimiser", **{ours: _float(parameters, theirs)})
-    decay = parameters.number("weight_decay")
+        draft.put("optimiser", **{key: float(parameters.number(key, usual)) for key, usual in ADAM.items()})
+    decay = parameters.number("weight_decay", 0.0 if kind == "adamw" else None)
     regularizer = settings.name("regularizer")
     scale = settings.inner("regularizer_params").number("scale")
     if regularizer == "l2_regularizer" and scale is not None:
@@ -177,8 +178,8 @@ def convert_schedule(settings: Settings, draft: Draft, steps_per_epoch: float | 
             schedule = {
                 "kind": "exponential",
                 "learning_rate": rate,
-                "decay": float(parameters.number("decay_rate", 1.0)),
-                "decay_steps": int(parameters.number("decay_steps", 1)),
+                "decay": _required(parameters, "decay_rate"),
+                "decay_steps": _decay_steps(settings, parameters, steps_per_epoch),
                 "staircase": bool(parameters.get("use_staircase_decay", False)),
             }
         case "piecewise_constant":
@@ -199,6 +200,25 @@ def convert_schedule(settings: Settings, draft: Draft, steps_per_epoch: float | 
         },
         silent={"dtype"},
     )
+
+
+def _required(settings: Settings, key: str) -> float:
+    value = settings.number(key)
+    if value is None:
+        raise settings.error(key, "is missing")
+    return float(value)
+
+
+def _decay_steps(settings: Settings, parameters: Settings, steps_per_epoch: float | None) -> int:
+    """As given; otherwise those of the whole training, as OpenSeq2Seq had it."""
+    steps, epochs = settings.number("max_steps"), settings.number("num_epochs")
+    if steps is None and epochs is not None and steps_per_epoch is not None:
+        steps = round(epochs * steps_per_epoch)
+    if parameters.number("decay_steps", steps) is None:
+        raise parameters.error(
+            "decay_steps", "is missing, and the training's length is not known in steps; give one of the two"
+        )
+    return parameters.count("decay_steps", steps)
 
 
 def _piecewise(
