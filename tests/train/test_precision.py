@@ -1,8 +1,9 @@
 from __future__ import annotations
 
+import pytest
 import torch
 
-from echelon.train.precision import LossScaling, Precision
+from echelon.train.precision import LossScaling, Precision, warning_of
 
 CPU = torch.device("cpu")
 
@@ -51,3 +52,17 @@ def test_state_survives_a_checkpoint() -> None:
     other = Precision("fp16", CPU)
     other.load_state(precision.state())
     assert other.scaling == precision.scaling
+
+
+@pytest.mark.parametrize(("capability", "warns"), [((7, 5), True), ((8, 0), False), ((9, 0), False)])
+def test_a_gpu_without_bf16_is_said(
+    monkeypatch: pytest.MonkeyPatch, capability: tuple[int, int], warns: bool
+) -> None:
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda _: capability)
+    monkeypatch.setattr(torch.cuda, "get_device_name", lambda _: "Tesla T4")
+    gpu = torch.device("cuda")
+    said = 'Tesla T4 has no units for bf16 and computes it slowly; train.precision = "fp16" is faster there'
+
+    assert warning_of("bf16", gpu) == (said if warns else None)
+    assert warning_of("fp16", gpu) is None
+    assert warning_of("bf16", CPU) is None

@@ -7,6 +7,8 @@ from typing import Any, Literal
 
 import torch
 
+_BF16_CAPABILITY = (8, 0)
+"""Of the first NVIDIA GPUs with bf16 (Ampere)."""
 _DTYPES = {"float32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
 
 
@@ -40,6 +42,18 @@ class Precision:
     def load_state(self, state: dict[str, Any]) -> None:
         if self.scaling and state:
             self.scaling = LossScaling(scale=state["scale"], good_steps=state["good_steps"])
+
+
+def warning_of(kind: str, device: torch.device) -> str | None:
+    """What a user should know who asks this device for this format."""
+    if (
+        kind != "bf16"
+        or device.type != "cuda"
+        or torch.cuda.get_device_capability(device) >= _BF16_CAPABILITY
+    ):
+        return None
+    name = torch.cuda.get_device_name(device)
+    return f'{name} has no units for bf16 and computes it slowly; train.precision = "fp16" is faster there'
 
 
 @dataclass

@@ -49,7 +49,7 @@ from echelon.train.learner import build_learner
 from echelon.train.loop import Outcome, StopRequest, Training, train
 from echelon.train.measuring import describe_worker, open_meter, start_sampler
 from echelon.train.mirror import Mirror
-from echelon.train.precision import Precision
+from echelon.train.precision import Precision, warning_of
 from echelon.train.reading import SlotReader, reads_ahead
 from echelon.train.resolving import resolve_exchange
 from echelon.train.resume import resume
@@ -140,6 +140,9 @@ def work(run: RunFolder, group: Group, records: RecordWriter, stop: StopRequest)
         kernels=training.task.kernels,
         **describe_worker(training),
     )
+    warning = warning_of(training.recipe.train.precision, training.flat.weights.device)
+    if warning is not None and group.is_first:
+        records.write("event", message=warning)
     sampler = start_sampler(records)
     training.meter.take()  # set-up is not part of the first step
     gc.freeze()  # what set-up made stays; the collector need not look at it again
