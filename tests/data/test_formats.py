@@ -3,6 +3,7 @@ from __future__ import annotations
 import gettext
 import shutil
 import subprocess
+import time
 from contextlib import suppress
 from pathlib import Path
 
@@ -10,6 +11,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from echelon.data import formats
 from echelon.data.corpora import LineReader, PairFile
 from echelon.data.formats import PAIR_READERS, Layout
 from echelon.data.streams import Place
@@ -237,6 +239,67 @@ def test_contexts_and_plurals_of_a_compiled_catalogue(tmp_path: Path) -> None:
 def test_segments_of_sgml_are_lines(tmp_path: Path) -> None:
     text = '<doc>\n<hl><seg id="1">Rock &amp; Roll </seg></hl>\n<seg id="2">two\nlines</seg> <seg id="3"></seg>\n'
     assert list(LineReader(write(tmp_path, "src.en.sgm", text))) == [b"Rock & Roll", b"two lines", b""]
+
+
+def test_a_line_end_that_a_segment_names_does_not_cut_it(tmp_path: Path) -> None:
+    text = "<SEG>one&#10;line</SEG><seg\nid=2>caf\u00e9 &lt;</seg>\n"
+    assert list(LineReader(write(tmp_path, "src.en.sgm", text))) == [b"one line", "caf\u00e9 <".encode()]
+
+
+def test_a_segment_that_does_not_end_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    text = "<doc>\n<seg>a</seg>\n<seg>b\n" + "c\n" * 1000
+    path = write(tmp_path, "src.en.sgm", text)
+    with pytest.raises(
+        DataError, match=r"src\.en\.sgm, line 3: a <seg> begins here that has no </seg>; fetch"
+    ):
+        list(LineReader(path))
+    monkeypatch.setattr(formats, "LONGEST_LINE_BYTES", 1000)
+    with pytest.raises(
+        DataError, match=r"src\.en\.sgm, line 3: a <seg> begins here that has no </seg> within"
+    ):
+        list(LineReader(path))
+
+
+@pytest.mark.parametrize("line", ["<seg>" * 200_000, "<seg" * 200_000, "<seg>\n" * 200_000])
+def test_many_segments_that_do_not_end_take_no_longer_than_reading_them(tmp_path: Path, line: str) -> None:
+    path = write(tmp_path, "src.en.sgm", f"<seg>a</seg>{line}\n")
+    began = time.process_time()
+    with pytest.raises(DataError, match="has no </seg>"):
+        list(LineReader(path))
+    assert time.process_time() - began < 5
+
+
+def test_a_reference_to_no_character_is_named(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match="line 1: has a character reference"):
+        list(LineReader(write(tmp_path, "src.en.sgm", f"<seg>&#{'1' * 5000};</seg>")))
+
+
+def test_a_tmx_file_without_units_is_not_held_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(formats, "LONGEST_LINE_BYTES", 100_000)
+    unit = '<tu><tuv xml:lang="en"><seg>a</seg></tuv><tuv xml:lang="de"><seg>b</seg></tuv></tu>\n'
+    path = write(tmp_path, "memory.tmx", f"<tmx><body>{unit * 3000}</body></tmx>")
+    assert len(read(path)) == 3000
+    with pytest.raises(DataError, match=r"memory\.tmx: has no whole <tu> within"):
+        read(write(tmp_path, "memory.tmx", f"<tmx><body>{unit}<tu><tuv><seg>{'a ' * 200_000}"))
+
+
+def test_a_catalogue_whose_messages_share_their_bytes_is_not_multiplied(tmp_path: Path) -> None:
+    content = bytearray(
+        mo(*[(b"message %d" % number, b"text") for number in range(1000)], (b"x", b"y" * 50_000))
+    )
+    length, start = (content[28 + 8 * 2000 + 8 + part :][:4] for part in (0, 4))  # of the long text
+    for number in range(1000):
+        content[28 + 8 * (1001 + number) : 28 + 8 * (1002 + number)] = length + start
+    with pytest.raises(DataError, match="cut short or damaged"):
+        read(write(tmp_path, "de.mo", bytes(content)))
+
+
+def test_a_catalogue_that_is_far_too_long_is_not_held(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(formats, "LONGEST_CATALOGUE_BYTES", 1 << 20)
+    with pytest.raises(DataError, match=r"de\.mo: has more than 1 MiB"):
+        read(write(tmp_path, "de.mo", CATALOGUE + bytes(2 << 20)))
 
 
 CATALOGUE = mo((b"", b"charset=utf-8"), (b"one\0many", b"eins\0viele"), (b"menu\4a", b"b"))

@@ -19,6 +19,9 @@ from echelon.errors import DataError
 
 BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 LONGEST_LINE_BYTES = 1 << 24
+LONGEST_CATALOGUE_BYTES = 1 << 28
+MOST_COPIES = 4
+"""How often the messages of a compiled catalogue may use the same bytes, on average."""
 SEGMENT_SUFFIX = ".sgm"
 
 Pair = tuple[bytes, bytes]
@@ -53,20 +56,54 @@ def split_lines(blocks: Iterable[bytes], name: object) -> Iterator[bytes]:
         yield rest.removesuffix(b"\r")
 
 
-def segments(lines: Iterable[bytes]) -> Iterator[bytes]:
+def segments(lines: Iterable[bytes], name: object) -> Iterator[bytes]:
     """The <seg> elements of an SGML file, as WMT publishes its test sets; one may span lines."""
-    held = b""
-    for line in lines:
+    held = bytearray()
+    first_line = 0
+    for number, line in enumerate(lines, 1):
+        lowered = line.lower()
+        if not held:
+            first_line = number
+            if b"<seg" not in lowered:
+                continue
         held += line + b" "
-        while found := re.search(rb"<seg[^>]*>(.*?)</seg>", held, re.DOTALL | re.IGNORECASE):
-            yield (
-                html.unescape(found[1].decode("utf-8", "surrogateescape"))
-                .strip()
-                .encode("utf-8", "surrogateescape")
+        if b"</seg>" in lowered:
+            found, rest = _cut_segments(bytes(held))
+            for segment in found:
+                yield _segment_line(segment, f"{name}, line {number:,}")
+            held, first_line = bytearray(rest), number
+        if len(held) > LONGEST_LINE_BYTES:
+            raise DataError(
+                f"{name}, line {first_line:,}: a <seg> begins here that has no </seg> within "
+                f"{LONGEST_LINE_BYTES >> 20} MiB; is the file damaged?"
             )
-            held = held[found.end() :]
-        if b"<seg" not in held.lower():
-            held = b""
+    if held:
+        raise DataError(
+            f"{name}, line {first_line:,}: a <seg> begins here that has no </seg>; fetch it again"
+        )
+
+
+def _cut_segments(text: bytes) -> tuple[list[bytes], bytes]:
+    """What stands in the segments that are whole, and the rest from where the next one begins."""
+    lowered = text.lower()
+    whole: list[bytes] = []
+    end = 0
+    while (start := lowered.find(b"<seg", end)) >= 0:
+        tag_end = lowered.find(b">", start)
+        close = lowered.find(b"</seg>", tag_end) if tag_end >= 0 else -1
+        if close < 0:
+            return whole, text[start:]
+        whole.append(text[tag_end + 1 : close])
+        end = close + len(b"</seg>")
+    return whole, b""
+
+
+def _segment_line(segment: bytes, where: str) -> bytes:
+    try:
+        text = html.unescape(segment.decode("utf-8", "surrogateescape"))
+    except ValueError:  # Python reads no number of thousands of digits
+        raise DataError(f"{where}: has a character reference that no character has; is it damaged?") from None
+    return text.replace("\n", " ").strip().encode("utf-8", "surrogateescape")
 
 
 def read_tsv(blocks: Iterable[bytes], layout: Layout) -> Iterator[Pair]:
@@ -91,7 +128,9 @@ def read_tmx(blocks: Iterable[bytes], layout: Layout) -> Iterator[Pair]:
     """The translation units that have both languages; `en` also finds en-GB."""
     parser: ElementTree.XMLPullParser[ElementTree.Element] = ElementTree.XMLPullParser(["start", "end"])
     body: ElementTree.Element | None = None
+    held_bytes = 0
     for block in chain(filter(None, blocks), [b""]):
+        held_bytes += len(block)
         for event, element in _xml_events(parser, block, layout.name):
             if event == "start":
                 body = element if _local_name(element) == "body" else body
@@ -102,6 +141,11 @@ def read_tmx(blocks: Iterable[bytes], layout: Layout) -> Iterator[Pair]:
                     yield source.encode(), target.encode()
                 if body is not None:
                     body.clear()  # what was read doesn't stay in memory
+                held_bytes = 0
+        if held_bytes > LONGEST_LINE_BYTES:
+            raise DataError(
+                f"{layout.name}: has no whole <tu> within {LONGEST_LINE_BYTES >> 20} MiB; is it TMX?"
+            )
 
 
 def _xml_events(
@@ -291,7 +335,7 @@ _CONTEXT_END = b"\x04"
 
 def read_mo(blocks: Iterable[bytes], layout: Layout) -> Iterator[Pair]:
     """The messages of a compiled gettext catalogue, which is read whole: they are small."""
-    data = b"".join(blocks)
+    data = _whole(blocks, layout.name)
     order = _MO_MAGIC.get(data[:4])
     if order is None:
         raise DataError(f"{layout.name}: is not a compiled gettext catalogue (.mo)")
@@ -304,7 +348,13 @@ def read_mo(blocks: Iterable[bytes], layout: Layout) -> Iterator[Pair]:
                 raise struct.error
             return data[offset : offset + length]
 
-        messages = [(string(ids, index), string(texts, index)) for index in range(count)]
+        messages: list[tuple[bytes, bytes]] = []
+        copied = 0
+        for index in range(count):
+            messages.append((string(ids, index), string(texts, index)))
+            copied += sum(map(len, messages[-1]))
+            if copied > MOST_COPIES * len(data):
+                raise struct.error
     except struct.error:
         raise DataError(f"{layout.name}: the catalogue is cut short or damaged; fetch it again") from None
     header = next((text for message, text in messages if not message), b"")
@@ -318,6 +368,15 @@ def read_mo(blocks: Iterable[bytes], layout: Layout) -> Iterator[Pair]:
                 [(named[1], forms[-1])] if len(named) > 1 and len(forms) > 1 else []
             )
             yield from _ordered(both, layout)
+
+
+def _whole(blocks: Iterable[bytes], name: str) -> bytes:
+    data = bytearray()
+    for block in blocks:
+        data += block
+        if len(data) > LONGEST_CATALOGUE_BYTES:
+            raise DataError(f"{name}: has more than {LONGEST_CATALOGUE_BYTES >> 20} MiB; is it a .mo file?")
+    return bytes(data)
 
 
 def _ordered(pairs: Iterable[tuple[str, str]], layout: Layout) -> Iterator[Pair]:
