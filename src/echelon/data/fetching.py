@@ -18,11 +18,14 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from email.message import Message
 from itertools import chain
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Any
 
 from echelon.data.claim import locked
+from echelon.data.fetched import FETCHED, first_fetches
 from echelon.data.fingerprints import sha256_of_file
+from echelon.data.formats import BYTE_ORDER_MARK
+from echelon.data.streams import PACKED_SUFFIXES, is_packed
 from echelon.errors import DataError
 from echelon.runfolder import read_json, write_json
 
@@ -31,7 +34,6 @@ TIMEOUT_S = 30.0
 TRIES_WITHOUT_PROGRESS = 3
 """A mirror is given up after so many broken connections that have not brought a byte."""
 FIRST_PAUSE_S = 1.0
-FETCHED = "fetched.json"
 DISK_ERRORS = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES)
 """What only our own disk says, so that no other mirror would help."""
 
@@ -220,8 +222,24 @@ def _check(path: Path, wanted: Wanted, folder: Path, url: str) -> None:
     sha256 = sha256_of_file(path)
     if wanted.sha256 is not None and sha256 != wanted.sha256:
         raise _WrongContentError(f"has SHA-256 {sha256} instead of {wanted.sha256}")
+    if wanted.sha256 is None:
+        _check_kind(path, wanted.name)
     with locked(folder / f"{FETCHED}.lock"):
         _compare_and_record(wanted, folder, {"bytes": size, "sha256": sha256, "url": url})
+
+
+def _check_kind(path: Path, name: str) -> None:
+    """_WrongContentError where the content cannot be what the name says: portals answer everything with their page."""
+    with path.open("rb") as file:
+        start = file.read(512)
+    suffix = PurePosixPath(name).suffix.lower()
+    is_page = start.removeprefix(BYTE_ORDER_MARK).lstrip().lower().startswith((b"<!doctype html", b"<html"))
+    if is_page and suffix not in (".html", ".htm"):
+        raise _WrongContentError(
+            f"sent a web page ({start[:60]!r}) instead of {name}; does it, or a proxy on the way, want a login?"
+        )
+    if suffix in PACKED_SUFFIXES and not is_packed(start):
+        raise _WrongContentError(f"sent what is no {suffix} file: it begins with {start[:60]!r}")
 
 
 def _compare_and_record(wanted: Wanted, folder: Path, fetched: dict[str, Any]) -> None:
@@ -234,14 +252,6 @@ def _compare_and_record(wanted: Wanted, folder: Path, fetched: dict[str, Any]) -
         )
     today = datetime.now(UTC).date().isoformat()
     write_json(folder / FETCHED, {**known, wanted.name: {**fetched, "on": today}})
-
-
-def first_fetches(folder: Path) -> dict[str, Any]:
-    """What is known of the files that were fetched into a folder, by name."""
-    with suppress(OSError, ValueError):
-        known = read_json(folder / FETCHED)
-        return known if isinstance(known, dict) else {}
-    return {}
 
 
 def _is_ours(error: Exception) -> bool:

@@ -12,7 +12,8 @@ from urllib.parse import urlsplit
 
 from echelon.data.corpora import FilePair, PairFile, ParallelText, resolve
 from echelon.data.embedded import EmbeddedText, Split
-from echelon.data.fetching import Wanted, fetch, first_fetches
+from echelon.data.fetched import first_fetches, how_to_fetch_again
+from echelon.data.fetching import Wanted, fetch
 from echelon.data.fingerprints import HashMemory
 from echelon.data.pieces import PiecesText
 from echelon.data.prepared import InputEntry
@@ -92,7 +93,7 @@ class Library:
 
 
 def _other_file(path: Path, has: str, expected: str) -> DataError:
-    return DataError(f"{path} has {has}, but {expected}; remove it, or fetch it again")
+    return DataError(f"{path} has {has}, but {expected}; {how_to_fetch_again(path)}")
 
 
 @dataclass(frozen=True)

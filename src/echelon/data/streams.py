@@ -18,6 +18,7 @@ from typing import BinaryIO, Protocol
 
 import zstandard
 
+from echelon.data.fetched import how_to_fetch_again
 from echelon.errors import DataError
 
 READ_BYTES = 1 << 16
@@ -25,6 +26,7 @@ PIECE_BYTES = 1 << 20
 """What is decompressed at a time, however much a block stands for."""
 TAR_READ_BYTES = 1 << 20
 COMPRESSED_SUFFIXES = {".gz", ".xz", ".zst", ".bz2"}
+PACKED_SUFFIXES = {*COMPRESSED_SUFFIXES, ".tar", ".tgz", ".txz", ".tbz2", ".zip"}
 ZIP_START = b"PK\x03\x04"
 
 
@@ -193,6 +195,17 @@ def _pieces(decoder: Decoder, data: bytes) -> Iterator[bytes]:
         is_all = decoder.eof or (not data and len(piece) < PIECE_BYTES)
 
 
+def is_packed(start: bytes) -> bool:
+    """Whether a file that begins so (with its first 512 bytes) is compressed or an archive, as one that we read is."""
+    if start.startswith((ZIP_START, *DECODERS)):
+        return True
+    try:
+        tarfile.TarInfo.frombuf(start, tarfile.ENCODING, "surrogateescape")
+    except tarfile.HeaderError:
+        return False
+    return True
+
+
 @contextmanager
 def naming_the_place(place: Place, where: Callable[[], str]) -> Iterator[None]:
     """Errors of reading as DataError, saying where, and what to do."""
@@ -206,19 +219,25 @@ def naming_the_place(place: Place, where: Callable[[], str]) -> Iterator[None]:
     except PermissionError as error:
         raise DataError(f"{path} may not be read by this user; change its permissions") from error
     except EOFError as error:
-        raise DataError(f"{where()}: the compressed data ends early; fetch it again") from error
+        raise DataError(f"{where()}: the compressed data ends early; {how_to_fetch_again(path)}") from error
     except (zlib.error, lzma.LZMAError, zstandard.ZstdError) as error:
-        raise DataError(f"{where()}: the compressed data is damaged ({error}); fetch it again") from error
+        raise _damaged(where(), error, path) from error
     except (
         RuntimeError
     ) as error:  # zipfile's for what is encrypted, or compressed in a way that it does not know
         raise DataError(f"{path} cannot be read: {error}; unpack it, and name the files") from error
     except (tarfile.TarError, zipfile.BadZipFile) as error:
-        raise DataError(f"{path}: is no archive, or a damaged one ({error}); fetch it again") from error
+        raise DataError(
+            f"{path}: is no archive, or a damaged one ({error}); {how_to_fetch_again(path)}"
+        ) from error
     except OSError as error:
         if error.errno is None:  # not the system's: bz2 says so that its data are damaged
-            raise DataError(f"{where()}: the compressed data is damaged ({error}); fetch it again") from error
+            raise _damaged(where(), error, path) from error
         raise DataError(f"{path} cannot be read: {error.strerror}") from error
+
+
+def _damaged(where: str, error: Exception, path: Path) -> DataError:
+    return DataError(f"{where}: the compressed data is damaged ({error}); {how_to_fetch_again(path)}")
 
 
 def _no_member(place: Place, names: list[str]) -> DataError:
