@@ -183,35 +183,62 @@ def test_an_unknown_hash_is_written_down_and_compared_with_later(mirror: Mirror,
         fetch(wanted, tmp_path)
 
 
+@pytest.mark.parametrize("tells_length", [True, False])
+def test_a_file_that_is_too_long_is_not_fetched_to_its_end(
+    mirror: Mirror, second: Mirror, tmp_path: Path, tells_length: bool
+) -> None:
+    mirror.content, mirror.tells_length = bytes(50 << 20), tells_length
+    path = fetch(Wanted("file.bin", [mirror.url, second.url], len(CONTENT)), tmp_path)
+    assert path.read_bytes() == CONTENT
+    assert mirror.bytes_sent < 25 << 20
+    assert second.ranges == [None]
+    assert left_over(tmp_path) == set()
+    with pytest.raises(DataError, match=r"has [\d,]+ bytes, or more, instead of 10"):
+        fetch(Wanted("other.bin", [mirror.url], 10), tmp_path)
+
+
+def test_a_file_has_its_name_only_when_it_is_on_the_disk(
+    mirror: Mirror, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    synced: list[tuple[int, bool]] = []
+
+    def fsync(descriptor: int) -> None:
+        status = os.fstat(descriptor)
+        synced.append((status.st_ino, (tmp_path / "file.bin").exists()))
+
+    monkeypatch.setattr(os, "fsync", fsync)
+    path = fetch(Wanted("file.bin", [mirror.url]), tmp_path)
+    assert (path.stat().st_ino, False) in synced
+    assert (tmp_path.stat().st_ino, True) in synced
+
+
 PAGE = b"\n<!DOCTYPE html><html><title>Hotel: log in</title></html>"
 
 
-@pytest.mark.parametrize(
-    "name", ["wmt/dev.tgz", "dev.tar", "dev.zip", "a.bz2", "a.xz", "a.zst", "a.gz", "a.tmx", "a"]
-)
-def test_a_portal_s_page_is_refused_and_not_remembered(mirror: Mirror, tmp_path: Path, name: str) -> None:
-    good, mirror.content = mirror.content, PAGE
-    with pytest.raises(
-        DataError, match=rf"{mirror.url}: sent a web page .*Hotel: log in.* instead of {name}; does it"
-    ):
-        fetch(Wanted(name, [mirror.url]), tmp_path)
-    assert first_fetches(tmp_path) == {}
-    assert not (tmp_path / name).exists()
-    mirror.content = gzip.compress(good)
-    assert fetch(Wanted(name, [mirror.url]), tmp_path).read_bytes() == mirror.content
+def test_a_portal_s_page_is_refused_and_not_remembered(mirror: Mirror, tmp_path: Path) -> None:
+    for name in ("wmt/dev.tgz", "dev.tar", "dev.zip", "a.bz2", "a.xz", "a.zst", "a.gz", "a.tmx", "a"):
+        mirror.content = PAGE
+        with pytest.raises(
+            DataError, match=rf": sent a web page .*Hotel: log in.* instead of {name}; does it"
+        ):
+            fetch(Wanted(name, [mirror.url]), tmp_path)
+        assert name not in first_fetches(tmp_path)
+        assert not (tmp_path / name).exists()
+        mirror.content = gzip.compress(CONTENT)
+        assert fetch(Wanted(name, [mirror.url]), tmp_path).read_bytes() == mirror.content
 
 
-@pytest.mark.parametrize("ending", ["tgz", "tar", "zip", "bz2", "xz", "zst", "gz"])
-def test_what_is_not_packed_is_no_archive(mirror: Mirror, tmp_path: Path, ending: str) -> None:
+def test_what_is_not_packed_is_no_archive(mirror: Mirror, tmp_path: Path) -> None:
     mirror.content = b"Service unavailable"
-    with pytest.raises(DataError, match=rf"sent what is no \.{ending} file: it begins with b'Service"):
-        fetch(Wanted(f"x.{ending}", [mirror.url]), tmp_path)
+    for ending in ("tgz", "tar", "zip", "bz2", "xz", "zst", "gz"):
+        with pytest.raises(DataError, match=rf"sent what is no \.{ending} file: it begins with b'Service"):
+            fetch(Wanted(f"x.{ending}", [mirror.url]), tmp_path)
 
 
-@pytest.mark.parametrize("ending", PACKERS)
-def test_archives_of_every_kind_pass(mirror: Mirror, tmp_path: Path, ending: str) -> None:
-    mirror.content = PACKERS[ending](tar_of({"x": b"y"}))
-    assert fetch(Wanted(f"x.{ending}", [mirror.url]), tmp_path).exists()
+def test_archives_of_every_kind_pass(mirror: Mirror, tmp_path: Path) -> None:
+    for ending, packer in PACKERS.items():
+        mirror.content = packer(tar_of({"x": b"y"}))
+        assert fetch(Wanted(f"x.{ending}", [mirror.url]), tmp_path).exists()
 
 
 def test_how_a_fetched_file_is_fetched_again_is_said(mirror: Mirror, tmp_path: Path) -> None:

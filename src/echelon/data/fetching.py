@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import errno
 import http.client
+import os
 import time
 import urllib.error
 import urllib.request
@@ -27,7 +28,7 @@ from echelon.data.fingerprints import sha256_of_file
 from echelon.data.formats import BYTE_ORDER_MARK
 from echelon.data.streams import PACKED_SUFFIXES, is_packed
 from echelon.errors import DataError
-from echelon.runfolder import read_json, write_json
+from echelon.runfolder import read_json, sync_folder, write_json
 
 READ_BYTES = 1 << 18
 TIMEOUT_S = 30.0
@@ -99,7 +100,7 @@ def _fetch_from(url: str, wanted: Wanted, folder: Path, on_bytes: OnBytes) -> No
     while True:
         size = partial.size
         try:
-            _receive(url, partial, on_bytes, shows_mistakes=wanted.sha256 is not None)
+            _receive(url, wanted, partial, on_bytes)
             break
         except (_BrokenError, OSError, http.client.HTTPException) as error:
             if _is_ours(error):
@@ -115,8 +116,7 @@ def _fetch_from(url: str, wanted: Wanted, folder: Path, on_bytes: OnBytes) -> No
     except _WrongContentError:
         partial.forget()
         raise
-    partial.path.rename(path)
-    partial.forget()
+    partial.keep_as(path)
 
 
 class _Partial:
@@ -140,18 +140,24 @@ class _Partial:
         self.url, self.validator = url, validator
         write_json(self._note, {"url": url, "validator": validator})
 
+    def keep_as(self, path: Path) -> None:
+        """Give it its name, once all of it is on the disk: after a power cut nobody would look into it again."""
+        with self.path.open("rb") as file:
+            os.fsync(file.fileno())
+        self.path.rename(path)
+        sync_folder(path.parent)
+        self.forget()
+
     def forget(self) -> None:
         self.path.unlink(missing_ok=True)
         self._note.unlink(missing_ok=True)
 
 
-def _receive(url: str, partial: _Partial, on_bytes: OnBytes, *, shows_mistakes: bool) -> None:
-    """Append what is missing; _BrokenError where the connection ends too early.
-
-    `shows_mistakes`: halves that do not belong together would be noticed, so any two may be joined.
-    """
+def _receive(url: str, wanted: Wanted, partial: _Partial, on_bytes: OnBytes) -> None:
+    """Append what is missing; _BrokenError where the connection ends too early, _WrongContentError where the file is
+    longer than it should be."""
     try:
-        answer = _ask(url, partial, shows_mistakes=shows_mistakes)
+        answer = _ask(url, partial, shows_mistakes=wanted.sha256 is not None)
     except urllib.error.HTTPError as error:
         error.close()
         if error.code != http.client.REQUESTED_RANGE_NOT_SATISFIABLE or not partial.size:
@@ -164,6 +170,7 @@ def _receive(url: str, partial: _Partial, on_bytes: OnBytes, *, shows_mistakes: 
         done = _place_of(answer, partial)
         length = answer.headers.get("Content-Length", "")
         total = done + int(length) if length.isdecimal() else None
+        _check_length(total or done, wanted)
         on_bytes(done, total)
         first = answer.read(READ_BYTES)
         if not first and total != done:
@@ -173,15 +180,28 @@ def _receive(url: str, partial: _Partial, on_bytes: OnBytes, *, shows_mistakes: 
         partial.begin(url, _validator(answer.headers))
         with partial.path.open("ab") as file:
             for data in chain([first], iter(lambda: answer.read(READ_BYTES), b"")):
-                file.write(data)
                 done += len(data)
+                try:
+                    _check_length(done, wanted)
+                except _WrongContentError:
+                    partial.forget()
+                    raise
+                file.write(data)
                 on_bytes(done, total)
     if total is not None and done < total:
         raise _BrokenError(f"the connection ended after {done:,} of {total:,} bytes")
 
 
+def _check_length(size: int, wanted: Wanted) -> None:
+    if wanted.bytes is not None and size > wanted.bytes:
+        raise _WrongContentError(f"has {size:,} bytes, or more, instead of {wanted.bytes:,}")
+
+
 def _ask(url: str, partial: _Partial, *, shows_mistakes: bool) -> Any:
-    """The server's answer, which begins where the partial file ends if server and file allow it."""
+    """The server's answer, which begins where the partial file ends if server and file allow it.
+
+    `shows_mistakes`: halves that do not belong together would be noticed, so any two may be joined.
+    """
     headers = {"User-Agent": "echelon", "Accept-Encoding": "identity"}
     validator = partial.validator if partial.url == url else None
     if partial.size and (validator or shows_mistakes):
