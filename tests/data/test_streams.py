@@ -111,6 +111,15 @@ def test_a_zip_file_that_we_cannot_open_is_the_user_s_to_unpack(
         list(BlockReader(Place(path, "x.en")))
 
 
+def test_a_zip_file_with_a_damaged_name_is_named(tmp_path: Path) -> None:
+    path = tmp_path / "corpus.zip"
+    with zipfile.ZipFile(path, "w") as archive:
+        archive.writestr("é", "a\n")
+    path.write_bytes(path.read_bytes().replace("é".encode(), b"\xff\xff"))
+    with pytest.raises(DataError, match=r"corpus\.zip: is no archive, or a damaged one .*fetch it again"):
+        list(BlockReader(Place(path, "x")))
+
+
 def test_members_of_a_zip_file_are_read(tmp_path: Path) -> None:
     path = tmp_path / "corpus.zip"
     with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:

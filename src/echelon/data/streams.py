@@ -6,6 +6,7 @@ import bz2
 import difflib
 import io
 import lzma
+import struct
 import tarfile
 import zipfile
 import zlib
@@ -226,7 +227,7 @@ def naming_the_place(place: Place, where: Callable[[], str]) -> Iterator[None]:
         RuntimeError
     ) as error:  # zipfile's for what is encrypted, or compressed in a way that it does not know
         raise DataError(f"{path} cannot be read: {error}; unpack it, and name the files") from error
-    except (tarfile.TarError, zipfile.BadZipFile) as error:
+    except (tarfile.TarError, zipfile.BadZipFile, ValueError, struct.error) as error:  # names and sizes, too
         raise DataError(
             f"{path}: is no archive, or a damaged one ({error}); {how_to_fetch_again(path)}"
         ) from error
