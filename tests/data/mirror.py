@@ -5,7 +5,10 @@ from __future__ import annotations
 import hashlib
 import re
 import threading
+from contextlib import suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+SENT_BYTES = 1 << 16
 
 
 class Mirror:
@@ -16,6 +19,8 @@ class Mirror:
         self.breaks_after: list[int] = []
         """Bytes after which the next connections are cut."""
         self.knows_ranges = True
+        self.tells_length = True
+        self.bytes_sent = 0
         self.status = 0
         """Answer everything with this, where not 0."""
         self.tag: str | None = '"{}"'
@@ -60,7 +65,8 @@ class Mirror:
         request.send_response(206 if start else 200)
         if start:
             request.send_header("Content-Range", f"bytes {start}-{len(self.content) - 1}/{len(self.content)}")
-        request.send_header("Content-Length", str(len(body)))
+        if self.tells_length:
+            request.send_header("Content-Length", str(len(body)))
         for name, value in (("ETag", tag), ("Last-Modified", self.date)):
             if value is not None:
                 request.send_header(name, value)
@@ -68,7 +74,10 @@ class Mirror:
         if self.breaks_after:
             body = body[: self.breaks_after.pop(0)]
             request.close_connection = True
-        request.wfile.write(body)
+        with suppress(ConnectionError):  # who has asked may have seen enough
+            for place in range(0, len(body), SENT_BYTES):
+                request.wfile.write(body[place : place + SENT_BYTES])
+                self.bytes_sent += SENT_BYTES
 
     def close(self) -> None:
         self._server.shutdown()

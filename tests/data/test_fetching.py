@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import errno
+import gzip
 import hashlib
 import multiprocessing
 import os
@@ -12,9 +13,12 @@ from pathlib import Path
 import pytest
 
 from echelon.data import fetching
-from echelon.data.fetching import Wanted, fetch, first_fetches
+from echelon.data.fetched import FETCHED, first_fetches, how_to_fetch_again
+from echelon.data.fetching import Wanted, fetch
+from echelon.data.streams import BlockReader, Place
 from echelon.errors import DataError
 from tests.data.mirror import Mirror
+from tests.data.test_streams import PACKERS, tar_of
 
 CONTENT = random.Random(1).randbytes(300_000)
 SHA256 = hashlib.sha256(CONTENT).hexdigest()
@@ -35,7 +39,7 @@ def second() -> Iterator[Mirror]:
 
 
 def left_over(folder: Path) -> set[str]:
-    return {path.name for path in folder.iterdir()} - {"file.bin", fetching.FETCHED}
+    return {path.name for path in folder.iterdir()} - {"file.bin", FETCHED}
 
 
 def test_a_file_is_fetched_once_with_progress(mirror: Mirror, tmp_path: Path) -> None:
@@ -177,6 +181,73 @@ def test_an_unknown_hash_is_written_down_and_compared_with_later(mirror: Mirror,
     mirror.content = b"another"
     with pytest.raises(DataError, match="when it was first fetched"):
         fetch(wanted, tmp_path)
+
+
+@pytest.mark.parametrize("tells_length", [True, False])
+def test_a_file_that_is_too_long_is_not_fetched_to_its_end(
+    mirror: Mirror, second: Mirror, tmp_path: Path, tells_length: bool
+) -> None:
+    mirror.content, mirror.tells_length = bytes(50 << 20), tells_length
+    path = fetch(Wanted("file.bin", [mirror.url, second.url], len(CONTENT)), tmp_path)
+    assert path.read_bytes() == CONTENT
+    assert mirror.bytes_sent < 25 << 20
+    assert second.ranges == [None]
+    assert left_over(tmp_path) == set()
+    with pytest.raises(DataError, match=r"has [\d,]+ bytes, or more, instead of 10"):
+        fetch(Wanted("other.bin", [mirror.url], 10), tmp_path)
+
+
+def test_a_file_has_its_name_only_when_it_is_on_the_disk(
+    mirror: Mirror, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    synced: list[tuple[int, bool]] = []
+
+    def fsync(descriptor: int) -> None:
+        status = os.fstat(descriptor)
+        synced.append((status.st_ino, (tmp_path / "file.bin").exists()))
+
+    monkeypatch.setattr(os, "fsync", fsync)
+    path = fetch(Wanted("file.bin", [mirror.url]), tmp_path)
+    assert (path.stat().st_ino, False) in synced
+    assert (tmp_path.stat().st_ino, True) in synced
+
+
+PAGE = b"\n<!DOCTYPE html><html><title>Hotel: log in</title></html>"
+
+
+def test_a_portal_s_page_is_refused_and_not_remembered(mirror: Mirror, tmp_path: Path) -> None:
+    for name in ("wmt/dev.tgz", "dev.tar", "dev.zip", "a.bz2", "a.xz", "a.zst", "a.gz", "a.tmx", "a"):
+        mirror.content = PAGE
+        with pytest.raises(
+            DataError, match=rf": sent a web page .*Hotel: log in.* instead of {name}; does it"
+        ):
+            fetch(Wanted(name, [mirror.url]), tmp_path)
+        assert name not in first_fetches(tmp_path)
+        assert not (tmp_path / name).exists()
+        mirror.content = gzip.compress(CONTENT)
+        assert fetch(Wanted(name, [mirror.url]), tmp_path).read_bytes() == mirror.content
+
+
+def test_what_is_not_packed_is_no_archive(mirror: Mirror, tmp_path: Path) -> None:
+    mirror.content = b"Service unavailable"
+    for ending in ("tgz", "tar", "zip", "bz2", "xz", "zst", "gz"):
+        with pytest.raises(DataError, match=rf"sent what is no \.{ending} file: it begins with b'Service"):
+            fetch(Wanted(f"x.{ending}", [mirror.url]), tmp_path)
+
+
+def test_archives_of_every_kind_pass(mirror: Mirror, tmp_path: Path) -> None:
+    for ending, packer in PACKERS.items():
+        mirror.content = packer(tar_of({"x": b"y"}))
+        assert fetch(Wanted(f"x.{ending}", [mirror.url]), tmp_path).exists()
+
+
+def test_how_a_fetched_file_is_fetched_again_is_said(mirror: Mirror, tmp_path: Path) -> None:
+    path = fetch(Wanted("wmt/file.bin", [mirror.url]), tmp_path)
+    known = tmp_path / FETCHED
+    assert how_to_fetch_again(path) == f"to fetch it again, remove {path} and its entry in {known}"
+    assert how_to_fetch_again(tmp_path / "mine.bin") == "fetch it again"
+    with pytest.raises(DataError, match=rf"remove {path} and its entry in {known}"):
+        list(BlockReader(Place(path, "member")))
 
 
 def test_what_is_whole_but_not_named_yet_is_not_fetched_again(mirror: Mirror, tmp_path: Path) -> None:

@@ -89,6 +89,16 @@ def test_a_local_mirror_is_used_before_the_network(tmp_path: Path, monkeypatch: 
         prepare_in(tmp_path, data_from(nowhere))
 
 
+def test_a_mirror_folder_may_have_its_files_without_their_folders(tmp_path: Path) -> None:
+    (tmp_path / "flat").mkdir()
+    (tmp_path / "flat" / "x.tgz").write_bytes(ARCHIVE)
+    data = data_from(["http://127.0.0.1:9/x.tgz"], mirrors=[str(tmp_path / "flat")])
+    assert len(prepare_in(tmp_path, data).train[0]) == 300
+    (tmp_path / "flat" / "x.tgz").write_bytes(b"another corpus's")
+    with pytest.raises(DataError, match="could not be fetched"):
+        prepare_in(tmp_path, data)
+
+
 def test_a_mirror_on_the_web_is_asked_before_the_file_s_own_address(mirror: Mirror, tmp_path: Path) -> None:
     address = mirror.url.removesuffix("/file.bin")
     prepare_in(tmp_path, data_from(["http://127.0.0.1:9/x.tgz"], mirrors=[address]))

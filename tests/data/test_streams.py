@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 import zstandard
 
+from echelon.data import streams
 from echelon.data.corpora import FilePair, LineReader
 from echelon.data.streams import BlockReader, Place
 from echelon.errors import DataError
@@ -24,6 +25,23 @@ PACKERS: dict[str, Callable[[bytes], bytes]] = {
     "tar.zst": zstandard.ZstdCompressor().compress,
 }
 MEMBERS = {"training/x.de-en.en": b"a\nb\n", "training/x.de-en.de": b"A\nB\n", "big": b"0123456789" * 200_000}
+
+
+def rle_frame(blocks: int) -> bytes:
+    """A zstd frame in which every 4 bytes stand for 128 KiB, as compressors do not write it."""
+    block = ((128 << 10) << 3 | 1 << 1).to_bytes(3, "little") + b"0"
+    last = (1).to_bytes(3, "little")
+    return b"\x28\xb5\x2f\xfd" + bytes([0, (17 - 10) << 3]) + block * blocks + last
+
+
+ZEROS = b"0" * (40 << 20)
+DENSE: dict[str, Callable[[], bytes]] = {
+    "gz": lambda: gzip.compress(ZEROS),
+    "xz": lambda: lzma.compress(ZEROS),
+    "bz2": lambda: bz2.compress(ZEROS),
+    "zst": lambda: zstandard.ZstdCompressor().compress(ZEROS),
+    "zst of another": lambda: rle_frame(320),
+}
 
 
 def tar_of(members: dict[str, bytes]) -> bytes:
@@ -46,6 +64,35 @@ def test_members_of_a_tar_file_are_read_side_by_side(ending: str, tmp_path: Path
     assert list(tmp_path.iterdir()) == [path], "nothing is unpacked"
 
 
+@pytest.mark.parametrize("packing", DENSE)
+def test_few_bytes_that_stand_for_many_are_decompressed_in_pieces(packing: str) -> None:
+    packed = DENSE[packing]()
+    assert len(packed) < streams.READ_BYTES
+    longest = 33 << 20 if packing.startswith("zst") else streams.PIECE_BYTES
+    whole = b""
+    for block in streams.decompressed(iter([packed])):
+        assert len(block) <= longest
+        whole += block
+    assert whole == ZEROS
+
+
+@pytest.mark.parametrize(
+    "packer", [gzip.compress, lzma.compress, bz2.compress, zstandard.ZstdCompressor().compress]
+)
+@pytest.mark.parametrize("piece_bytes", [1, 7, 1000, 1 << 20])
+def test_pieces_of_any_size_are_the_whole(
+    packer: Callable[[bytes], bytes], piece_bytes: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(streams, "PIECE_BYTES", piece_bytes)
+    content = bytes(range(250)) * 8 + b"0" * 2000
+    packed = packer(content) + packer(b"") + packer(content[:1000]) + bytes(8)
+    for block_bytes in (1, 5, len(packed)):
+        blocks = (packed[start : start + block_bytes] for start in range(0, len(packed), block_bytes))
+        assert b"".join(streams.decompressed(blocks)) == content + content[:1000]
+    with pytest.raises(EOFError):
+        list(streams.decompressed(iter([packer(content)[:-1]])))
+
+
 @pytest.mark.parametrize(
     ("offset", "value", "message"),
     [(6, 1, "encrypted, password required"), (8, 99, "compression method is not supported")],
@@ -62,6 +109,15 @@ def test_a_zip_file_that_we_cannot_open_is_the_user_s_to_unpack(
     path.write_bytes(content)
     with pytest.raises(DataError, match=f"{message}.*; unpack it, and name the files"):
         list(BlockReader(Place(path, "x.en")))
+
+
+def test_a_zip_file_with_a_damaged_name_is_named(tmp_path: Path) -> None:
+    path = tmp_path / "corpus.zip"
+    with zipfile.ZipFile(path, "w") as archive:
+        archive.writestr("é", "a\n")
+    path.write_bytes(path.read_bytes().replace("é".encode(), b"\xff\xff"))
+    with pytest.raises(DataError, match=r"corpus\.zip: is no archive, or a damaged one .*fetch it again"):
+        list(BlockReader(Place(path, "x")))
 
 
 def test_members_of_a_zip_file_are_read(tmp_path: Path) -> None:

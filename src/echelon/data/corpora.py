@@ -40,7 +40,7 @@ class LineReader:
 
     def __iter__(self) -> Iterator[bytes]:
         lines = split_lines(iter(self._blocks), self.place)
-        for line in segments(lines) if self.place.text_suffix == SEGMENT_SUFFIX else lines:
+        for line in segments(lines, self.place) if self.place.text_suffix == SEGMENT_SUFFIX else lines:
             self.lines_read += 1
             yield line
         if self.lines_read == 0:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import errno
 import http.client
+import os
 import time
 import urllib.error
 import urllib.request
@@ -18,20 +19,22 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from email.message import Message
 from itertools import chain
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Any
 
 from echelon.data.claim import locked
+from echelon.data.fetched import FETCHED, first_fetches
 from echelon.data.fingerprints import sha256_of_file
+from echelon.data.formats import BYTE_ORDER_MARK
+from echelon.data.streams import PACKED_SUFFIXES, is_packed
 from echelon.errors import DataError
-from echelon.runfolder import read_json, write_json
+from echelon.runfolder import read_json, sync_folder, write_json
 
 READ_BYTES = 1 << 18
 TIMEOUT_S = 30.0
 TRIES_WITHOUT_PROGRESS = 3
 """A mirror is given up after so many broken connections that have not brought a byte."""
 FIRST_PAUSE_S = 1.0
-FETCHED = "fetched.json"
 DISK_ERRORS = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES)
 """What only our own disk says, so that no other mirror would help."""
 
@@ -97,7 +100,7 @@ def _fetch_from(url: str, wanted: Wanted, folder: Path, on_bytes: OnBytes) -> No
     while True:
         size = partial.size
         try:
-            _receive(url, partial, on_bytes, shows_mistakes=wanted.sha256 is not None)
+            _receive(url, wanted, partial, on_bytes)
             break
         except (_BrokenError, OSError, http.client.HTTPException) as error:
             if _is_ours(error):
@@ -113,8 +116,7 @@ def _fetch_from(url: str, wanted: Wanted, folder: Path, on_bytes: OnBytes) -> No
     except _WrongContentError:
         partial.forget()
         raise
-    partial.path.rename(path)
-    partial.forget()
+    partial.keep_as(path)
 
 
 class _Partial:
@@ -138,18 +140,24 @@ class _Partial:
         self.url, self.validator = url, validator
         write_json(self._note, {"url": url, "validator": validator})
 
+    def keep_as(self, path: Path) -> None:
+        """Give it its name, once all of it is on the disk: after a power cut nobody would look into it again."""
+        with self.path.open("rb") as file:
+            os.fsync(file.fileno())
+        self.path.rename(path)
+        sync_folder(path.parent)
+        self.forget()
+
     def forget(self) -> None:
         self.path.unlink(missing_ok=True)
         self._note.unlink(missing_ok=True)
 
 
-def _receive(url: str, partial: _Partial, on_bytes: OnBytes, *, shows_mistakes: bool) -> None:
-    """Append what is missing; _BrokenError where the connection ends too early.
-
-    `shows_mistakes`: halves that do not belong together would be noticed, so any two may be joined.
-    """
+def _receive(url: str, wanted: Wanted, partial: _Partial, on_bytes: OnBytes) -> None:
+    """Append what is missing; _BrokenError where the connection ends too early, _WrongContentError where the file is
+    longer than it should be."""
     try:
-        answer = _ask(url, partial, shows_mistakes=shows_mistakes)
+        answer = _ask(url, partial, shows_mistakes=wanted.sha256 is not None)
     except urllib.error.HTTPError as error:
         error.close()
         if error.code != http.client.REQUESTED_RANGE_NOT_SATISFIABLE or not partial.size:
@@ -162,6 +170,7 @@ def _receive(url: str, partial: _Partial, on_bytes: OnBytes, *, shows_mistakes: 
         done = _place_of(answer, partial)
         length = answer.headers.get("Content-Length", "")
         total = done + int(length) if length.isdecimal() else None
+        _check_length(total or done, wanted)
         on_bytes(done, total)
         first = answer.read(READ_BYTES)
         if not first and total != done:
@@ -171,15 +180,28 @@ def _receive(url: str, partial: _Partial, on_bytes: OnBytes, *, shows_mistakes: 
         partial.begin(url, _validator(answer.headers))
         with partial.path.open("ab") as file:
             for data in chain([first], iter(lambda: answer.read(READ_BYTES), b"")):
-                file.write(data)
                 done += len(data)
+                try:
+                    _check_length(done, wanted)
+                except _WrongContentError:
+                    partial.forget()
+                    raise
+                file.write(data)
                 on_bytes(done, total)
     if total is not None and done < total:
         raise _BrokenError(f"the connection ended after {done:,} of {total:,} bytes")
 
 
+def _check_length(size: int, wanted: Wanted) -> None:
+    if wanted.bytes is not None and size > wanted.bytes:
+        raise _WrongContentError(f"has {size:,} bytes, or more, instead of {wanted.bytes:,}")
+
+
 def _ask(url: str, partial: _Partial, *, shows_mistakes: bool) -> Any:
-    """The server's answer, which begins where the partial file ends if server and file allow it."""
+    """The server's answer, which begins where the partial file ends if server and file allow it.
+
+    `shows_mistakes`: halves that do not belong together would be noticed, so any two may be joined.
+    """
     headers = {"User-Agent": "echelon", "Accept-Encoding": "identity"}
     validator = partial.validator if partial.url == url else None
     if partial.size and (validator or shows_mistakes):
@@ -220,8 +242,24 @@ def _check(path: Path, wanted: Wanted, folder: Path, url: str) -> None:
     sha256 = sha256_of_file(path)
     if wanted.sha256 is not None and sha256 != wanted.sha256:
         raise _WrongContentError(f"has SHA-256 {sha256} instead of {wanted.sha256}")
+    if wanted.sha256 is None:
+        _check_kind(path, wanted.name)
     with locked(folder / f"{FETCHED}.lock"):
         _compare_and_record(wanted, folder, {"bytes": size, "sha256": sha256, "url": url})
+
+
+def _check_kind(path: Path, name: str) -> None:
+    """_WrongContentError where the content cannot be what the name says: portals answer everything with their page."""
+    with path.open("rb") as file:
+        start = file.read(512)
+    suffix = PurePosixPath(name).suffix.lower()
+    is_page = start.removeprefix(BYTE_ORDER_MARK).lstrip().lower().startswith((b"<!doctype html", b"<html"))
+    if is_page and suffix not in (".html", ".htm"):
+        raise _WrongContentError(
+            f"sent a web page ({start[:60]!r}) instead of {name}; does it, or a proxy on the way, want a login?"
+        )
+    if suffix in PACKED_SUFFIXES and not is_packed(start):
+        raise _WrongContentError(f"sent what is no {suffix} file: it begins with {start[:60]!r}")
 
 
 def _compare_and_record(wanted: Wanted, folder: Path, fetched: dict[str, Any]) -> None:
@@ -234,14 +272,6 @@ def _compare_and_record(wanted: Wanted, folder: Path, fetched: dict[str, Any]) -
         )
     today = datetime.now(UTC).date().isoformat()
     write_json(folder / FETCHED, {**known, wanted.name: {**fetched, "on": today}})
-
-
-def first_fetches(folder: Path) -> dict[str, Any]:
-    """What is known of the files that were fetched into a folder, by name."""
-    with suppress(OSError, ValueError):
-        known = read_json(folder / FETCHED)
-        return known if isinstance(known, dict) else {}
-    return {}
 
 
 def _is_ours(error: Exception) -> bool:

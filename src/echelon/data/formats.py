@@ -11,6 +11,7 @@ import re
 import struct
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
+from itertools import chain
 from typing import cast
 from xml.etree import ElementTree
 
@@ -18,6 +19,9 @@ from echelon.errors import DataError
 
 BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 LONGEST_LINE_BYTES = 1 << 24
+LONGEST_CATALOGUE_BYTES = 1 << 28
+MOST_COPIES = 4
+"""How often the messages of a compiled catalogue may use the same bytes, on average."""
 SEGMENT_SUFFIX = ".sgm"
 
 Pair = tuple[bytes, bytes]
@@ -52,20 +56,54 @@ def split_lines(blocks: Iterable[bytes], name: object) -> Iterator[bytes]:
         yield rest.removesuffix(b"\r")
 
 
-def segments(lines: Iterable[bytes]) -> Iterator[bytes]:
+def segments(lines: Iterable[bytes], name: object) -> Iterator[bytes]:
     """The <seg> elements of an SGML file, as WMT publishes its test sets; one may span lines."""
-    held = b""
-    for line in lines:
+    held = bytearray()
+    first_line = 0
+    for number, line in enumerate(lines, 1):
+        lowered = line.lower()
+        if not held:
+            first_line = number
+            if b"<seg" not in lowered:
+                continue
         held += line + b" "
-        while found := re.search(rb"<seg[^>]*>(.*?)</seg>", held, re.DOTALL | re.IGNORECASE):
-            yield (
-                html.unescape(found[1].decode("utf-8", "surrogateescape"))
-                .strip()
-                .encode("utf-8", "surrogateescape")
+        if b"</seg>" in lowered:
+            found, rest = _cut_segments(bytes(held))
+            for segment in found:
+                yield _segment_line(segment, f"{name}, line {number:,}")
+            held, first_line = bytearray(rest), number
+        if len(held) > LONGEST_LINE_BYTES:
+            raise DataError(
+                f"{name}, line {first_line:,}: a <seg> begins here that has no </seg> within "
+                f"{LONGEST_LINE_BYTES >> 20} MiB; is the file damaged?"
             )
-            held = held[found.end() :]
-        if b"<seg" not in held.lower():
-            held = b""
+    if held:
+        raise DataError(
+            f"{name}, line {first_line:,}: a <seg> begins here that has no </seg>; fetch it again"
+        )
+
+
+def _cut_segments(text: bytes) -> tuple[list[bytes], bytes]:
+    """What stands in the segments that are whole, and the rest from where the next one begins."""
+    lowered = text.lower()
+    whole: list[bytes] = []
+    end = 0
+    while (start := lowered.find(b"<seg", end)) >= 0:
+        tag_end = lowered.find(b">", start)
+        close = lowered.find(b"</seg>", tag_end) if tag_end >= 0 else -1
+        if close < 0:
+            return whole, text[start:]
+        whole.append(text[tag_end + 1 : close])
+        end = close + len(b"</seg>")
+    return whole, b""
+
+
+def _segment_line(segment: bytes, where: str) -> bytes:
+    try:
+        text = html.unescape(segment.decode("utf-8", "surrogateescape"))
+    except ValueError:  # Python reads no number of thousands of digits
+        raise DataError(f"{where}: has a character reference that no character has; is it damaged?") from None
+    return text.replace("\n", " ").strip().encode("utf-8", "surrogateescape")
 
 
 def read_tsv(blocks: Iterable[bytes], layout: Layout) -> Iterator[Pair]:
@@ -90,22 +128,42 @@ def read_tmx(blocks: Iterable[bytes], layout: Layout) -> Iterator[Pair]:
     """The translation units that have both languages; `en` also finds en-GB."""
     parser: ElementTree.XMLPullParser[ElementTree.Element] = ElementTree.XMLPullParser(["start", "end"])
     body: ElementTree.Element | None = None
+    held_bytes = 0
+    for block in chain(filter(None, blocks), [b""]):
+        held_bytes += len(block)
+        for event, element in _xml_events(parser, block, layout.name):
+            if event == "start":
+                body = element if _local_name(element) == "body" else body
+            elif _local_name(element) == "tu":
+                texts = _unit_texts(element)
+                source, target = (_of_language(texts, language) for language in layout.languages)
+                if source is not None and target is not None:
+                    yield source.encode(), target.encode()
+                if body is not None:
+                    body.clear()  # what was read doesn't stay in memory
+                held_bytes = 0
+        if held_bytes > LONGEST_LINE_BYTES:
+            raise DataError(
+                f"{layout.name}: has no whole <tu> within {LONGEST_LINE_BYTES >> 20} MiB; is it TMX?"
+            )
+
+
+def _xml_events(
+    parser: ElementTree.XMLPullParser[ElementTree.Element], block: bytes, name: str
+) -> list[tuple[str, ElementTree.Element]]:
+    """What the next block begins and ends; an empty one is the end of the file."""
     try:
-        for block in blocks:
+        if block:
             parser.feed(block)
-            for event, element in cast(Iterator[tuple[str, ElementTree.Element]], parser.read_events()):
-                if event == "start":
-                    body = element if _local_name(element) == "body" else body
-                elif _local_name(element) == "tu":
-                    texts = _unit_texts(element)
-                    source, target = (_of_language(texts, language) for language in layout.languages)
-                    if source is not None and target is not None:
-                        yield source.encode(), target.encode()
-                    if body is not None:
-                        body.clear()  # what was read doesn't stay in memory
-        parser.close()
+        else:
+            parser.close()
+        return cast(list[tuple[str, ElementTree.Element]], list(parser.read_events()))
     except ElementTree.ParseError as error:
-        raise DataError(f"{layout.name}: is no TMX file, or a damaged one: {error}") from error
+        raise DataError(f"{name}: is no TMX file, or a damaged one: {error}") from error
+    except (LookupError, ValueError) as error:  # of the encoding that its first line names
+        raise DataError(
+            f"{name}: its encoding cannot be read ({error}); convert the file to UTF-8"
+        ) from error
 
 
 def _local_name(element: ElementTree.Element) -> str:
@@ -123,12 +181,19 @@ def _unit_texts(unit: ElementTree.Element) -> dict[str, str]:
     return texts
 
 
-def _segment_text(element: ElementTree.Element) -> str:
-    parts = [element.text or ""]
-    for child in element:
-        if _local_name(child) not in _INLINE_CODES:
-            parts.append(_segment_text(child))
-        parts.append(child.tail or "")
+def _segment_text(segment: ElementTree.Element) -> str:
+    parts: list[str] = []
+    ahead: list[ElementTree.Element | str] = [segment]
+    while ahead:
+        part = ahead.pop()
+        if isinstance(part, str):
+            parts.append(part)
+            continue
+        parts.append(part.text or "")
+        for child in reversed(part):
+            ahead.append(child.tail or "")
+            if _local_name(child) not in _INLINE_CODES:
+                ahead.append(child)
     return "".join(parts)
 
 
@@ -143,7 +208,10 @@ class _Entry:
     """One message of a catalogue while it is being read."""
 
     texts: dict[str, str] = field(default_factory=dict)
+    """By keyword; bytes that are yet to be decoded stand in them as `surrogateescape` has them."""
     is_fuzzy: bool = False
+    line: int = 0
+    """Where it begins."""
 
     @property
     def header(self) -> str:
@@ -161,61 +229,104 @@ class _Entry:
 
 
 _KEYWORD = re.compile(r'(msgctxt|msgid_plural|msgid|msgstr(?:\[\d+\])?)\s*(".*")\s*$')
-_ESCAPE = re.compile(r"\\(x[0-9a-fA-F]{1,2}|[0-7]{1,3}|.)", re.DOTALL)
-_ESCAPED = {"n": "\n", "t": "\t", "r": "\r", "a": "\a", "b": "\b", "f": "\f", "v": "\v"}
+_ESCAPE = re.compile(r"\\(?:([0-7]{1,3})|x([0-9a-fA-F]+)|(.?))", re.DOTALL)
+_ESCAPED = {"n": "\n", "t": "\t", "r": "\r", "a": "\a", "b": "\b", "f": "\f", "v": "\v", "\\": "\\", '"': '"'}
+_UNDECODED = re.compile("[\udc80-\udcff]")
 
 
 def read_po(blocks: Iterable[bytes], layout: Layout) -> Iterator[Pair]:
     """The translated messages of a gettext catalogue's source; fuzzy and obsolete ones are left out."""
-    entry, key, charset = _Entry(), "", "utf-8"
+    entry, key = _Entry(), ""
+    charset: str | None = None
     for number, raw in enumerate(split_lines(blocks, layout.name), 1):
-        line = _decode_line(raw, charset, layout.name, number).strip()
+        where = f"{layout.name}, line {number:,}"
+        line = _decode_line(raw, charset, where).strip()
         found = _KEYWORD.match(line)
         begins_next = line.startswith("#") or (found is not None and found[1] in ("msgctxt", "msgid"))
         if not line or (begins_next and any(key.startswith("msgstr") for key in entry.texts)):
-            charset = _charset(entry.header, charset, layout.name)
-            yield from _ordered(entry.pairs(), layout)
+            if entry.texts:
+                charset = _charset(entry.header, charset or "utf-8", layout.name)
+                yield from _ordered(_decoded(entry, charset, layout.name), layout)
             entry, key = _Entry(), ""
         if line.startswith("#"):
             entry.is_fuzzy |= line.startswith("#,") and "fuzzy" in line
         elif found is not None:
             key = found[1]
-            entry.texts[key] = _unquoted(found[2])
+            entry.line = entry.line or number
+            entry.texts[key] = _unquoted(found[2], where)
         elif line.startswith('"') and line.endswith('"') and key:
-            entry.texts[key] += _unquoted(line)
+            entry.texts[key] += _unquoted(line, where)
         elif line:
-            raise DataError(
-                f"{layout.name}, line {number:,}: {line[:40]!r} is not gettext's; is it a .po file?"
-            )
-    yield from _ordered(entry.pairs(), layout)
+            raise DataError(f"{where}: {line[:40]!r} is not gettext's; is it a .po file?")
+    yield from _ordered(_decoded(entry, charset or "utf-8", layout.name), layout)
 
 
-def _decode_line(raw: bytes, charset: str, name: str, number: int) -> str:
+def _decode_line(raw: bytes, charset: str | None, where: str) -> str:
+    """The line; as long as no header has named a character set, what is not UTF-8 stays undecoded."""
+    if charset is None:
+        return raw.decode("utf-8", "surrogateescape")
     try:
         return raw.decode(charset)
-    except UnicodeDecodeError:
-        raise DataError(f"{name}, line {number:,}: is not {charset}, as the catalogue says it is") from None
+    except UnicodeError:
+        raise DataError(f"{where}: is not {charset}, as the catalogue says it is") from None
+
+
+def _decoded(entry: _Entry, charset: str, name: str) -> Iterator[tuple[str, str]]:
+    """The entry's pairs, in which the bytes that were written as escapes have become characters."""
+    for pair in entry.pairs():
+        try:
+            first, second = (
+                text.encode(charset, "surrogateescape").decode(charset) if _UNDECODED.search(text) else text
+                for text in pair
+            )
+        except UnicodeError:
+            raise DataError(
+                f"{name}, line {entry.line:,}: the message that begins here holds bytes that are not {charset}; "
+                "correct them, or the character set that the catalogue's header names"
+            ) from None
+        yield first, second
+
+
+_SAMPLE = rb'msgid "a+AEE-b \u0041 .xn--4ca."'
+"""What every encoding of text leaves as it is, and those that stand for something else do not."""
 
 
 def _charset(header: str, charset: str, name: str) -> str:
     """The character set that a catalogue's header names, else the one so far."""
-    found = re.search(r"charset=([\w.:-]+)", header)
+    found = re.search(r"charset=([\w.:-]+)", header, re.ASCII)
     if found is None or found[1] == "CHARSET":  # as templates have it
         return charset
     try:
-        return codecs.lookup(found[1]).name
-    except LookupError:
-        raise DataError(f"{name}: names a character set {found[1]} that is not known") from None
+        charset = codecs.lookup(found[1]).name
+        # Shift JIS has the yen where others have the backslash
+        if _SAMPLE.decode(charset).replace("¥", "\\").encode() == _SAMPLE:
+            return charset
+    except (LookupError, UnicodeError):
+        pass
+    raise DataError(
+        f"{name}: names a character set {found[1]} that is not known; convert the catalogue to UTF-8"
+    )
 
 
-def _unquoted(text: str) -> str:
+def _unquoted(text: str, where: str) -> str:
+    """What stands between the quotes; numbers are bytes, as gettext has it, of a character that may need several."""
+
     def replace(found: re.Match[str]) -> str:
-        code = found[1]
-        if code[0] == "x" and len(code) > 1:
-            return chr(int(code[1:], 16))
-        return chr(int(code, 8)) if code[0].isdigit() else _ESCAPED.get(code, code)
+        octal, hexadecimal, letter = found.groups()
+        if octal:
+            return _undecoded(int(octal, 8) & 0xFF)
+        if hexadecimal:
+            return _undecoded(int(hexadecimal[-2:], 16))
+        if letter in _ESCAPED:
+            return _ESCAPED[letter]
+        shown = letter.encode(errors="replace").decode()
+        raise DataError(f"{where}: gettext has no escape \\{shown}; a backslash itself is written \\\\")
 
     return _ESCAPE.sub(replace, text[1:-1])
+
+
+def _undecoded(byte: int) -> str:
+    return bytes([byte]).decode("ascii", "surrogateescape")
 
 
 _MO_MAGIC = {b"\xde\x12\x04\x95": "<", b"\x95\x04\x12\xde": ">"}
@@ -224,7 +335,7 @@ _CONTEXT_END = b"\x04"
 
 def read_mo(blocks: Iterable[bytes], layout: Layout) -> Iterator[Pair]:
     """The messages of a compiled gettext catalogue, which is read whole: they are small."""
-    data = b"".join(blocks)
+    data = _whole(blocks, layout.name)
     order = _MO_MAGIC.get(data[:4])
     if order is None:
         raise DataError(f"{layout.name}: is not a compiled gettext catalogue (.mo)")
@@ -237,7 +348,13 @@ def read_mo(blocks: Iterable[bytes], layout: Layout) -> Iterator[Pair]:
                 raise struct.error
             return data[offset : offset + length]
 
-        messages = [(string(ids, index), string(texts, index)) for index in range(count)]
+        messages: list[tuple[bytes, bytes]] = []
+        copied = 0
+        for index in range(count):
+            messages.append((string(ids, index), string(texts, index)))
+            copied += sum(map(len, messages[-1]))
+            if copied > MOST_COPIES * len(data):
+                raise struct.error
     except struct.error:
         raise DataError(f"{layout.name}: the catalogue is cut short or damaged; fetch it again") from None
     header = next((text for message, text in messages if not message), b"")
@@ -251,6 +368,15 @@ def read_mo(blocks: Iterable[bytes], layout: Layout) -> Iterator[Pair]:
                 [(named[1], forms[-1])] if len(named) > 1 and len(forms) > 1 else []
             )
             yield from _ordered(both, layout)
+
+
+def _whole(blocks: Iterable[bytes], name: str) -> bytes:
+    data = bytearray()
+    for block in blocks:
+        data += block
+        if len(data) > LONGEST_CATALOGUE_BYTES:
+            raise DataError(f"{name}: has more than {LONGEST_CATALOGUE_BYTES >> 20} MiB; is it a .mo file?")
+    return bytes(data)
 
 
 def _ordered(pairs: Iterable[tuple[str, str]], layout: Layout) -> Iterator[Pair]:

@@ -12,7 +12,8 @@ from urllib.parse import urlsplit
 
 from echelon.data.corpora import FilePair, PairFile, ParallelText, resolve
 from echelon.data.embedded import EmbeddedText, Split
-from echelon.data.fetching import Wanted, fetch, first_fetches
+from echelon.data.fetched import first_fetches, how_to_fetch_again
+from echelon.data.fetching import Wanted, fetch
 from echelon.data.fingerprints import HashMemory
 from echelon.data.pieces import PiecesText
 from echelon.data.prepared import InputEntry
@@ -38,7 +39,7 @@ class Library:
         wanted = self._wanted(name)
         if wanted is None:
             return resolve(name, self.recipe_folder)
-        here = self._find_here(wanted.name)
+        here = self._find_here(wanted)
         if here is not None:
             return here
         if not self.may_fetch:
@@ -74,12 +75,16 @@ class Library:
                 return Wanted(name, download.urls, download.bytes, download.sha256)
         return None
 
-    def _find_here(self, name: str) -> Path | None:
+    def _find_here(self, wanted: Wanted) -> Path | None:
         with suppress(DataError):
-            return resolve(name, self.recipe_folder)
+            return resolve(wanted.name, self.recipe_folder)
         folders = [Path(mirror).expanduser() for mirror in self.data.mirrors if not is_web_address(mirror)]
-        places = [folder / name for folder in [*folders, self.downloads]]
-        return next((place for place in places if place.is_file()), None)
+        places = [folder / wanted.name for folder in [*folders, self.downloads]]
+        flat = [folder / Path(wanted.name).name for folder in folders]
+        found = [place for place in places if place.is_file()]
+        # the last part of a name may be that of another file too, so there the size must be right
+        found += [place for place in flat if place.is_file() and wanted.bytes in (None, place.stat().st_size)]
+        return next(iter(found), None)
 
     def _with_mirrors(self, wanted: Wanted) -> Wanted:
         mirrors = [
@@ -92,7 +97,7 @@ class Library:
 
 
 def _other_file(path: Path, has: str, expected: str) -> DataError:
-    return DataError(f"{path} has {has}, but {expected}; remove it, or fetch it again")
+    return DataError(f"{path} has {has}, but {expected}; {how_to_fetch_again(path)}")
 
 
 @dataclass(frozen=True)

@@ -6,6 +6,7 @@ import bz2
 import difflib
 import io
 import lzma
+import struct
 import tarfile
 import zipfile
 import zlib
@@ -18,11 +19,15 @@ from typing import BinaryIO, Protocol
 
 import zstandard
 
+from echelon.data.fetched import how_to_fetch_again
 from echelon.errors import DataError
 
 READ_BYTES = 1 << 16
+PIECE_BYTES = 1 << 20
+"""What is decompressed at a time, however much a block stands for."""
 TAR_READ_BYTES = 1 << 20
 COMPRESSED_SUFFIXES = {".gz", ".xz", ".zst", ".bz2"}
+PACKED_SUFFIXES = {*COMPRESSED_SUFFIXES, ".tar", ".tgz", ".txz", ".tbz2", ".zip"}
 ZIP_START = b"PK\x03\x04"
 
 
@@ -33,14 +38,41 @@ class Decoder(Protocol):
     def eof(self) -> bool: ...
     @property
     def unused_data(self) -> bytes: ...
-    def decompress(self, data: bytes, /) -> bytes: ...
+    def decompress(self, data: bytes, /, max_length: int) -> bytes: ...
 
 
-# A frame may ask for a window of up to 2 GiB (`zstd --long=31`), which zstandard refuses by default.
+class _ZstdDecoder:
+    """zstandard has no `max_length`, so it gets little at a time: 4 bytes may stand for 128 KiB, 1 KiB for 32 MiB."""
+
+    GIVEN_BYTES = 1 << 10
+
+    def __init__(self) -> None:
+        # A frame may ask for a window of up to 2 GiB (`zstd --long=31`), which zstandard refuses by default.
+        self._decoder = zstandard.ZstdDecompressor(max_window_size=1 << 31).decompressobj()
+        self.unconsumed_tail = b""
+
+    @property
+    def eof(self) -> bool:
+        return self._decoder.eof
+
+    @property
+    def unused_data(self) -> bytes:
+        return self._decoder.unused_data + self.unconsumed_tail
+
+    def decompress(self, data: bytes, /, max_length: int) -> bytes:
+        pieces: list[bytes] = []
+        start = length = 0
+        while start < len(data) and length < max_length and not self.eof:
+            pieces.append(self._decoder.decompress(data[start : start + self.GIVEN_BYTES]))
+            start, length = start + self.GIVEN_BYTES, length + len(pieces[-1])
+        self.unconsumed_tail = data[start:]
+        return b"".join(pieces)
+
+
 DECODERS: dict[bytes, Callable[[], Decoder]] = {
     b"\x1f\x8b": lambda: zlib.decompressobj(wbits=31),
     b"\xfd7zXZ\x00": lzma.LZMADecompressor,
-    b"\x28\xb5\x2f\xfd": lambda: zstandard.ZstdDecompressor(max_window_size=1 << 31).decompressobj(),
+    b"\x28\xb5\x2f\xfd": _ZstdDecoder,
     b"BZh": bz2.BZ2Decompressor,
 }
 _RECOGNISED_BYTES = max(map(len, DECODERS))
@@ -146,12 +178,33 @@ def decompressed(blocks: Iterator[bytes]) -> Iterator[bytes]:
         data = block
         while decoder is not None or (data := data.lstrip(b"\0")):  # zeros may pad the end of a stream
             decoder = decoder or new_decoder()
-            yield decoder.decompress(data)
+            yield from _pieces(decoder, data)
             if not decoder.eof:
                 break
             data, decoder = decoder.unused_data, None
     if decoder is not None:
         raise EOFError
+
+
+def _pieces(decoder: Decoder, data: bytes) -> Iterator[bytes]:
+    """What the data stand for, in pieces."""
+    is_all = False
+    while not is_all:
+        piece = decoder.decompress(data, max_length=PIECE_BYTES)
+        yield piece
+        data = getattr(decoder, "unconsumed_tail", b"")  # bz2 and lzma keep theirs to themselves
+        is_all = decoder.eof or (not data and len(piece) < PIECE_BYTES)
+
+
+def is_packed(start: bytes) -> bool:
+    """Whether a file that begins so (with its first 512 bytes) is compressed or an archive, as one that we read is."""
+    if start.startswith((ZIP_START, *DECODERS)):
+        return True
+    try:
+        tarfile.TarInfo.frombuf(start, tarfile.ENCODING, "surrogateescape")
+    except tarfile.HeaderError:
+        return False
+    return True
 
 
 @contextmanager
@@ -167,19 +220,25 @@ def naming_the_place(place: Place, where: Callable[[], str]) -> Iterator[None]:
     except PermissionError as error:
         raise DataError(f"{path} may not be read by this user; change its permissions") from error
     except EOFError as error:
-        raise DataError(f"{where()}: the compressed data ends early; fetch it again") from error
+        raise DataError(f"{where()}: the compressed data ends early; {how_to_fetch_again(path)}") from error
     except (zlib.error, lzma.LZMAError, zstandard.ZstdError) as error:
-        raise DataError(f"{where()}: the compressed data is damaged ({error}); fetch it again") from error
+        raise _damaged(where(), error, path) from error
     except (
         RuntimeError
     ) as error:  # zipfile's for what is encrypted, or compressed in a way that it does not know
         raise DataError(f"{path} cannot be read: {error}; unpack it, and name the files") from error
-    except (tarfile.TarError, zipfile.BadZipFile) as error:
-        raise DataError(f"{path}: is no archive, or a damaged one ({error}); fetch it again") from error
+    except (tarfile.TarError, zipfile.BadZipFile, ValueError, struct.error) as error:  # names and sizes, too
+        raise DataError(
+            f"{path}: is no archive, or a damaged one ({error}); {how_to_fetch_again(path)}"
+        ) from error
     except OSError as error:
         if error.errno is None:  # not the system's: bz2 says so that its data are damaged
-            raise DataError(f"{where()}: the compressed data is damaged ({error}); fetch it again") from error
+            raise _damaged(where(), error, path) from error
         raise DataError(f"{path} cannot be read: {error.strerror}") from error
+
+
+def _damaged(where: str, error: Exception, path: Path) -> DataError:
+    return DataError(f"{where}: the compressed data is damaged ({error}); {how_to_fetch_again(path)}")
 
 
 def _no_member(place: Place, names: list[str]) -> DataError:
