@@ -9,7 +9,7 @@ BENCHES ?= checkpoint images monitor preparation scaling serve translate
 EVENTS ?= 24
 SEED ?= 1
 
-.PHONY: setup demo test test-slow chaos mechanisms check docs bench bench-network bench-quality bench-peers clean
+.PHONY: setup demo test test-slow test-tutorials chaos mechanisms check docs bench bench-network bench-quality bench-peers clean
 
 setup: $(READY)
 
@@ -33,6 +33,10 @@ test: $(READY)
 
 test-slow: $(READY)
 	$(BIN)/python -m pytest -m slow --timeout=1800 --numprocesses=2 --dist=loadgroup
+
+# Of the slow ones those that the tutorials and the page for those who move over depend on.
+test-tutorials: $(READY)
+	$(BIN)/python -m pytest -m slow --timeout=1800 tests/lab/test_exercises.py tests/fronts
 
 # A training run struck EVENTS times at random, and whether it ends with the bits of an undisturbed one.
 chaos: $(READY)
