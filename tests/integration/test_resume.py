@@ -55,6 +55,13 @@ def test_a_run_stopped_by_sigterm_ends_with_the_same_bits(
     assert_same_end(whole, run)
 
 
+def wait_until_unlocked(run: RunFolder) -> None:
+    deadline = time.monotonic() + 60
+    while run.is_locked() and time.monotonic() < deadline:
+        time.sleep(0.1)
+    assert not run.is_locked(), "the lock goes with the last worker"
+
+
 def test_a_run_killed_outright_ends_with_the_same_bits(
     train_toy: TrainToy, toy_recipe: Path, tmp_path: Path
 ) -> None:
@@ -67,6 +74,7 @@ def test_a_run_killed_outright_ends_with_the_same_bits(
     for worker in workers:
         os.kill(worker, signal.SIGKILL)
     process.communicate(timeout=60)
+    wait_until_unlocked(run)
     newest = list_checkpoints(run.checkpoints)[-1].step
     assert 0 < newest < 40
     train_toy("killed", *SETTINGS, workers=2)
@@ -81,10 +89,7 @@ def test_a_killed_launcher_takes_its_workers_along(toy_recipe: Path, tmp_path: P
     assert len(worker_processes(run)) == 2
     process.kill()
     process.communicate(timeout=60)
-    deadline = time.monotonic() + 60
-    while run.is_locked() and time.monotonic() < deadline:
-        time.sleep(0.1)
-    assert not run.is_locked(), "the lock goes with the last worker"
+    wait_until_unlocked(run)
     assert worker_processes(run) == []
     assert list_checkpoints(run.checkpoints), "workers save before they leave"
 
