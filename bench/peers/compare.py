@@ -36,7 +36,7 @@ AS_IT_COMES, TUNED = "Hugging Face Marian, float32", "the same, bf16 autocast an
 EAGER = "the same, tuned, attention as plain products"
 STEPS_A_ROUND = {"small": 3, "base": 2}
 SIZES_OF_ALL = ("small",)
-"""Of which all peers are compared: all contenders that train `base` do not fit into 24 GB together."""
+"""Of which all peers and all forms are compared: all contenders that train `base` do not fit into 24 GB together."""
 RESULTS = HERE / "results"
 
 
@@ -50,7 +50,7 @@ def compare(
     steps = 1 if is_busy else STEPS_A_ROUND[size]
     with tempfile.TemporaryDirectory(prefix="echelon-peers-") as folder:
         material = Material.of(size, Path(folder))
-        contenders = one_core(material, others) if is_busy else all_cores(material, others)
+        contenders = one_core(material, others) if is_busy else all_cores(material, others, size)
         try:
             take_turns(contenders, steps, is_warm_up=True)
             for number in range(1, rounds + 1):
@@ -64,13 +64,17 @@ def compare(
                 contender.close()
 
 
-def all_cores(material: Material, others: list[str]) -> list[Contender]:
+def all_cores(material: Material, others: list[str], size: str) -> list[Contender]:
     cores = available_cores()
     whole = f"Echelon, 1 worker of {cores} threads"
     return [
         *peers(material, others, cores),
         echelon(material, f"{whole}, one slot", threads=cores),
-        echelon(material, f"{whole}, {cores} slots", threads=cores, slots=cores),
+        *(
+            [echelon(material, f"{whole}, {cores} slots", threads=cores, slots=cores)]
+            if size in SIZES_OF_ALL
+            else []
+        ),
         echelon(material, f"Echelon, {cores} workers of 1 thread", workers=cores),
         echelon(material, f"Echelon, {cores} workers, plain PyTorch", workers=cores, kernels="off"),
     ]
