@@ -34,7 +34,7 @@ from echelon.launch.cores import available_cores
 HERE = Path(__file__).parent
 AS_IT_COMES, TUNED = "Hugging Face Marian, float32", "the same, bf16 autocast and tcmalloc"
 EAGER = "the same, tuned, attention as plain products"
-STEPS_A_ROUND = {"small": 3, "base": 2}
+STEPS_A_ROUND = {"small": 3, "base": 1}
 SIZES_OF_ALL = ("small",)
 """Of which all peers and all forms are compared: all contenders that train `base` do not fit into 24 GB together."""
 RESULTS = HERE / "results"
@@ -65,16 +65,13 @@ def compare(
 
 
 def all_cores(material: Material, others: list[str], size: str) -> list[Contender]:
-    cores = available_cores()
-    whole = f"Echelon, 1 worker of {cores} threads"
+    cores, is_whole = available_cores(), size in SIZES_OF_ALL
+    alone = f"Echelon, 1 worker of {cores} threads"
+    one_slot = [echelon(material, f"{alone}, one slot", threads=cores)] if is_whole else []
     return [
-        *peers(material, others, cores),
-        echelon(material, f"{whole}, one slot", threads=cores),
-        *(
-            [echelon(material, f"{whole}, {cores} slots", threads=cores, slots=cores)]
-            if size in SIZES_OF_ALL
-            else []
-        ),
+        *peers(material, others, cores, is_whole),
+        *one_slot,
+        echelon(material, f"{alone}, {cores} slots", threads=cores, slots=cores),
         echelon(material, f"Echelon, {cores} workers of 1 thread", workers=cores),
         echelon(material, f"Echelon, {cores} workers, plain PyTorch", workers=cores, kernels="off"),
     ]
@@ -82,17 +79,18 @@ def all_cores(material: Material, others: list[str], size: str) -> list[Contende
 
 def one_core(material: Material, others: list[str]) -> list[Contender]:
     return [
-        *peers(material, others, 1),
+        *peers(material, others, 1, is_whole=True),
         echelon(material, "Echelon"),
         echelon(material, "Echelon, plain PyTorch", kernels="off"),
     ]
 
 
-def peers(material: Material, others: list[str], threads: int) -> list[Contender]:
-    """Hugging Face first, in all forms: ratios refer to these."""
+def peers(material: Material, others: list[str], threads: int, is_whole: bool) -> list[Contender]:
+    """Hugging Face first, as it comes and tuned, `is_whole` with both ways of attention: ratios refer to these."""
+    fused = [peer(HUGGING_FACE, material, TUNED, threads, is_tuned=True)] if is_whole else []
     return [
         peer(HUGGING_FACE, material, AS_IT_COMES, threads),
-        peer(HUGGING_FACE, material, TUNED, threads, is_tuned=True),
+        *fused,
         peer(HUGGING_FACE, material, EAGER, threads, is_tuned=True, is_eager=True),
         *(peer(each, material, f"{OTHERS[each]}, float32", threads) for each in others),
     ]
@@ -124,7 +122,7 @@ def summary(contender: Contender, is_busy: bool) -> dict[str, Any]:
 def table(results: dict[str, Any]) -> str:
     """Markdown: rates and their spread, ratios to the peer as it comes and to the fastest tuned form, share of peak."""
     rates = {each["name"]: each["tokens_per_second"] for each in results["contenders"]}
-    plain, tuned = rates[AS_IT_COMES], max(rates[TUNED], rates[EAGER])
+    plain, tuned = rates[AS_IT_COMES], max(rates[name] for name in (TUNED, EAGER) if name in rates)
     columns = (
         "target tokens/s",
         "rounds",
