@@ -50,7 +50,8 @@ def compare(
     steps = 1 if is_busy else STEPS_A_ROUND[size]
     with tempfile.TemporaryDirectory(prefix="echelon-peers-") as folder:
         material = Material.of(size, Path(folder))
-        contenders = one_core(material, others) if is_busy else all_cores(material, others, size)
+        made = one_core if is_busy else all_cores
+        contenders = made(material, others, is_whole=size in SIZES_OF_ALL)
         try:
             take_turns(contenders, steps, is_warm_up=True)
             for number in range(1, rounds + 1):
@@ -64,8 +65,8 @@ def compare(
                 contender.close()
 
 
-def all_cores(material: Material, others: list[str], size: str) -> list[Contender]:
-    cores, is_whole = available_cores(), size in SIZES_OF_ALL
+def all_cores(material: Material, others: list[str], is_whole: bool) -> list[Contender]:
+    cores = available_cores()
     alone = f"Echelon, 1 worker of {cores} threads"
     one_slot = [echelon(material, f"{alone}, one slot", threads=cores)] if is_whole else []
     return [
@@ -77,9 +78,9 @@ def all_cores(material: Material, others: list[str], size: str) -> list[Contende
     ]
 
 
-def one_core(material: Material, others: list[str]) -> list[Contender]:
+def one_core(material: Material, others: list[str], is_whole: bool) -> list[Contender]:
     return [
-        *peers(material, others, 1, is_whole=True),
+        *peers(material, others, 1, is_whole),
         echelon(material, "Echelon"),
         echelon(material, "Echelon, plain PyTorch", kernels="off"),
     ]

@@ -55,7 +55,9 @@ def find_compiler() -> str:
         if found := shutil.which(name):
             return found
     if named:
-        raise KernelsUnavailableError(f"CXX is {named}, which is not there; unset it or name a C++ compiler")
+        raise KernelsUnavailableError(
+            f"no program is called {named}, as CXX has it; unset it or name a C++ compiler"
+        )
     raise KernelsUnavailableError("no C++ compiler was found (Debian: apt install g++)")
 
 
