@@ -106,11 +106,8 @@ class TranslationTask:
             source, shifted = source.twice(), shifted.twice()
         kernels = self._choice.kernels if fast.can_run(model, self._device) else None
         run = model if kernels is None else partial(fast.hidden_states, kernels, model)
-        hidden_MD, output_VD, targets_M = (
-            run(source, shifted),
-            model.embeddings.output_VD,
-            batch.target.tokens,
-        )
+        hidden_MD = run(source, shifted)
+        output_VD, targets_M = model.embeddings.output_VD, batch.target.tokens
         if agreement:
             return twin_loss(hidden_MD, output_VD, targets_M, smoothing, kernels, agreement=agreement)
         return summed_loss(hidden_MD, output_VD, targets_M, smoothing, kernels)
