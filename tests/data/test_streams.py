@@ -64,6 +64,15 @@ def test_members_of_a_tar_file_are_read_side_by_side(ending: str, tmp_path: Path
     assert list(tmp_path.iterdir()) == [path], "nothing is unpacked"
 
 
+@pytest.mark.parametrize("method", [zipfile.ZIP_BZIP2, zipfile.ZIP_LZMA])
+def test_zip_members_that_python_decompresses_whole_are_refused(method: int, tmp_path: Path) -> None:
+    path = tmp_path / "dense.zip"
+    with zipfile.ZipFile(path, "w", method) as archive:
+        archive.writestr("zeros", ZEROS)
+    with pytest.raises(DataError, match=r"dense\.zip cannot be read: compression method .* of zeros is not"):
+        next(iter(BlockReader(Place(path, "zeros"))))
+
+
 @pytest.mark.parametrize("packing", DENSE)
 def test_few_bytes_that_stand_for_many_are_decompressed_in_pieces(packing: str) -> None:
     packed = DENSE[packing]()
@@ -95,7 +104,7 @@ def test_pieces_of_any_size_are_the_whole(
 
 @pytest.mark.parametrize(
     ("offset", "value", "message"),
-    [(6, 1, "encrypted, password required"), (8, 99, "compression method is not supported")],
+    [(6, 1, "encrypted, password required"), (8, 99, "compression method 99 of x.en is not supported")],
 )
 def test_a_zip_file_that_we_cannot_open_is_the_user_s_to_unpack(
     tmp_path: Path, offset: int, value: int, message: str

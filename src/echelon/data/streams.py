@@ -29,6 +29,8 @@ TAR_READ_BYTES = 1 << 20
 COMPRESSED_SUFFIXES = {".gz", ".xz", ".zst", ".bz2"}
 PACKED_SUFFIXES = {*COMPRESSED_SUFFIXES, ".tar", ".tgz", ".txz", ".tbz2", ".zip"}
 ZIP_START = b"PK\x03\x04"
+ZIP_METHODS = {zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED}
+"""Those that `zipfile` decompresses piece by piece; a few bytes of the others may stand for gigabytes, in one piece."""
 
 
 class Decoder(Protocol):
@@ -132,6 +134,9 @@ class BlockReader:
         with zipfile.ZipFile(file) as archive:
             if member not in archive.namelist():
                 raise _no_member(self.place, archive.namelist())
+            method = archive.getinfo(member).compress_type
+            if method not in ZIP_METHODS:
+                raise NotImplementedError(f"compression method {method} of {member} is not supported")
             with archive.open(member) as content:
                 yield content  # type: ignore[misc]
 
@@ -223,9 +228,7 @@ def naming_the_place(place: Place, where: Callable[[], str]) -> Iterator[None]:
         raise DataError(f"{where()}: the compressed data ends early; {how_to_fetch_again(path)}") from error
     except (zlib.error, lzma.LZMAError, zstandard.ZstdError) as error:
         raise _damaged(where(), error, path) from error
-    except (
-        RuntimeError
-    ) as error:  # zipfile's for what is encrypted, or compressed in a way that it does not know
+    except RuntimeError as error:  # of a zip file: what is encrypted, or compressed in an unusual way
         raise DataError(f"{path} cannot be read: {error}; unpack it, and name the files") from error
     except (tarfile.TarError, zipfile.BadZipFile, ValueError, struct.error) as error:  # names and sizes, too
         raise DataError(
