@@ -40,6 +40,8 @@ PATHS = {
 }
 WAYS = {"exchanges": EXCHANGES, "paths": PATHS}
 """The first of each is what the others are compared with: always trained too."""
+NEVER = 10**9
+"""Steps between two evaluations or saves: there is one at the end in any case."""
 LIMITS = {"compressed": 0.01, "low_rank": 0.01, "local": 0.03, "plain": 0.01, "fast": 0.01}
 """How much larger the mean loss may be."""
 
@@ -59,13 +61,12 @@ class Result:
 def train(way: str, settings: list[str], seed: int, steps: int | None, folder: Path) -> Result:
     """Train so many steps, or to the recipe's end."""
     run = RunFolder(folder / f"{way}-{seed}".replace(" ", "-"))
-    settings = [*settings, f"seed={seed}", "data.test="]
+    settings = [*settings, f"seed={seed}", "data.test=", f"evaluate.every={NEVER}"]
     if steps is not None:
         settings += [
             "train.epochs=",
             f"train.steps={steps}",
-            f"evaluate.every={steps}",
-            f"checkpoint.every={steps}",
+            f"checkpoint.every={NEVER}",
             f"schedule.warmup_steps={min(800, steps // 4)}",
         ]
     workers = 3 if way == "parameter_server" else 2
