@@ -21,6 +21,7 @@ from bench.peers.contenders import (
     OTHERS,
     Contender,
     Material,
+    Tuning,
     echelon,
     install,
     installed_others,
@@ -32,8 +33,10 @@ from rich.console import Console
 from echelon.launch.cores import available_cores
 
 HERE = Path(__file__).parent
-AS_IT_COMES, TUNED = "Hugging Face Marian, float32", "the same, bf16 autocast and tcmalloc"
-EAGER = "the same, tuned, attention as plain products"
+AS_IT_COMES = "Hugging Face Marian, float32"
+TUNED_FORM = "the same, "
+TUNED = f"{TUNED_FORM}bf16 autocast and tcmalloc"
+EAGER = f"{TUNED_FORM}tuned, attention as plain products"
 STEPS_A_ROUND = {"small": 3, "base": 1}
 SIZES_OF_ALL = ("small",)
 """Of which all peers and all forms are compared: all contenders that train `base` do not fit into 24 GB together."""
@@ -87,12 +90,17 @@ def one_core(material: Material, others: list[str], is_whole: bool) -> list[Cont
 
 
 def peers(material: Material, others: list[str], threads: int, is_whole: bool) -> list[Contender]:
-    """Hugging Face first, as it comes and tuned, `is_whole` with both ways of attention: ratios refer to these."""
-    fused = [peer(HUGGING_FACE, material, TUNED, threads, is_tuned=True)] if is_whole else []
+    """Hugging Face first, as it comes and tuned, `is_whole` in all its forms: ratios refer to these."""
+    tuned = {TUNED: Tuning()} if is_whole else {}
+    tuned[EAGER] = Tuning(is_eager=True)
+    if threads > 1:
+        tuned[f"{EAGER}, {threads} processes (DDP)"] = Tuning(is_eager=True, workers=threads)
     return [
         peer(HUGGING_FACE, material, AS_IT_COMES, threads),
-        *fused,
-        peer(HUGGING_FACE, material, EAGER, threads, is_tuned=True, is_eager=True),
+        *(
+            peer(HUGGING_FACE, material, name, threads // tuning.workers, tuning)
+            for name, tuning in tuned.items()
+        ),
         *(peer(each, material, f"{OTHERS[each]}, float32", threads) for each in others),
     ]
 
@@ -123,7 +131,10 @@ def summary(contender: Contender, is_busy: bool) -> dict[str, Any]:
 def table(results: dict[str, Any]) -> str:
     """Markdown: rates and their spread, ratios to the peer as it comes and to the fastest tuned form, share of peak."""
     rates = {each["name"]: each["tokens_per_second"] for each in results["contenders"]}
-    plain, tuned = rates[AS_IT_COMES], max(rates[name] for name in (TUNED, EAGER) if name in rates)
+    plain, tuned = (
+        rates[AS_IT_COMES],
+        max(rate for name, rate in rates.items() if name.startswith(TUNED_FORM)),
+    )
     columns = (
         "target tokens/s",
         "rounds",
@@ -151,7 +162,7 @@ def title(results: dict[str, Any]) -> str:
 
 def chart(all_results: list[dict[str, Any]]) -> str:
     """The rates as bars, one group a size, as SVG; each group has a scale of its own."""
-    bar, gap, left, width = 22, 34, 290, 420
+    bar, gap, left, width = 22, 34, 440, 420
     parts, y = [], 30
     for results in all_results:
         parts.append(

@@ -121,17 +121,20 @@ def _as_lists(prepared: Prepared, corpus: int, pairs: Any) -> dict[str, list[lis
     }
 
 
+@dataclass(frozen=True)
+class Tuning:
+    """What an expert changes of a peer, beside bf16 autocast, and tcmalloc in place of malloc."""
+
+    is_eager: bool = False
+    """Attention as plain products, which short sentences on a CPU may be faster with."""
+    workers: int = 1
+    """Processes that share a step out and agree by torch's DistributedDataParallel."""
+
+
 def peer(
-    environment: str,
-    material: Material,
-    name: str,
-    threads: int,
-    *,
-    is_tuned: bool = False,
-    is_eager: bool = False,
+    environment: str, material: Material, name: str, threads: int, tuning: Tuning | None = None
 ) -> Contender:
-    """A peer as it comes, in float32; or tuned by hand: bf16 autocast, and tcmalloc in place of malloc; and with
-    attention as plain products, which short sentences on a CPU may be faster with."""
+    """A peer as it comes, in float32, or tuned; its processes have so many threads each."""
     module = f"bench.peers.{environment.replace('-', '_')}"
     command = [str(python_of(environment)), "-m", module, str(material.sizes), str(material.batches)]
     variables = {
@@ -140,12 +143,13 @@ def peer(
         "PYTHONWARNINGS": "ignore",  # a page of deprecations, of GPU parts mostly
         "OMP_NUM_THREADS": str(threads),
     }
-    if is_tuned:
-        command.append("--bf16")
-        variables["LD_PRELOAD"] = TCMALLOC
-    if is_eager:
-        command.append("--eager")
-    return Contender(name, [_start(command, variables)])
+    if tuning is None:
+        return Contender(name, [_start(command, variables)])
+    command += ["--bf16", *(["--eager"] if tuning.is_eager else [])]
+    variables |= {"LD_PRELOAD": TCMALLOC, "WORLD_SIZE": str(tuning.workers)}
+    variables |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(_free_port())}
+    ranks = range(tuning.workers)
+    return Contender(name, [_start(command, {**variables, "RANK": str(rank)}) for rank in ranks])
 
 
 def echelon(

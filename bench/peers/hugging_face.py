@@ -1,9 +1,12 @@
 """Hugging Face's Marian, in float32 with torch's fused attention as it comes; `--bf16` is what an expert changes.
 
-Batches of sentences of like length are what its users get with `group_by_length`.
+Batches of sentences of like length are what its users get with `group_by_length`. Several processes, as torchrun would
+start them, take every so-manieth sentence of a batch each.
 """
 
 from __future__ import annotations
+
+import os
 
 import torch
 import torch.nn.functional as F
@@ -20,6 +23,7 @@ from bench.peers.on_a_lead import (
     train_as_told,
     update,
 )
+from torch.nn.parallel import DistributedDataParallel
 from transformers import MarianConfig, MarianMTModel
 
 
@@ -55,12 +59,17 @@ def build_model(sizes: dict[str, int], attention: str) -> torch.nn.Module:
 def main() -> None:
     given = Given.from_command_line()
     model = build_model(given.sizes, "eager" if given.is_eager else "sdpa")
+    rank, workers = int(os.environ.get("RANK", "0")), int(os.environ.get("WORLD_SIZE", "1"))
+    if workers > 1:
+        torch.distributed.init_process_group("gloo")
+        model = DistributedDataParallel(model, gradient_as_bucket_view=True)
     optimiser = torch.optim.AdamW(model.parameters(), lr=LEARNING_RATE, fused=True)
 
     def train_step(batch: Batch) -> int:
         """One update as Trainer makes it: label smoothing, clipping, AdamW."""
-        source, target = padded(batch["source"]), padded(batch["target"])
-        shifted = padded([[BOS, *sentence[:-1]] for sentence in batch["target"]])
+        mine = {side: sentences[rank::workers] for side, sentences in batch.items()}
+        source, target = padded(mine["source"]), padded(mine["target"])
+        shifted = padded([[BOS, *sentence[:-1]] for sentence in mine["target"]])
         with given.autocast():
             logits = model(
                 input_ids=source,
@@ -72,7 +81,7 @@ def main() -> None:
             logits.float().flatten(0, 1), target.flatten(), ignore_index=PAD, label_smoothing=SMOOTHING
         )
         update(model, optimiser, loss)
-        return int((target != PAD).sum())
+        return sum(map(len, batch["target"]))
 
     train_as_told(given.batches, train_step)
 
