@@ -32,24 +32,45 @@ def load_library() -> ctypes.CDLL:
     """The compiled kernels of this machine, from the cache where they are in it."""
     if platform.system() != "Linux":
         raise KernelsUnavailableError("own kernels are built on Linux only")
-    compiler = find_compiler()
-    path = cache_folder() / f"{fingerprint(compiler)}.so"
+    folder, name, compiler = cache_folder(), fingerprint(), find_compiler()
+    if compiler is None:
+        return _load_another_s(folder, name)
+    path = folder / f"{name}-{_digest([_run([compiler, '--version'])])}.so"
     try:
-        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        _check_only_ours(path.parent)
-        with path.with_suffix(".lock").open("w") as lock:
-            fcntl.flock(lock, fcntl.LOCK_EX)  # of several workers one compiles, the others wait for it
-            if path.exists():
-                with contextlib.suppress(OSError):  # one that cannot be loaded is compiled anew
-                    return ctypes.CDLL(str(path))
-            compile_library(compiler, path)
-            return ctypes.CDLL(str(path))
+        return _load(path) or _compile_and_load(compiler, path)
     except OSError as error:
-        raise KernelsUnavailableError(f"the kernels cannot be kept in {path.parent}: {error}") from None
+        raise KernelsUnavailableError(f"the kernels cannot be kept in {folder}: {error}") from None
 
 
-def find_compiler() -> str:
-    """$CXX, or the machine's C++ compiler."""
+def _load(path: Path) -> ctypes.CDLL | None:
+    if path.exists():
+        _check_only_ours(path.parent)
+        with contextlib.suppress(OSError):  # one that cannot be loaded is compiled anew
+            return ctypes.CDLL(str(path))
+    return None
+
+
+def _load_another_s(folder: Path, name: str) -> ctypes.CDLL:
+    """What a compiler that is not here has made: of an image's builder, or a machine with the same home folder."""
+    for path in sorted(folder.glob(f"{name}-*.so")):
+        if library := _load(path):
+            return library
+    raise KernelsUnavailableError("no C++ compiler was found (Debian: apt install g++)")
+
+
+def _compile_and_load(compiler: str, path: Path) -> ctypes.CDLL:
+    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    _check_only_ours(path.parent)
+    with path.with_suffix(".lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)  # of several workers one compiles, the others wait for it
+        if library := _load(path):
+            return library
+        compile_library(compiler, path)
+        return ctypes.CDLL(str(path))
+
+
+def find_compiler() -> str | None:
+    """$CXX, or the machine's C++ compiler, if it has one."""
     named = os.environ.get("CXX")
     for name in [named] if named else ["g++", "c++", "clang++"]:
         if found := shutil.which(name):
@@ -58,7 +79,7 @@ def find_compiler() -> str:
         raise KernelsUnavailableError(
             f"no program is called {named}, as CXX has it; unset it or name a C++ compiler"
         )
-    raise KernelsUnavailableError("no C++ compiler was found (Debian: apt install g++)")
+    return None
 
 
 def cache_folder() -> Path:
@@ -70,12 +91,13 @@ def cache_folder() -> Path:
     return folder / "echelon" / "kernels"
 
 
-def fingerprint(compiler: str) -> str:
-    """What the compiled kernels depend on: source, flags, compiler and CPU."""
-    digest = hashlib.sha256()
-    for part in (*_source_texts(), *_all_flags(), _run([compiler, "--version"]), cpu_features()):
-        digest.update(part.encode() + b"\0")
-    return digest.hexdigest()[:24]
+def fingerprint() -> str:
+    """What compiled kernels must have been made from and for: source, flags and CPU."""
+    return _digest([*_source_texts(), *_all_flags(), cpu_features()])
+
+
+def _digest(parts: list[str]) -> str:
+    return hashlib.sha256(b"".join(part.encode() + b"\0" for part in parts)).hexdigest()[:24]
 
 
 def compile_library(compiler: str, path: Path) -> None:
