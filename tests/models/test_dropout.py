@@ -77,6 +77,11 @@ def test_nothing_falls_in_evaluation() -> None:
     assert Dropout(0.0)(x) is x
 
 
+@pytest.mark.parametrize(("share", "levels"), [(1e-9, 1), (1 - 1e-9, 65_535)])
+def test_shares_too_near_to_none_or_all_are_the_nearest_that_can_be_drawn(share: float, levels: int) -> None:
+    assert Dropout(share).draw().dropped_levels == levels
+
+
 @pytest.mark.parametrize("share", [-0.1, 1.0])
 def test_impossible_shares_are_refused(share: float) -> None:
     with pytest.raises(ValueError, match="dropout of"):

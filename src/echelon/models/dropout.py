@@ -52,7 +52,8 @@ class Dropout(nn.Module):
         """The next use: takes one number from torch's generator, where anything is dropped at all."""
         if not self.training or self.share == 0:
             return Drop()
-        return Drop(round(self.share * LEVELS), int(torch.empty((), dtype=torch.int64).random_()))
+        dropped_levels = min(max(round(self.share * LEVELS), 1), LEVELS - 1)  # some, and never all
+        return Drop(dropped_levels, int(torch.empty((), dtype=torch.int64).random_()))
 
     def extra_repr(self) -> str:
         return f"{self.share}"
