@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import random
 from dataclasses import replace
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Literal
 
@@ -12,8 +13,9 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from echelon.models.dropout import Drop
 from echelon.models.fast import hidden_states
-from echelon.models.kernels.calls import Kernels
+from echelon.models.kernels.calls import Attended, Kernels, Projections
 from echelon.models.loss import summed_loss
 from echelon.models.sequences import ROWS, Sequences, shift_right
 from echelon.models.transformer import Dropouts, Transformer
@@ -139,6 +141,22 @@ def test_products_meet_few_numbers_of_rows(kernels: Kernels, monkeypatch: pytest
             random_sentences(7, num_sentences, seed=2),
         )
     assert seen <= {ROWS, 2 * ROWS}
+
+
+def test_memory_of_attention_grows_with_the_sentence_not_with_its_square(kernels: Kernels) -> None:
+    sentence = Sequences.of([[4] * 6000])
+    given = Projections.of_self(torch.randn(len(sentence.tokens), 3 * 8))
+    how = Attended(sentence, sentence, heads=1, is_causal=False, drop=Drop())
+
+    def most_memory_bytes() -> int:
+        status = Path("/proc/self/status").read_text()
+        return 1024 * int(status.split("VmHWM:")[1].split()[0])
+
+    Path("/proc/self/clear_refs").write_text("5")  # the most so far is forgotten
+    before = most_memory_bytes()
+    kernels.attend(given, how)
+
+    assert most_memory_bytes() - before < 6000 * 6000 * 4 / 2
 
 
 def test_hidden_states_equal_in_evaluation(kernels: Kernels) -> None:

@@ -1,6 +1,7 @@
 // Attention over packed sequences: for each sentence and head softmax(q k^T / sqrt(width)) v, all of it in the cache.
 #include <algorithm>
 #include <cmath>
+#include <cstdio>
 #include <cstdlib>
 #include <memory>
 #include <vector>
@@ -34,7 +35,12 @@ class Scratch {
  public:
   Scratch(long rows, long columns)
       : stride_(round_up(columns)),
-        data_(static_cast<float*>(std::aligned_alloc(64, rows * stride_ * sizeof(float))), std::free) {}
+        data_(static_cast<float*>(std::aligned_alloc(64, rows * stride_ * sizeof(float))), std::free) {
+    if (!data_) {
+      std::fprintf(stderr, "attention: no memory for %ld x %ld numbers; is there a very long sentence?\n", rows, columns);
+      std::abort();  // an exception may not leave a thread of OpenMP
+    }
+  }
 
   operator Rows() const { return {data_.get(), stride_}; }
   operator Left() const { return {data_.get(), stride_, 1}; }
@@ -126,7 +132,7 @@ class Forward {
         q_(shape.longest_query, shape.width),
         k_transposed_(shape.width, shape.longest_key),
         v_(shape.longest_key, shape.width),
-        scores_(shape.longest_query, shape.longest_key),
+        scores_(QUERIES_AT_A_TIME, shape.longest_key),
         mixed_(shape.longest_query, shape.width) {}
 
   void run(Packed<const T> q, Packed<const T> k, Packed<const T> v, Packed<T> out, float* log_sums, long sentence,
@@ -138,10 +144,10 @@ class Forward {
     long first_row = (sentence * shape_.heads + head) * shape_.longest_query;
     for (long first = 0; first < queries; first += QUERIES_AT_A_TIME) {
       long end = std::min(queries, first + QUERIES_AT_A_TIME), seen = keys_seen(shape_, end - 1, keys);
-      Rows scores{scores_.row(first), scores_.stride()}, mixed{mixed_.row(first), mixed_.stride()};
-      multiply({q_.row(first), q_.stride(), 1}, k_transposed_, scores, end - first, seen, width);
+      Rows mixed{mixed_.row(first), mixed_.stride()};
+      multiply({q_.row(first), q_.stride(), 1}, k_transposed_, scores_, end - first, seen, width);
       for (long i = first; i < end; i++) {
-        float* row = scores_.row(i);
+        float* row = scores_.row(i - first);
         long count = keys_seen(shape_, i, keys);
         log_sums[(q.offsets[sentence] + i) * shape_.heads + head] = softmax(row, count);
         const float* factors = factors_.of_row(first_row + i);
@@ -149,7 +155,7 @@ class Forward {
         for (long j = 0; j < count; j++) row[j] *= factors[j];
         std::fill(row + count, row + seen, 0.0f);
       }
-      multiply({scores_.row(first), scores_.stride(), 1}, v_, mixed, end - first, width, seen);
+      multiply(scores_, v_, mixed, end - first, width, seen);
     }
     store_rows(out.at(sentence, head, width), out.stride, mixed_, queries, width);
   }
