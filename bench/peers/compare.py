@@ -12,7 +12,7 @@ import json
 import statistics
 import subprocess
 import tempfile
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -56,10 +56,11 @@ def compare(
         made = one_core if is_busy else all_cores
         contenders = made(material, others, is_whole=size in SIZES_OF_ALL)
         try:
-            take_turns(contenders, steps, is_warm_up=True)
+            contenders = warmed_up(contenders, steps, console)
             for number in range(1, rounds + 1):
                 first = number % len(contenders)
-                take_turns([*contenders[first:], *contenders[:first]], steps, is_warm_up=False)
+                for contender in [*contenders[first:], *contenders[:first]]:
+                    contender.answers.append(contender.train(steps))
                 console.print(f"{size}: round {number} of {rounds}", highlight=False)
                 found = [summary(each, is_busy) for each in contenders]
                 yield {"size": size, "rounds": number, "is_busy": is_busy, "contenders": found}
@@ -105,11 +106,19 @@ def peers(material: Material, others: list[str], threads: int, is_whole: bool) -
     ]
 
 
-def take_turns(contenders: Iterable[Contender], steps: int, is_warm_up: bool) -> None:
+def warmed_up(contenders: list[Contender], steps: int, console: Console) -> list[Contender]:
+    """Those that train here; one that ends, and is not needed, is left out."""
+    found = []
     for contender in contenders:
-        answer = contender.train(steps)
-        if not is_warm_up:
-            contender.answers.append(answer)
+        try:
+            contender.train(steps)
+        except RuntimeError as error:
+            if contender.is_needed:
+                raise
+            console.print(f"{error} and is left out", highlight=False)
+        else:
+            found.append(contender)
+    return found
 
 
 def summary(contender: Contender, is_busy: bool) -> dict[str, Any]:

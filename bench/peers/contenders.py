@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import socket
@@ -47,16 +48,20 @@ class Contender:
 
     name: str
     processes: list[subprocess.Popen[str]]
+    is_needed: bool = True
+    """Whether there is no comparison without it."""
     answers: list[dict[str, Any]] = field(default_factory=list)
 
     def train(self, steps: int) -> dict[str, Any]:
-        """Have it train and wait for what it says of it."""
-        for process in self.processes:
-            assert process.stdin is not None
-            process.stdin.write(f"{steps}\n")
-            process.stdin.flush()
-        assert self.processes[0].stdout is not None
-        line = self.processes[0].stdout.readline()
+        """Have it train and wait for what it says of it; RuntimeError where it is no more."""
+        line = ""
+        with contextlib.suppress(BrokenPipeError):
+            for process in self.processes:
+                assert process.stdin is not None
+                process.stdin.write(f"{steps}\n")
+                process.stdin.flush()
+            assert self.processes[0].stdout is not None
+            line = self.processes[0].stdout.readline()
         if not line:
             raise RuntimeError(f"{self.name} ended by itself")
         answer: dict[str, Any] = json.loads(line)
@@ -65,7 +70,8 @@ class Contender:
     def close(self) -> None:
         for process in self.processes:
             if process.stdin is not None:
-                process.stdin.close()
+                with contextlib.suppress(BrokenPipeError):
+                    process.stdin.close()
         for process in self.processes:
             try:
                 process.wait(timeout=30)
@@ -144,7 +150,7 @@ def peer(
         "OMP_NUM_THREADS": str(threads),
     }
     if tuning is None:
-        return Contender(name, [_start(command, variables)])
+        return Contender(name, [_start(command, variables)], is_needed=environment == HUGGING_FACE)
     command += ["--bf16", *(["--eager"] if tuning.is_eager else [])]
     variables |= {"LD_PRELOAD": TCMALLOC, "WORLD_SIZE": str(tuning.workers)}
     variables |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(_free_port())}

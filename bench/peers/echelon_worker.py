@@ -49,13 +49,17 @@ def main() -> None:
     training.model.train()
     step = 0
     for line in sys.stdin:
-        peak, core_peak, results, flops, cpu_seconds = measure_peak(training), peak_of_core(), [], 0, 0.0
+        results, flops, cpu_seconds = [], 0, 0.0
         for _ in range(int(line)):
             step += 1
             cpu_started = time.process_time()
             results.append(take_step(training, step))
             cpu_seconds += time.process_time() - cpu_started
             flops += training.task.step_flops(step)
+        peak, core_peak = (
+            measure_peak(training),
+            peak_of_core(),
+        )  # after the steps: nobody else is warmed up for his
         answer = {
             "tokens": sum(result.targets for result in results),
             "seconds": sum(result.seconds for result in results),
