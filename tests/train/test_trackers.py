@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import sys
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -10,8 +13,12 @@ from tests.lab.on_hosts import wait_until
 from tests.sample_recipe import sample_recipe
 
 from echelon.errors import UserError
+from echelon.monitor.records import RecordWriter, read_records
 from echelon.runfolder import RunFolder
-from echelon.train.trackers import Tracker, build_trackers
+from echelon.train import trackers
+from echelon.train.trackers import BehindTracker, Tracker, build_trackers
+
+Track = Callable[..., Tracker]
 
 
 @pytest.fixture
@@ -21,20 +28,95 @@ def run(tmp_path: Path) -> RunFolder:
     return folder
 
 
-def track(run: RunFolder, *settings: str) -> Tracker:
-    recipe = sample_recipe("track.tensorboard=false", *settings)
-    (tracker,) = build_trackers(recipe, run, 1)
-    return tracker
+@pytest.fixture
+def records(run: RunFolder) -> Iterator[RecordWriter]:
+    with closing(RecordWriter(run.worker_records(0))) as writer:
+        yield writer
+
+
+@pytest.fixture
+def track(run: RunFolder, records: RecordWriter) -> Track:
+    def build(*settings: str) -> Tracker:
+        recipe = sample_recipe("track.tensorboard=false", *settings)
+        (tracker,) = build_trackers(recipe, run, 1, records)
+        return tracker
+
+    return build
+
+
+class Server:
+    """A tracker that takes points when it is let, and then fails if it is told to."""
+
+    def __init__(self, error: Exception | None = None) -> None:
+        self.error = error
+        self.is_open = threading.Event()
+        self.steps: list[int] = []
+        self.is_closed = False
+
+    def scalars(self, values: dict[str, float], step: int) -> None:
+        self.is_open.wait()
+        if self.error is not None:
+            raise self.error
+        self.steps.append(step)
+
+    def text(self, name: str, text: str, step: int) -> None: ...
+
+    def close(self) -> None:
+        self.is_closed = True
+
+
+def messages(run: RunFolder) -> list[str]:
+    return [record["message"] for record in read_records(run.worker_records(0))]
+
+
+def test_a_slow_server_is_not_waited_for_and_gets_all_points_in_the_end(
+    run: RunFolder, records: RecordWriter
+) -> None:
+    server = Server()
+    tracker = BehindTracker("a server", server, records)
+    for step in range(100):  # hangs here if anything waits: the server takes nothing yet
+        tracker.scalars({"loss": 1.0}, step)
+    server.is_open.set()
+    tracker.close()
+    assert server.steps == list(range(100))
+    assert server.is_closed
+    assert messages(run) == []
+
+
+def test_a_server_that_fails_ends_no_training_and_is_named_once(
+    run: RunFolder, records: RecordWriter
+) -> None:
+    server = Server(ConnectionError("no route to host"))
+    server.is_open.set()
+    tracker = BehindTracker("a server", server, records)
+    for step in range(100):
+        tracker.scalars({"loss": 1.0}, step)
+    tracker.close()
+    assert messages(run) == ["a server gets no more points: no route to host; training goes on"]
+
+
+def test_a_server_that_takes_nothing_is_left_behind(
+    run: RunFolder, records: RecordWriter, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(trackers, "_MOST_WAITING", 10)
+    monkeypatch.setattr(trackers, "_PATIENCE_S", 0.1)
+    server = Server()
+    tracker = BehindTracker("a server", server, records)
+    for step in range(100):
+        tracker.scalars({"loss": 1.0}, step)
+    tracker.close()
+    assert messages(run) == ["a server gets no more points: it is 10 points behind; training goes on"]
+    server.is_open.set()
 
 
 @pytest.mark.filterwarnings("ignore")
 def test_mlflows_store_holds_curves_samples_and_the_recipe_across_a_resume(
-    run: RunFolder, tmp_path: Path
+    run: RunFolder, track: Track, tmp_path: Path
 ) -> None:
     mlflow = pytest.importorskip("mlflow.tracking", reason="pip install 'echelon[mlflow]'")
     store = tmp_path / "mlruns"
     for steps in (range(1, 4), range(4, 6)):  # the second is the same run, resumed
-        tracker = track(run, f"track.mlflow={store}")
+        tracker = track(f"track.mlflow={store}")
         for step in steps:
             tracker.scalars({"train/loss": 5.0 / step}, step)
         tracker.text("samples/0", "**output** Haus", steps[-1])
@@ -54,9 +136,9 @@ def test_mlflows_store_holds_curves_samples_and_the_recipe_across_a_resume(
 
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore")
-def test_wandbs_offline_files_hold_the_run(run: RunFolder) -> None:
+def test_wandbs_offline_files_hold_the_run(run: RunFolder, track: Track) -> None:
     pytest.importorskip("wandb", reason="pip install 'echelon[wandb]'")
-    tracker = track(run, "track.wandb=offline")
+    tracker = track("track.wandb=offline")
     for step in range(1, 4):
         tracker.scalars({"train/loss": 5.0 / step}, step)
     tracker.text("samples/0", "Haus am See", 3)
@@ -66,20 +148,20 @@ def test_wandbs_offline_files_hold_the_run(run: RunFolder) -> None:
     wait_until(lambda: b"Haus am See" in file.read_bytes(), patience_s=60)
     assert b"train/loss" in file.read_bytes()
     first = run.trackers.read_text()
-    track(run, "track.wandb=offline").close()
+    track("track.wandb=offline").close()
     assert run.trackers.read_text() == first
 
 
 def test_a_tracker_whose_package_is_missing_names_the_extra(
-    run: RunFolder, monkeypatch: pytest.MonkeyPatch
+    run: RunFolder, track: Track, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(sys.modules, "mlflow.entities", None)
     monkeypatch.setitem(sys.modules, "wandb", None)
     with pytest.raises(UserError, match=r"echelon\[mlflow\]"):
-        track(run, "track.mlflow=mlruns")
+        track("track.mlflow=mlruns")
     with pytest.raises(UserError, match=r"echelon\[wandb\]"):
-        track(run, "track.wandb=offline")
+        track("track.wandb=offline")
 
 
-def test_without_a_wish_there_is_no_tracker(run: RunFolder) -> None:
-    assert build_trackers(sample_recipe("track.tensorboard=false"), run, 1) == []
+def test_without_a_wish_there_is_no_tracker(run: RunFolder, records: RecordWriter) -> None:
+    assert build_trackers(sample_recipe("track.tensorboard=false"), run, 1, records) == []

@@ -4,19 +4,26 @@ from __future__ import annotations
 
 import contextlib
 import os
+import queue
 import re
 import secrets
+import threading
 import time
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal, Protocol
 
 from echelon.errors import UserError
+from echelon.monitor.records import RecordWriter
 from echelon.recipe.schema import Recipe
 from echelon.recipe.toml import flat_settings
 from echelon.runfolder import RunFolder, read_json, write_json
 
 _LONGEST_PARAMETER = 500
 """Letters that MLflow takes."""
+_MOST_WAITING = 10_000
+_PATIENCE_S = 30.0
 
 
 class Tracker(Protocol):
@@ -119,15 +126,64 @@ class WandbTracker:
         self._run.finish()
 
 
-def build_trackers(recipe: Recipe, run: RunFolder, first_step: int) -> list[Tracker]:
+class BehindTracker:
+    """Hands everything on to another tracker in a thread, so that training never waits for a server.
+
+    After its first error, or where it falls far behind, the other gets nothing more, and the records say so.
+    """
+
+    def __init__(self, name: str, other: Tracker, records: RecordWriter) -> None:
+        self._name, self._other, self._records = name, other, records
+        self._calls: queue.Queue[Callable[[], None] | None] = queue.Queue(_MOST_WAITING)
+        self._is_broken = False
+        self._thread = threading.Thread(target=self._hand_on, name=f"track-{name}", daemon=True)
+        self._thread.start()
+
+    def scalars(self, values: dict[str, float], step: int) -> None:
+        self._later(partial(self._other.scalars, values, step))
+
+    def text(self, name: str, text: str, step: int) -> None:
+        self._later(partial(self._other.text, name, text, step))
+
+    def close(self) -> None:
+        """What waits is handed on, as long as that takes no longer than a training can do without."""
+        self._later(self._other.close)
+        self._later(None)
+        self._thread.join(_PATIENCE_S)
+        if self._thread.is_alive():
+            self._break(f"it did not take the last points within {_PATIENCE_S:.0f} s")
+
+    def _later(self, call: Callable[[], None] | None) -> None:
+        if self._is_broken:
+            return
+        try:
+            self._calls.put_nowait(call)
+        except queue.Full:
+            self._break(f"it is {_MOST_WAITING:,} points behind")
+
+    def _hand_on(self) -> None:
+        while not self._is_broken and (call := self._calls.get()):
+            try:
+                call()
+            except Exception as error:  # whatever a tracker's client raises
+                self._break(str(error))
+
+    def _break(self, why: str) -> None:
+        if not self._is_broken:
+            self._is_broken = True
+            message = f"{self._name} gets no more points: {why}; training goes on"
+            self._records.write("event", message=message)
+
+
+def build_trackers(recipe: Recipe, run: RunFolder, first_step: int, records: RecordWriter) -> list[Tracker]:
     track = recipe.track
     trackers: list[Tracker] = []
     if track.tensorboard:
         trackers.append(TensorBoardTracker(run, first_step))
     if track.mlflow is not None:
-        trackers.append(MlflowTracker(run, recipe, track.mlflow))
+        trackers.append(BehindTracker("MLflow", MlflowTracker(run, recipe, track.mlflow), records))
     if track.wandb is not None:
-        trackers.append(WandbTracker(run, recipe, track.wandb))
+        trackers.append(BehindTracker("Weights & Biases", WandbTracker(run, recipe, track.wandb), records))
     return trackers
 
 
