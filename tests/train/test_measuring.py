@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from echelon.train.measuring import cluster_card, open_meter
+from echelon.train.measuring import cluster_card, describe_differences, open_meter
 
 
 @pytest.mark.parametrize(
@@ -34,3 +34,15 @@ def test_the_first_worker_of_a_host_counts_the_bytes_at_its_card(
     monkeypatch.setenv("LOCAL_RANK", local_rank)
     monkeypatch.delenv("GLOO_SOCKET_IFNAME", raising=False)
     assert ("received" in open_meter(torch.device("cpu")).take()) is counts
+
+
+def test_hosts_that_compute_in_another_way_are_named_with_the_reason() -> None:
+    own, plain = (
+        "own kernels, compiled for this CPU",
+        "plain PyTorch, which is slower: no C++ compiler was found",
+    )
+
+    assert describe_differences([["alpha", own], ["alpha", own], ["beta", own]]) is None
+    assert describe_differences([["alpha", own], ["beta", plain], ["beta", plain], ["gamma", own]]) == (
+        f"workers do not compute alike, and the slowest sets the pace. alpha, gamma: {own}; beta: {plain}"
+    )

@@ -78,3 +78,19 @@ def describe_worker(training: Training) -> dict[str, Any]:
         "flops_per_step": sum(training.task.step_flops(step) for step in steps) // len(steps),
         "peak_flops": round(matrix_product_flops(training.precision, device, _PEAK_SIZE, _PEAK_SECONDS)),
     }
+
+
+def compare_kernels(training: Training) -> str | None:
+    """A warning where some workers compute in another, slower way than others; the slowest is waited for. Collective."""
+    return describe_differences(training.group.gather_json([socket.gethostname(), training.task.kernels]))
+
+
+def describe_differences(ways: list[list[str]]) -> str | None:
+    """In words, from (host, way to compute) of each worker; None where all have one way."""
+    hosts: dict[str, dict[str, None]] = {}
+    for host, way in ways:
+        hosts.setdefault(way, {})[host] = None
+    if len(hosts) < 2:
+        return None
+    told = "; ".join(f"{', '.join(names)}: {way}" for way, names in hosts.items())
+    return f"workers do not compute alike, and the slowest sets the pace. {told}"

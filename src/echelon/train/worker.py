@@ -47,7 +47,7 @@ from echelon.train.exchange import build_exchange
 from echelon.train.keeper import Keeper
 from echelon.train.learner import build_learner
 from echelon.train.loop import Outcome, StopRequest, Training, train
-from echelon.train.measuring import describe_worker, open_meter, start_sampler
+from echelon.train.measuring import compare_kernels, describe_worker, open_meter, start_sampler
 from echelon.train.mirror import Mirror
 from echelon.train.precision import Precision, warning_of
 from echelon.train.reading import SlotReader, reads_ahead
@@ -140,9 +140,10 @@ def work(run: RunFolder, group: Group, records: RecordWriter, stop: StopRequest)
         kernels=training.task.kernels,
         **describe_worker(training),
     )
-    warning = warning_of(training.recipe.train.precision, training.flat.weights.device)
-    if warning is not None and group.is_first:
-        records.write("event", message=warning)
+    device = training.flat.weights.device
+    for warning in (warning_of(training.recipe.train.precision, device), compare_kernels(training)):
+        if warning is not None and group.is_first:
+            records.write("event", message=warning)
     sampler = start_sampler(records)
     training.meter.take()  # set-up is not part of the first step
     gc.freeze()  # what set-up made stays; the collector need not look at it again
