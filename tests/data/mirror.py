@@ -19,6 +19,8 @@ class Mirror:
         self.breaks_after: list[int] = []
         """Bytes after which the next connections are cut."""
         self.knows_ranges = True
+        self.knows_conditions = True
+        """Whether it sends all of a file that is not what If-Range has."""
         self.tells_length = True
         self.bytes_sent = 0
         self.status = 0
@@ -53,7 +55,7 @@ class Mirror:
             return
         tag = self.tag and self.tag.format(hashlib.sha256(self.content).hexdigest()[:8])
         start = int(re.findall(r"\d+", wanted)[0]) if wanted and self.knows_ranges else 0
-        if request.headers.get("If-Range", tag) not in (tag, self.date):
+        if self.knows_conditions and request.headers.get("If-Range", tag) not in (tag, self.date):
             start = 0
         if start >= len(self.content) > 0:
             request.send_response(416)

@@ -167,7 +167,7 @@ def _receive(url: str, wanted: Wanted, partial: _Partial, on_bytes: OnBytes) -> 
         partial.forget()
         raise _BrokenError("the file is shorter than what was fetched of it") from None
     with answer:
-        done = _place_of(answer, partial)
+        done = _place_of(answer, partial, shows_mistakes=wanted.sha256 is not None)
         length = answer.headers.get("Content-Length", "")
         total = done + int(length) if length.isdecimal() else None
         _check_length(total or done, wanted)
@@ -218,10 +218,13 @@ def _validator(headers: Message) -> str | None:
     return tag if tag and not tag.startswith("W/") else headers.get("Last-Modified")
 
 
-def _place_of(answer: Any, partial: _Partial) -> int:
+def _place_of(answer: Any, partial: _Partial, *, shows_mistakes: bool) -> int:
     """Where in the file the answer begins: at what is missing, or at 0."""
     if answer.status != http.client.PARTIAL_CONTENT:
         return 0
+    if not shows_mistakes and _validator(answer.headers) not in (None, partial.validator):
+        partial.forget()  # the server, or a proxy on the way, does not know If-Range
+        raise _BrokenError("the file has changed since a part of it was fetched")
     if not answer.headers.get("Content-Range", "").startswith(f"bytes {partial.size}-"):
         partial.forget()
         raise _BrokenError("the server sent another part than it was asked for")
