@@ -99,6 +99,18 @@ def test_a_mirror_folder_may_have_its_files_without_their_folders(tmp_path: Path
         prepare_in(tmp_path, data)
 
 
+def test_a_mirror_folder_lies_beside_the_recipe(tmp_path: Path) -> None:
+    (tmp_path / "mirror").mkdir()
+    (tmp_path / "mirror" / "x.tgz").write_bytes(ARCHIVE)
+    data = data_from(["http://127.0.0.1:9/x.tgz"], mirrors=["mirror"])
+    assert len(prepare_in(tmp_path, data).train[0]) == 300
+
+
+def test_a_mirror_folder_that_is_not_there_is_named_before_anything_is_fetched(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match=r"data\.mirrors: .*mirorr is no folder"):
+        prepare_in(tmp_path, data_from(["http://127.0.0.1:9/x.tgz"], mirrors=["mirorr"]))
+
+
 def test_a_mirror_on_the_web_is_asked_before_the_file_s_own_address(mirror: Mirror, tmp_path: Path) -> None:
     address = mirror.url.removesuffix("/file.bin")
     prepare_in(tmp_path, data_from(["http://127.0.0.1:9/x.tgz"], mirrors=[address]))

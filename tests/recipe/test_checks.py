@@ -30,6 +30,10 @@ def test_a_good_recipe_has_no_problem() -> None:
             ["train.epochs=2.5"],
             "train: has two lengths, steps = 100 and epochs = 2.5; remove one of them (--set train.epochs= does)",
         ),
+        (
+            ['data.mirrors=["s3://bucket/wmt"]'],
+            "data.mirrors: 's3://bucket/wmt' is no folder, and no http or https address",
+        ),
         (["train.stop_at=100"], "train.stop_at: 100 is not before the end, step 100; lower it"),
         (
             ["train.exchange=parameter_server", "train.precision=fp16"],

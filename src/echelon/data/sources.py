@@ -78,7 +78,7 @@ class Library:
     def _find_here(self, wanted: Wanted) -> Path | None:
         with suppress(DataError):
             return resolve(wanted.name, self.recipe_folder)
-        folders = [Path(mirror).expanduser() for mirror in self.data.mirrors if not is_web_address(mirror)]
+        folders = self._mirror_folders()
         places = [folder / wanted.name for folder in [*folders, self.downloads]]
         flat = [folder / Path(wanted.name).name for folder in folders]
         found = [place for place in places if place.is_file()]
@@ -86,7 +86,17 @@ class Library:
         found += [place for place in flat if place.is_file() and wanted.bytes in (None, place.stat().st_size)]
         return next(iter(found), None)
 
+    def _mirror_folders(self) -> list[Path]:
+        mirrors = (Path(mirror).expanduser() for mirror in self.data.mirrors if not is_web_address(mirror))
+        return [self.recipe_folder / mirror for mirror in mirrors]
+
     def _with_mirrors(self, wanted: Wanted) -> Wanted:
+        for folder in self._mirror_folders():
+            if not folder.is_dir():
+                raise DataError(
+                    f"data.mirrors: {folder} is no folder, and {wanted.name} is not here; correct it, or take it "
+                    "out to fetch from the web"
+                )
         mirrors = [
             f"{mirror.rstrip('/')}/{wanted.name}" for mirror in self.data.mirrors if is_web_address(mirror)
         ]

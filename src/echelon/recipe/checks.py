@@ -138,6 +138,9 @@ def _one_corpus_problems(key: str, corpus: Corpus) -> Iterator[Problem]:
 
 def _fetching_problems(recipe: TranslationRecipe) -> Iterator[Problem]:
     data = recipe.data
+    for mirror in data.mirrors:
+        if "://" in mirror and not is_web_address(mirror):
+            yield Problem("data.mirrors", f"{mirror!r} is no folder, and no http or https address")
     for number, download in enumerate(data.download):
         for url in download.urls:
             if not is_web_address(url):

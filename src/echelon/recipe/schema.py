@@ -129,7 +129,8 @@ class Data(Section):
     download: list[Download] = Field(default=[])
     """Files to fetch where they are not here."""
     mirrors: list[str] = Field(default=[])
-    """Folders, or http and https addresses, that are asked for MIRROR/NAME before a download's own addresses."""
+    """Folders (beside the recipe, where relative), or http and https addresses, that are asked for MIRROR/NAME before a
+    download's own addresses."""
     max_tokens: PositiveInt = 256
     """Training pairs with a longer side than this, in pieces, are left out of training."""
     clean: Clean = Clean()

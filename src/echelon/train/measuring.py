@@ -81,7 +81,7 @@ def describe_worker(training: Training) -> dict[str, Any]:
 
 
 def compare_kernels(training: Training) -> str | None:
-    """A warning where some workers compute in another, slower way than others; the slowest is waited for. Collective."""
+    """A warning where workers compute in different ways: the slowest is waited for. Collective."""
     return describe_differences(training.group.gather_json([socket.gethostname(), training.task.kernels]))
 
 
