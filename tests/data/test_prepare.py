@@ -300,18 +300,42 @@ def test_killed_process_leaves_nothing_that_the_next_does_not_remove(
     assert again.manifest.files == prepared.manifest.files, "going on gives the same bytes"
 
 
-def test_cleaned_text_that_lost_its_end_is_cleaned_again(make_data: MakeData, tmp_path: Path) -> None:
-    data = make_data((random_lines(300, 1), random_lines(300, 2)))
+def interrupt_at_encode(progress: Progress) -> None:
+    if progress.stage == "encode":
+        raise KeyboardInterrupt
 
-    def interrupt(progress: Progress) -> None:
-        if progress.stage == "encode":
-            raise KeyboardInterrupt
 
+@pytest.mark.parametrize(
+    ("name", "lost_bytes"), [("clean-0.temporary", 1), ("kept.temporary", 1), ("kept.temporary", 400)]
+)
+def test_cleaned_text_that_lost_its_end_is_cleaned_again(
+    name: str, lost_bytes: int, make_data: MakeData, tmp_path: Path
+) -> None:
+    source, target = random_lines(200, 1), random_lines(200, 2)
+    data = make_data((source * 2, target * 2))
     with pytest.raises(KeyboardInterrupt):
-        prepare(data, recipe_folder=tmp_path, cache=tmp_path / "cache", progress=interrupt)
+        prepare(data, recipe_folder=tmp_path, cache=tmp_path / "cache", progress=interrupt_at_encode)
     (folder,) = (tmp_path / "cache" / "halfway").iterdir()
-    (folder / "clean-0.temporary").write_bytes((folder / "clean-0.temporary").read_bytes()[:-1])
-    assert len(prepare_in(tmp_path, data).train[0]) == 300
+    (folder / name).write_bytes((folder / name).read_bytes()[:-lost_bytes])
+    whole = prepare(data, recipe_folder=tmp_path, cache=tmp_path / "whole")
+    assert len(whole.train[0]) == 200
+    assert prepare_in(tmp_path, data).manifest == whole.manifest
+
+
+def test_cleaned_text_is_on_the_disk_before_it_is_called_whole(
+    make_data: MakeData, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    synced: list[str] = []
+    sync = os.fsync
+
+    def note(descriptor: int) -> None:
+        synced.append(Path(os.readlink(f"/proc/self/fd/{descriptor}")).name)
+        sync(descriptor)
+
+    monkeypatch.setattr(os, "fsync", note)
+    prepare_in(tmp_path, make_data((["a", "b"], ["c", "d"]), (["e"], ["f"])))
+    called_whole = next(index for index, name in enumerate(synced) if name.startswith(".clean.json"))
+    assert {"clean-0.temporary", "clean-1.temporary", "kept.temporary"} <= set(synced[:called_whole])
 
 
 def test_ctrl_c_leaves_nothing(make_data: MakeData, tmp_path: Path) -> None:

@@ -48,9 +48,9 @@ def locked(path: Path) -> Iterator[None]:
 def publish(partial: Path, folder: Path) -> None:
     """Give the finished folder its name, once all of it is on the disk."""
     for path in [*partial.iterdir(), partial]:
-        _sync(path)
+        sync(path)
     partial.rename(folder)
-    _sync(folder.parent)
+    sync(folder.parent)
 
 
 def remove_abandoned(parent: Path) -> None:
@@ -92,7 +92,8 @@ def _unlock(path: Path, descriptor: int) -> None:
     os.close(descriptor)
 
 
-def _sync(path: Path) -> None:
+def sync(path: Path) -> None:
+    """Make a file's content, or a folder's names, survive a power cut."""
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)
