@@ -300,6 +300,25 @@ def test_killed_process_leaves_nothing_that_the_next_does_not_remove(
     assert again.manifest.files == prepared.manifest.files, "going on gives the same bytes"
 
 
+@pytest.mark.parametrize("step", ["_write_manifest", "publish"])
+def test_what_was_learnt_outlives_an_end_while_finishing(
+    step: str, make_data: MakeData, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupt(*_: object, **__: object) -> None:
+        raise KeyboardInterrupt
+
+    data = make_data((random_lines(300, 1), random_lines(300, 2)))
+    with monkeypatch.context() as patch:
+        patch.setattr(module, step, interrupt)
+        with pytest.raises(KeyboardInterrupt):
+            prepare_in(tmp_path, data)
+    stages: set[str] = set()
+    tell = lambda progress: stages.add(progress.stage)  # noqa: E731
+    prepare(data, recipe_folder=tmp_path, cache=tmp_path / "cache", progress=tell)
+    assert stages - {"hash"} == {"encode"}
+    assert names(tmp_path / "cache" / "halfway") == []
+
+
 def interrupt_at_encode(progress: Progress) -> None:
     if progress.stage == "encode":
         raise KeyboardInterrupt

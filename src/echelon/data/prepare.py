@@ -75,8 +75,8 @@ def prepare(
                 with Halfway(cache / "halfway" / key) as halfway:
                     corpora = _build(data, sources, unfinished, halfway, progress)
                     _check_unchanged(sources, stamps)
-                _write_manifest(unfinished, data, corpora, key=key, inputs=inputs, settings=settings)
-                publish(unfinished, folder)
+                    _write_manifest(unfinished, data, corpora, key=key, inputs=inputs, settings=settings)
+                    publish(unfinished, folder)
     return open_prepared(folder)
 
 
