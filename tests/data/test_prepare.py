@@ -191,6 +191,19 @@ def test_whatever_changes_the_result_changes_the_key(make_data: MakeData, tmp_pa
     assert len(keys) == 7
 
 
+def test_a_name_that_makes_segments_of_lines_changes_the_key(make_data: MakeData, tmp_path: Path) -> None:
+    text = b"<doc>\n<seg>a</seg>\n<seg>b</seg>\n"
+    made = make_data((["a b"], ["c d"]))
+    results = []
+    for ending in ("txt", "sgm"):
+        for side in ("en", "de"):
+            (tmp_path / f"{side}.{ending}").write_bytes(text)
+        valid = Corpus(source=f"en.{ending}", target=f"de.{ending}")
+        prepared = prepare_in(tmp_path, made.model_copy(update={"valid": valid}))
+        results.append((prepared.manifest.corpora[-1].lines, prepared.manifest.inputs[-1].name))
+    assert results == [(3, "valid.target"), (2, "valid.target.sgm")]
+
+
 def test_given_tokeniser_is_used(make_data: MakeData, tmp_path: Path) -> None:
     first = prepare_in(tmp_path, make_data((random_lines(30, 1), random_lines(30, 2))))
     second = prepare_in(tmp_path, make_data((["ab"], ["cd"])), tokeniser=first.tokeniser_path)

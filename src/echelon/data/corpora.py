@@ -84,7 +84,7 @@ class FilePair:
 
     @property
     def places(self) -> dict[str, Place]:
-        return {"source": self.source, "target": self.target}
+        return {_kind("source", self.source): self.source, _kind("target", self.target): self.target}
 
     @property
     def size_bytes(self) -> int:
@@ -107,6 +107,11 @@ class FilePair:
                 f"{self.source} has {source.lines_read:,} lines, "
                 f"but {self.target} has {target.lines_read:,}; their lines must translate each other"
             )
+
+
+def _kind(side: str, place: Place) -> str:
+    """A side, with the ending that makes segments of its lines."""
+    return f"{side}{SEGMENT_SUFFIX}" if place.text_suffix == SEGMENT_SUFFIX else side
 
 
 class PairFile:
