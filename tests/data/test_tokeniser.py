@@ -190,6 +190,23 @@ def test_text_without_words_is_the_users_error() -> None:
         train_tokeniser({}, 64)
 
 
+def with_more_pieces(model: bytes, count: int) -> bytes:
+    """The model with so many pieces added: in a protocol buffer, what repeats may simply follow."""
+    texts = [f"piece{number}".encode() for number in range(count)]
+    pieces = [b"\x0a" + bytes([len(text)]) + text + b"\x15" + bytes(4) for text in texts]
+    return model + b"".join(b"\x0a" + bytes([len(piece)]) + piece for piece in pieces)
+
+
+def test_model_with_more_pieces_than_tokens_can_tell_apart_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "large.model"
+    model = train_tokeniser(count_words_of(TEXT), 100)
+    path.write_bytes(with_more_pieces(model, 65_536 - 100))
+    assert Tokeniser.load(path).size == 65_536
+    path.write_bytes(with_more_pieces(model, 65_537 - 100))
+    with pytest.raises(DataError, match=r"large\.model has 65,537 pieces; .* at most 65,536"):
+        Tokeniser.load(path)
+
+
 def test_file_that_is_no_tokeniser_is_named(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(DataError, match=r"gone\.model cannot be read"):
         Tokeniser.load(tmp_path / "gone.model")

@@ -18,6 +18,7 @@ from echelon.errors import DataError
 PAD, EOS, BOS, UNK = range(4)
 
 TOKEN_TYPE = np.dtype("<u2")
+MOST_PIECES = 1 << 8 * TOKEN_TYPE.itemsize
 CACHED_WORDS = 1 << 18
 COUNTED_WORDS = 1 << 20
 """Distinct words counted before the rarest are forgotten: what bounds the memory of counting."""
@@ -124,7 +125,7 @@ class Tokeniser:
 
     @classmethod
     def load(cls, path: Path) -> Tokeniser:
-        """Read a SentencePiece model; DataError where it is missing, damaged or has other special ids."""
+        """Read a SentencePiece model; DataError where it is missing, damaged, too large or has other special ids."""
         try:
             model = path.read_bytes()
         except OSError as error:
@@ -137,6 +138,10 @@ class Tokeniser:
         ids = (processor.pad_id(), processor.eos_id(), processor.bos_id(), processor.unk_id())
         if ids != (PAD, EOS, BOS, UNK):
             raise DataError(f"{path} has pad, eos, bos, unk at {ids}; Echelon needs {(PAD, EOS, BOS, UNK)}")
+        if processor.get_piece_size() > MOST_PIECES:
+            raise DataError(
+                f"{path} has {processor.get_piece_size():,} pieces; Echelon takes models of at most {MOST_PIECES:,}"
+            )
         return cls(processor)
 
     def encode(self, lines: Sequence[str]) -> list[list[int]]:
