@@ -8,6 +8,7 @@ The folder is that of one key, so of the same inputs and settings. Who uses it h
 
 from __future__ import annotations
 
+import os
 import shutil
 import time
 from contextlib import suppress
@@ -34,8 +35,9 @@ class Halfway:
         self.folder = folder
 
     def __enter__(self) -> Halfway:
-        _remove_old(self.folder.parent)
         self.folder.mkdir(parents=True, exist_ok=True)
+        os.utime(self.folder)  # somebody goes on with it
+        _remove_old(self.folder.parent)
         return self
 
     def __exit__(
