@@ -7,6 +7,7 @@ import re
 import signal
 import subprocess
 import sys
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -15,6 +16,7 @@ import pytest
 
 from echelon.data import prepare as module
 from echelon.data import shards
+from echelon.data.claim import claimed
 from echelon.data.cleaning import Dropped
 from echelon.data.grammar import generate
 from echelon.data.prepare import default_cache, prepare
@@ -393,6 +395,23 @@ def test_two_processes_that_prepare_the_same_do_it_once(make_data: MakeData, tmp
     assert second_output.split("\n")[-2].split()[0] == key
     assert "clean" not in second_output
     assert names(tmp_path / "cache" / "prepared") == [key]
+
+
+def test_waiting_for_another_process_is_told(make_data: MakeData, tmp_path: Path) -> None:
+    data = make_data((["a"], ["b"]))
+    key = prepare(data, recipe_folder=tmp_path, cache=tmp_path / "other").key
+    folder = tmp_path / "cache" / "prepared" / key
+    told: list[str] = []
+    with ExitStack() as other:
+        other.enter_context(claimed(folder))
+
+        def tell(progress: Progress) -> None:
+            if progress.stage == "wait":
+                told.append(progress.what)
+                other.close()
+
+        prepare(data, recipe_folder=tmp_path, cache=tmp_path / "cache", progress=tell)
+    assert told == [f"for another process that makes {folder}"]
 
 
 def test_memory_does_not_grow_with_the_text(make_data: MakeData, tmp_path: Path) -> None:

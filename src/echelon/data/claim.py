@@ -11,21 +11,24 @@ from __future__ import annotations
 import fcntl
 import os
 import shutil
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
 PARTIAL = ".partial"
 LOCK = ".lock"
 
+OnWait = Callable[[], None]
+"""Told once where another process is in the way."""
+
 
 @contextmanager
-def claimed(folder: Path) -> Iterator[Path]:
+def claimed(folder: Path, on_wait: OnWait = lambda: None) -> Iterator[Path]:
     """Hold the sole right to make `folder`, and give an empty folder beside it to make it in."""
     folder.parent.mkdir(parents=True, exist_ok=True)
     remove_abandoned(folder.parent)
     partial = _beside(folder, PARTIAL)
-    with locked(_beside(folder, LOCK)):
+    with locked(_beside(folder, LOCK), on_wait):
         try:
             shutil.rmtree(partial, ignore_errors=True)
             partial.mkdir()
@@ -35,9 +38,12 @@ def claimed(folder: Path) -> Iterator[Path]:
 
 
 @contextmanager
-def locked(path: Path) -> Iterator[None]:
+def locked(path: Path, on_wait: OnWait = lambda: None) -> Iterator[None]:
     """Wait until no other process is in here with the same path; the file there is gone afterwards."""
-    lock = _lock(path, wait=True)
+    lock = _lock(path, wait=False)
+    if lock is None:
+        on_wait()
+        lock = _lock(path, wait=True)
     assert lock is not None
     try:
         yield
