@@ -3,6 +3,7 @@ from __future__ import annotations
 import errno
 import gzip
 import os
+import random
 import re
 import signal
 import subprocess
@@ -11,6 +12,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 
+import numpy as np
 import psutil
 import pytest
 
@@ -22,7 +24,7 @@ from echelon.data.grammar import generate
 from echelon.data.prepare import default_cache, prepare
 from echelon.data.prepared import Prepared, open_prepared
 from echelon.data.progress import Progress
-from echelon.data.tokeniser import EOS, Tokeniser
+from echelon.data.tokeniser import EOS, UNK, Tokeniser
 from echelon.errors import DataError
 from echelon.recipe.schema import Clean, Corpus, Data, TrainingCorpus
 from tests.data.corpus_files import MakeData, random_lines
@@ -428,6 +430,21 @@ def test_memory_does_not_grow_with_the_text(make_data: MakeData, tmp_path: Path)
     text_mib = sum((tmp_path / f"train0.{side}").stat().st_size for side in ("en", "de")) >> 20
     assert text_mib > 30
     assert large - small < text_mib // 2
+
+
+def test_chinese_keeps_its_pairs_and_its_characters(make_data: MakeData, tmp_path: Path) -> None:
+    rng = random.Random(1)
+    characters = [chr(0x4E00 + 5 * rank) for rank in range(3000)]
+    frequencies = [1 / (rank + 10) for rank in range(3000)]
+    chinese = [
+        "".join(rng.choices(characters, frequencies, k=rng.randint(5, 50))) + "。" for _ in range(2000)
+    ]
+    words = " ".join(random_lines(50, 1)).split()
+    english = [" ".join(rng.choices(words, k=2 * len(line) // 3)) for line in chinese]
+    prepared = prepare_in(tmp_path, make_data((english, chinese), vocabulary=8000))
+    assert prepared.manifest.corpora[0].pairs >= 0.95 * len(chinese)
+    tokens = [side.tokens for side in prepared.train[0].sides]
+    assert sum(np.count_nonzero(side == UNK) for side in tokens) < 0.001 * sum(map(len, tokens))
 
 
 def test_embedded_corpus_is_prepared_like_any_other(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import gzip
 import io
+import random
 from collections import Counter
 from pathlib import Path
 
@@ -11,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from echelon.data import tokeniser as module
-from echelon.data.cleaning import normalise
+from echelon.data.cleaning import SPACE_MARK, normalise
 from echelon.data.tokeniser import (
     BOS,
     EOS,
@@ -23,6 +24,7 @@ from echelon.data.tokeniser import (
     train_tokeniser,
     without_rare_characters,
 )
+from echelon.data.training_text import Block, count_blocks
 from echelon.errors import DataError
 
 TEXT = [
@@ -174,6 +176,65 @@ def test_stray_characters_take_no_more_than_their_share() -> None:
     processor = sentencepiece.SentencePieceProcessor(model_proto=train_tokeniser({"aab": 100, **strays}, 64))
     assert processor.get_piece_size() <= 64
     assert without_rare_characters(count_words_of(TEXT), 150) == count_words_of(TEXT)
+
+
+def test_stray_characters_of_a_large_corpus_take_no_more_than_their_share_either() -> None:
+    strays = {chr(0x4E00 + i): 1 for i in range(5000)}
+    kept = without_rare_characters({"Straße": 10_000_000, **strays}, 32768)
+    assert len(set("".join(kept))) == 1024
+
+
+def test_characters_that_the_text_is_written_in_are_kept() -> None:
+    written = {chr(0x4E00 + i): 1 + 3000 // (i + 1) for i in range(3000)}
+    assert len(set("".join(without_rare_characters({"Hund": 1000, **written}, 8192)))) > 2990
+    assert len(set("".join(without_rare_characters(written, 2048)))) == 1024, "at most half"
+
+
+def test_words_of_english_and_german_are_counted_as_they_are(real_data: Path) -> None:
+    lines = captions(real_data)
+    assert count_words_of(lines) == Counter(word for line in lines for word in line.split())
+
+
+def test_blocks_are_counted_as_lines_are(tmp_path: Path) -> None:
+    lines = ["a small dog", "狗" * 40, "ü" * 999, "ü" * 1001, "x" * 1001, "我用Python写" * 10]
+    text = "".join(f"{line}\t{line}\n" for line in lines).encode()
+    (tmp_path / "text").write_bytes(text)
+    counted = count_blocks([Block(tmp_path / "text", 0, len(text), 0, len(lines))])
+    assert counted == count_words_of([*lines, *lines])
+    assert "ü" * 999 in counted
+
+
+def han_lines(count: int, length: int, seed: int = 1) -> list[str]:
+    """Sentences of Chinese characters, some far more frequent than others."""
+    rng = random.Random(seed)
+    characters, frequencies = [chr(0x4E00 + i) for i in range(120)], [1 / (i + 3) for i in range(120)]
+    return ["".join(rng.choices(characters, frequencies, k=length)) for _ in range(count)]
+
+
+def test_sentences_without_spaces_are_not_forgotten() -> None:
+    lines = han_lines(2000, 30)
+    counts = WordCounts(limit=3000)
+    for start in range(0, len(lines), 100):
+        counts.add(count_words_of([*lines[start : start + 100], "dog dog"]))
+    assert len(counts.counts) <= 3000
+    assert counts.counts["dog"] == 40
+    kept = Counter("".join(word * count for word, count in counts.counts.items()))
+    written = Counter("".join(lines))
+    assert (written & kept).total() > 0.6 * written.total()
+
+
+def test_cut_sentences_teach_no_false_beginnings_of_words(tmp_path: Path) -> None:
+    lines = han_lines(500, 64)
+    chinese = trained(lines, 800, tmp_path)
+    whole = Tokeniser(sentencepiece.SentencePieceProcessor(model_proto=train_tokeniser(Counter(lines), 800)))
+    cut_begin, whole_begin = (
+        [piece for piece in tokeniser.pieces(range(800)) if piece.startswith(SPACE_MARK)]
+        for tokeniser in (chinese, whole)
+    )
+    assert len(whole_begin) > 10
+    assert len(cut_begin) < 1.5 * len(whole_begin)
+    assert chinese.encode(lines[:50]) == plain(chinese, lines[:50])
+    assert chinese.decode(chinese.encode(lines)) == lines
 
 
 def test_words_are_counted_in_bounded_memory() -> None:
