@@ -100,6 +100,23 @@ def test_an_upload_that_breaks_off_leaves_nothing_that_counts(
     assert list_folders(f"{place}/c") == ["step-1"]
 
 
+def test_who_comes_second_takes_the_folder_of_who_was_faster(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    put_folder(folder, "memory://mine/race")
+    rename = Path.rename
+
+    def rename_too_late(self: Path, target: Path) -> Path:
+        target.mkdir()
+        (target / "state.json").write_text("of the faster")
+        return rename(self, target)
+
+    monkeypatch.setattr(Path, "rename", rename_too_late)
+    get_folder("memory://mine/race", tmp_path / "back")
+    assert (tmp_path / "back" / "state.json").read_text() == "of the faster"
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["back", folder.name]
+
+
 def test_a_damaged_file_is_found_and_nothing_appears_here(place: str, folder: Path, tmp_path: Path) -> None:
     put_folder(folder, f"{place}/d")
     system, path = fsspec.core.url_to_fs(f"{place}/d/state.json")

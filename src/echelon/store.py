@@ -82,11 +82,7 @@ def get_folder(address: str, folder: Path, beat: Beat = lambda: None) -> None:
                         f"{address}/{name}: is not what its manifest says; remove the folder there"
                     )
                 beat()
-            with (
-                contextlib.suppress(FileExistsError, OSError) if folder.exists() else contextlib.nullcontext()
-            ):
-                unfinished.rename(folder)
-            sync_folder(folder.parent)
+            _publish(unfinished, folder)
         finally:
             shutil.rmtree(unfinished, ignore_errors=True)
 

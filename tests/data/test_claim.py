@@ -67,6 +67,21 @@ def test_second_process_waits_for_the_first_and_finds_its_result(tmp_path: Path)
     assert names(tmp_path) == ["x"]
 
 
+def test_who_has_to_wait_is_told_once(tmp_path: Path) -> None:
+    told: list[str] = []
+    with claimed(tmp_path / "x", lambda: told.append("free")):
+        pass
+    process, finish = start_holder(tmp_path / "x")
+
+    def let_go() -> None:
+        told.append("held")
+        finish.send("now")
+
+    with claimed(tmp_path / "x", let_go):
+        assert told == ["held"]
+    process.join()
+
+
 def test_what_a_killed_process_left_is_removed_by_the_next_claim_of_anything(tmp_path: Path) -> None:
     process, _ = start_holder(tmp_path / "x")
     assert process.pid is not None

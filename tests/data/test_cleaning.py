@@ -61,7 +61,23 @@ def test_normalising_twice_changes_nothing(line: str, form: cleaning.NormalForm)
     clean = normalise(line, form)
     assert normalise(clean, form) == clean
     assert clean.split() == ([] if not clean else clean.split(" "))
-    assert count_words(clean) == len(clean.split())
+    assert count_words(clean) == len(clean.split()) or cleaning.UNSPACED.search(clean)
+
+
+@pytest.mark.parametrize(
+    ("line", "words"),
+    [
+        ("", 0),
+        ("für „Erwin“ – 3 €", 5),
+        ("他们的狗很小。", 6),
+        ("我用 Python 3.11 写，很快", 7),
+        ("これは小さいイヌです", 10),
+        ("한국어는 띄어 쓴다", 3),
+        ("สวัสดีชาวโลก", 3),
+    ],
+)
+def test_scripts_without_spaces_are_counted_by_characters(line: str, words: int) -> None:
+    assert count_words(line) == words
 
 
 @pytest.mark.parametrize(

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 from echelon.data import corpora, formats, streams
 from echelon.data.corpora import FilePair, LineReader, chunks, resolve
+from echelon.data.pieces import PiecesText
 from echelon.errors import DataError
 
 PACKERS: dict[str, Callable[[bytes], bytes]] = {
@@ -152,6 +153,22 @@ def test_line_that_is_not_utf8_is_named(line: int, tmp_path: Path) -> None:
     text = file_pair(tmp_path, b"fine\n" * 6000, b"\n".join(lines))
     with pytest.raises(DataError, match=f"t, line {line:,}: byte 0xf6 is not UTF-8"):
         [chunk.decode() for chunk in chunks(text)]
+
+
+def test_segments_are_counted_as_segments(tmp_path: Path) -> None:
+    source, target = tmp_path / "s.sgm", tmp_path / "t"
+    source.write_bytes("<doc>\n\n<seg>a</seg>\n\n\n<seg>schön</seg>\n".encode("latin-1"))
+    target.write_bytes("a\nschön\n".encode("latin-1"))
+    with pytest.raises(DataError, match=r"s\.sgm, segment 2: byte 0xf6 is not UTF-8"):
+        [chunk.decode() for chunk in chunks(FilePair("x", source, target))]
+    with pytest.raises(DataError, match=r"t, line 2: byte 0xf6 is not UTF-8"):
+        [chunk.decode() for chunk in chunks(PiecesText(FilePair("x", target, source)))]
+    target.write_bytes(b"a\n")
+    with pytest.raises(DataError, match=r"s\.sgm has 2 segments, but .*t has 1 lines"):
+        list(FilePair("x", source, target).pairs())
+    source.write_bytes(gzip.compress(b"<seg>a</seg>\n<seg>" + os.urandom(3000).hex().encode())[:-100])
+    with pytest.raises(DataError, match=r"s\.sgm, segment 2: the compressed data ends early"):
+        read(source)
 
 
 def test_chunks_join_to_the_whole_text(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -3,24 +3,28 @@ from __future__ import annotations
 import errno
 import gzip
 import os
+import random
 import re
 import signal
 import subprocess
 import sys
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 
+import numpy as np
 import psutil
 import pytest
 
 from echelon.data import prepare as module
 from echelon.data import shards
+from echelon.data.claim import claimed
 from echelon.data.cleaning import Dropped
 from echelon.data.grammar import generate
 from echelon.data.prepare import default_cache, prepare
 from echelon.data.prepared import Prepared, open_prepared
 from echelon.data.progress import Progress
-from echelon.data.tokeniser import EOS, Tokeniser
+from echelon.data.tokeniser import EOS, UNK, Tokeniser
 from echelon.errors import DataError
 from echelon.recipe.schema import Clean, Corpus, Data, TrainingCorpus
 from tests.data.corpus_files import MakeData, random_lines
@@ -191,6 +195,19 @@ def test_whatever_changes_the_result_changes_the_key(make_data: MakeData, tmp_pa
     assert len(keys) == 7
 
 
+def test_a_name_that_makes_segments_of_lines_changes_the_key(make_data: MakeData, tmp_path: Path) -> None:
+    text = b"<doc>\n<seg>a</seg>\n<seg>b</seg>\n"
+    made = make_data((["a b"], ["c d"]))
+    results = []
+    for ending in ("txt", "sgm"):
+        for side in ("en", "de"):
+            (tmp_path / f"{side}.{ending}").write_bytes(text)
+        valid = Corpus(source=f"en.{ending}", target=f"de.{ending}")
+        prepared = prepare_in(tmp_path, made.model_copy(update={"valid": valid}))
+        results.append((prepared.manifest.corpora[-1].lines, prepared.manifest.inputs[-1].name))
+    assert results == [(3, "valid.target"), (2, "valid.target.sgm")]
+
+
 def test_given_tokeniser_is_used(make_data: MakeData, tmp_path: Path) -> None:
     first = prepare_in(tmp_path, make_data((random_lines(30, 1), random_lines(30, 2))))
     second = prepare_in(tmp_path, make_data((["ab"], ["cd"])), tokeniser=first.tokeniser_path)
@@ -300,18 +317,61 @@ def test_killed_process_leaves_nothing_that_the_next_does_not_remove(
     assert again.manifest.files == prepared.manifest.files, "going on gives the same bytes"
 
 
-def test_cleaned_text_that_lost_its_end_is_cleaned_again(make_data: MakeData, tmp_path: Path) -> None:
+@pytest.mark.parametrize("step", ["_write_manifest", "publish"])
+def test_what_was_learnt_outlives_an_end_while_finishing(
+    step: str, make_data: MakeData, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupt(*_: object, **__: object) -> None:
+        raise KeyboardInterrupt
+
     data = make_data((random_lines(300, 1), random_lines(300, 2)))
+    with monkeypatch.context() as patch:
+        patch.setattr(module, step, interrupt)
+        with pytest.raises(KeyboardInterrupt):
+            prepare_in(tmp_path, data)
+    stages: set[str] = set()
+    tell = lambda progress: stages.add(progress.stage)  # noqa: E731
+    prepare(data, recipe_folder=tmp_path, cache=tmp_path / "cache", progress=tell)
+    assert stages - {"hash"} == {"encode"}
+    assert names(tmp_path / "cache" / "halfway") == []
 
-    def interrupt(progress: Progress) -> None:
-        if progress.stage == "encode":
-            raise KeyboardInterrupt
 
+def interrupt_at_encode(progress: Progress) -> None:
+    if progress.stage == "encode":
+        raise KeyboardInterrupt
+
+
+@pytest.mark.parametrize(
+    ("name", "lost_bytes"), [("clean-0.temporary", 1), ("kept.temporary", 1), ("kept.temporary", 400)]
+)
+def test_cleaned_text_that_lost_its_end_is_cleaned_again(
+    name: str, lost_bytes: int, make_data: MakeData, tmp_path: Path
+) -> None:
+    source, target = random_lines(200, 1), random_lines(200, 2)
+    data = make_data((source * 2, target * 2))
     with pytest.raises(KeyboardInterrupt):
-        prepare(data, recipe_folder=tmp_path, cache=tmp_path / "cache", progress=interrupt)
+        prepare(data, recipe_folder=tmp_path, cache=tmp_path / "cache", progress=interrupt_at_encode)
     (folder,) = (tmp_path / "cache" / "halfway").iterdir()
-    (folder / "clean-0.temporary").write_bytes((folder / "clean-0.temporary").read_bytes()[:-1])
-    assert len(prepare_in(tmp_path, data).train[0]) == 300
+    (folder / name).write_bytes((folder / name).read_bytes()[:-lost_bytes])
+    whole = prepare(data, recipe_folder=tmp_path, cache=tmp_path / "whole")
+    assert len(whole.train[0]) == 200
+    assert prepare_in(tmp_path, data).manifest == whole.manifest
+
+
+def test_cleaned_text_is_on_the_disk_before_it_is_called_whole(
+    make_data: MakeData, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    synced: list[str] = []
+    sync = os.fsync
+
+    def note(descriptor: int) -> None:
+        synced.append(Path(os.readlink(f"/proc/self/fd/{descriptor}")).name)
+        sync(descriptor)
+
+    monkeypatch.setattr(os, "fsync", note)
+    prepare_in(tmp_path, make_data((["a", "b"], ["c", "d"]), (["e"], ["f"])))
+    called_whole = next(index for index, name in enumerate(synced) if name.startswith(".clean.json"))
+    assert {"clean-0.temporary", "clean-1.temporary", "kept.temporary"} <= set(synced[:called_whole])
 
 
 def test_ctrl_c_leaves_nothing(make_data: MakeData, tmp_path: Path) -> None:
@@ -339,6 +399,23 @@ def test_two_processes_that_prepare_the_same_do_it_once(make_data: MakeData, tmp
     assert names(tmp_path / "cache" / "prepared") == [key]
 
 
+def test_waiting_for_another_process_is_told(make_data: MakeData, tmp_path: Path) -> None:
+    data = make_data((["a"], ["b"]))
+    key = prepare(data, recipe_folder=tmp_path, cache=tmp_path / "other").key
+    folder = tmp_path / "cache" / "prepared" / key
+    told: list[str] = []
+    with ExitStack() as other:
+        other.enter_context(claimed(folder))
+
+        def tell(progress: Progress) -> None:
+            if progress.stage == "wait":
+                told.append(progress.what)
+                other.close()
+
+        prepare(data, recipe_folder=tmp_path, cache=tmp_path / "cache", progress=tell)
+    assert told == [f"for another process that makes {folder}"]
+
+
 def test_memory_does_not_grow_with_the_text(make_data: MakeData, tmp_path: Path) -> None:
     source, target = (random_lines(3000, seed, words_a_line=8) for seed in (1, 2))
     words = sorted({word for line in source for word in line.split()})[:1000]
@@ -353,6 +430,21 @@ def test_memory_does_not_grow_with_the_text(make_data: MakeData, tmp_path: Path)
     text_mib = sum((tmp_path / f"train0.{side}").stat().st_size for side in ("en", "de")) >> 20
     assert text_mib > 30
     assert large - small < text_mib // 2
+
+
+def test_chinese_keeps_its_pairs_and_its_characters(make_data: MakeData, tmp_path: Path) -> None:
+    rng = random.Random(1)
+    characters = [chr(0x4E00 + 5 * rank) for rank in range(3000)]
+    frequencies = [1 / (rank + 10) for rank in range(3000)]
+    chinese = [
+        "".join(rng.choices(characters, frequencies, k=rng.randint(5, 50))) + "。" for _ in range(2000)
+    ]
+    words = " ".join(random_lines(50, 1)).split()
+    english = [" ".join(rng.choices(words, k=2 * len(line) // 3)) for line in chinese]
+    prepared = prepare_in(tmp_path, make_data((english, chinese), vocabulary=8000))
+    assert prepared.manifest.corpora[0].pairs >= 0.95 * len(chinese)
+    tokens = [side.tokens for side in prepared.train[0].sides]
+    assert sum(np.count_nonzero(side == UNK) for side in tokens) < 0.001 * sum(map(len, tokens))
 
 
 def test_embedded_corpus_is_prepared_like_any_other(tmp_path: Path) -> None:

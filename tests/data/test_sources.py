@@ -3,11 +3,13 @@ from __future__ import annotations
 import gzip
 import hashlib
 from collections.abc import Iterator
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
 import sentencepiece
 
+from echelon.data.claim import locked
 from echelon.data.prepare import find_prepared, prepare
 from echelon.data.prepared import Prepared
 from echelon.data.progress import Progress
@@ -74,6 +76,21 @@ def test_one_call_fetches_an_archive_and_prepares_its_members(mirror: Mirror, tm
     assert prepare_in(tmp_path, data).folder == prepared.folder
     assert find_prepared(data, recipe_folder=tmp_path, cache=tmp_path / "cache") is not None
     assert len(mirror.ranges) == 2
+
+
+def test_waiting_for_another_process_that_fetches_is_told(mirror: Mirror, tmp_path: Path) -> None:
+    (tmp_path / "cache" / "downloads" / "news").mkdir(parents=True)
+    told: list[str] = []
+    with ExitStack() as other:
+        other.enter_context(locked(tmp_path / "cache" / "downloads" / f"{NAME}.lock"))
+
+        def tell(progress: Progress) -> None:
+            if progress.stage == "wait":
+                told.append(progress.what)
+                other.close()
+
+        prepare(data_from([mirror.url]), recipe_folder=tmp_path, cache=tmp_path / "cache", progress=tell)
+    assert told == [f"for another process that fetches {NAME}"]
 
 
 def test_a_local_mirror_is_used_before_the_network(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -155,6 +155,38 @@ def test_a_member_that_is_not_there_is_named_with_the_nearest(tmp_path: Path) ->
 
 
 @pytest.mark.parametrize(
+    ("member", "message"),
+    [
+        ("x/hard.en", "x/hard.en is a link to x/a.en; name that"),
+        ("x/soft.en", "x/soft.en is a link to a.en; name that"),
+        ("x", "x is a folder; name a file in it"),
+        ("x/pipe.en", "x/pipe.en is no file"),
+        ("x/aa.en", "has no member x/aa.en; did you mean x/a.en?"),
+        ("x/sofd.en", "has no member x/sofd.en; did you mean x/a.en?"),
+    ],
+)
+def test_an_entry_that_is_no_file_is_told_from_one_that_is_not_there(
+    member: str, message: str, tmp_path: Path
+) -> None:
+    path = tmp_path / "links.tar"
+    with tarfile.open(path, "w") as archive:
+        for name, kind, link in (
+            ("x", tarfile.DIRTYPE, ""),
+            ("x/a.en", tarfile.REGTYPE, ""),
+            ("x/hard.en", tarfile.LNKTYPE, "x/a.en"),
+            ("./x/soft.en", tarfile.SYMTYPE, "../a.en"),
+            ("x/pipe.en", tarfile.FIFOTYPE, ""),
+        ):
+            entry = tarfile.TarInfo(name)
+            entry.type, entry.linkname = kind, link
+            archive.addfile(entry)
+    with pytest.raises(DataError) as caught:
+        list(BlockReader(Place(path, member)))
+    assert str(caught.value).startswith(str(path))
+    assert str(caught.value).endswith(message)
+
+
+@pytest.mark.parametrize(
     "content", [b"text\n" * 3000, gzip.compress(tar_of(MEMBERS))[:-3000], tar_of(MEMBERS)[:5000]]
 )
 def test_what_is_no_archive_or_ends_early_is_an_error(content: bytes, tmp_path: Path) -> None:

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import gzip
 import io
+import random
 from collections import Counter
 from pathlib import Path
 
@@ -11,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from echelon.data import tokeniser as module
-from echelon.data.cleaning import normalise
+from echelon.data.cleaning import SPACE_MARK, normalise
 from echelon.data.tokeniser import (
     BOS,
     EOS,
@@ -23,6 +24,7 @@ from echelon.data.tokeniser import (
     train_tokeniser,
     without_rare_characters,
 )
+from echelon.data.training_text import Block, count_blocks
 from echelon.errors import DataError
 
 TEXT = [
@@ -176,6 +178,65 @@ def test_stray_characters_take_no_more_than_their_share() -> None:
     assert without_rare_characters(count_words_of(TEXT), 150) == count_words_of(TEXT)
 
 
+def test_stray_characters_of_a_large_corpus_take_no_more_than_their_share_either() -> None:
+    strays = {chr(0x4E00 + i): 1 for i in range(5000)}
+    kept = without_rare_characters({"Straße": 10_000_000, **strays}, 32768)
+    assert len(set("".join(kept))) == 1024
+
+
+def test_characters_that_the_text_is_written_in_are_kept() -> None:
+    written = {chr(0x4E00 + i): 1 + 3000 // (i + 1) for i in range(3000)}
+    assert len(set("".join(without_rare_characters({"Hund": 1000, **written}, 8192)))) > 2990
+    assert len(set("".join(without_rare_characters(written, 2048)))) == 1024, "at most half"
+
+
+def test_words_of_english_and_german_are_counted_as_they_are(real_data: Path) -> None:
+    lines = captions(real_data)
+    assert count_words_of(lines) == Counter(word for line in lines for word in line.split())
+
+
+def test_blocks_are_counted_as_lines_are(tmp_path: Path) -> None:
+    lines = ["a small dog", "狗" * 40, "ü" * 999, "ü" * 1001, "x" * 1001, "我用Python写" * 10]
+    text = "".join(f"{line}\t{line}\n" for line in lines).encode()
+    (tmp_path / "text").write_bytes(text)
+    counted = count_blocks([Block(tmp_path / "text", 0, len(text), 0, len(lines))])
+    assert counted == count_words_of([*lines, *lines])
+    assert "ü" * 999 in counted
+
+
+def han_lines(count: int, length: int, seed: int = 1) -> list[str]:
+    """Sentences of Chinese characters, some far more frequent than others."""
+    rng = random.Random(seed)
+    characters, frequencies = [chr(0x4E00 + i) for i in range(120)], [1 / (i + 3) for i in range(120)]
+    return ["".join(rng.choices(characters, frequencies, k=length)) for _ in range(count)]
+
+
+def test_sentences_without_spaces_are_not_forgotten() -> None:
+    lines = han_lines(2000, 30)
+    counts = WordCounts(limit=3000)
+    for start in range(0, len(lines), 100):
+        counts.add(count_words_of([*lines[start : start + 100], "dog dog"]))
+    assert len(counts.counts) <= 3000
+    assert counts.counts["dog"] == 40
+    kept = Counter("".join(word * count for word, count in counts.counts.items()))
+    written = Counter("".join(lines))
+    assert (written & kept).total() > 0.6 * written.total()
+
+
+def test_cut_sentences_teach_no_false_beginnings_of_words(tmp_path: Path) -> None:
+    lines = han_lines(500, 64)
+    chinese = trained(lines, 800, tmp_path)
+    whole = Tokeniser(sentencepiece.SentencePieceProcessor(model_proto=train_tokeniser(Counter(lines), 800)))
+    cut_begin, whole_begin = (
+        [piece for piece in tokeniser.pieces(range(800)) if piece.startswith(SPACE_MARK)]
+        for tokeniser in (chinese, whole)
+    )
+    assert len(whole_begin) > 10
+    assert len(cut_begin) < 1.5 * len(whole_begin)
+    assert chinese.encode(lines[:50]) == plain(chinese, lines[:50])
+    assert chinese.decode(chinese.encode(lines)) == lines
+
+
 def test_words_are_counted_in_bounded_memory() -> None:
     counts = WordCounts(limit=3)
     counts.add({"a": 5, "b": 1})
@@ -188,6 +249,23 @@ def test_words_are_counted_in_bounded_memory() -> None:
 def test_text_without_words_is_the_users_error() -> None:
     with pytest.raises(DataError, match="no vocabulary can be learnt from 0 distinct words"):
         train_tokeniser({}, 64)
+
+
+def with_more_pieces(model: bytes, count: int) -> bytes:
+    """The model with so many pieces added: in a protocol buffer, what repeats may simply follow."""
+    texts = [f"piece{number}".encode() for number in range(count)]
+    pieces = [b"\x0a" + bytes([len(text)]) + text + b"\x15" + bytes(4) for text in texts]
+    return model + b"".join(b"\x0a" + bytes([len(piece)]) + piece for piece in pieces)
+
+
+def test_model_with_more_pieces_than_tokens_can_tell_apart_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "large.model"
+    model = train_tokeniser(count_words_of(TEXT), 100)
+    path.write_bytes(with_more_pieces(model, 65_536 - 100))
+    assert Tokeniser.load(path).size == 65_536
+    path.write_bytes(with_more_pieces(model, 65_537 - 100))
+    with pytest.raises(DataError, match=r"large\.model has 65,537 pieces; .* at most 65,536"):
+        Tokeniser.load(path)
 
 
 def test_file_that_is_no_tokeniser_is_named(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:

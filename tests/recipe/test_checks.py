@@ -91,6 +91,28 @@ def test_a_good_recipe_has_no_problem() -> None:
             "data: the embedded corpus is en to de, not en to fr",
         ),
         (
+            ["data.train.0={pairs='de.po.gz', columns=[2, 3]}"],
+            "data.train.0.columns: [2, 3] is not in a catalogue, which has messages and translations; use [1, 2] or "
+            "[2, 1]",
+        ),
+        (
+            ["data.train.0={pairs='https://example.org/x.MO?raw=1', columns=[1, 1]}"],
+            "data.train.0.columns: [1, 1] is not in a catalogue, which has messages and translations; use [1, 2] or "
+            "[2, 1]",
+        ),
+        (
+            ["data.train.0={pairs='memory.tmx', columns=[5, 7]}"],
+            "data.train.0.columns: does nothing in a .tmx file, which names its languages; leave it out",
+        ),
+        (
+            ["data.valid={embedded=true, columns=[2, 1]}"],
+            "data.valid.columns: does nothing beside embedded = true; leave it out",
+        ),
+        (
+            ["data.valid={embedded=true, pieces=true}", "data.tokeniser=x.model"],
+            "data.valid.pieces: does nothing beside embedded = true; leave it out",
+        ),
+        (
             ["data.clean.min_words=9", "data.clean.max_words=8"],
             "data.clean.min_words: 9 is more than max_words; nothing would be left",
         ),
@@ -111,6 +133,14 @@ def test_a_good_recipe_has_no_problem() -> None:
 )
 def test_keys_that_do_not_fit_together_are_named_and_explained(overrides: list[str], says: str) -> None:
     assert problems(*overrides) == [says]
+
+
+@pytest.mark.parametrize(
+    "pairs",
+    ["{pairs='x.tsv', columns=[5, 7]}", "{pairs='x.po', columns=[2, 1]}", "{pairs='x.tmx', columns=[1, 2]}"],
+)
+def test_columns_that_a_file_may_have_are_taken(pairs: str) -> None:
+    assert problems(f"data.train.0={pairs}") == []
 
 
 @pytest.mark.parametrize(

@@ -11,21 +11,24 @@ from __future__ import annotations
 import fcntl
 import os
 import shutil
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
 PARTIAL = ".partial"
 LOCK = ".lock"
 
+OnWait = Callable[[], None]
+"""Told once where another process is in the way."""
+
 
 @contextmanager
-def claimed(folder: Path) -> Iterator[Path]:
+def claimed(folder: Path, on_wait: OnWait = lambda: None) -> Iterator[Path]:
     """Hold the sole right to make `folder`, and give an empty folder beside it to make it in."""
     folder.parent.mkdir(parents=True, exist_ok=True)
     remove_abandoned(folder.parent)
     partial = _beside(folder, PARTIAL)
-    with locked(_beside(folder, LOCK)):
+    with locked(_beside(folder, LOCK), on_wait):
         try:
             shutil.rmtree(partial, ignore_errors=True)
             partial.mkdir()
@@ -35,9 +38,12 @@ def claimed(folder: Path) -> Iterator[Path]:
 
 
 @contextmanager
-def locked(path: Path) -> Iterator[None]:
+def locked(path: Path, on_wait: OnWait = lambda: None) -> Iterator[None]:
     """Wait until no other process is in here with the same path; the file there is gone afterwards."""
-    lock = _lock(path, wait=True)
+    lock = _lock(path, wait=False)
+    if lock is None:
+        on_wait()
+        lock = _lock(path, wait=True)
     assert lock is not None
     try:
         yield
@@ -48,9 +54,9 @@ def locked(path: Path) -> Iterator[None]:
 def publish(partial: Path, folder: Path) -> None:
     """Give the finished folder its name, once all of it is on the disk."""
     for path in [*partial.iterdir(), partial]:
-        _sync(path)
+        sync(path)
     partial.rename(folder)
-    _sync(folder.parent)
+    sync(folder.parent)
 
 
 def remove_abandoned(parent: Path) -> None:
@@ -92,7 +98,8 @@ def _unlock(path: Path, descriptor: int) -> None:
     os.close(descriptor)
 
 
-def _sync(path: Path) -> None:
+def sync(path: Path) -> None:
+    """Make a file's content, or a folder's names, survive a power cut."""
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)

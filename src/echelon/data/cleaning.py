@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import unicodedata
 from collections import Counter
 from collections.abc import Iterable, Mapping
@@ -26,6 +27,14 @@ REPLACEMENTS: dict[int, str | None] = {
     **dict.fromkeys(_INVISIBLE),
     ord(SPACE_MARK): "_",
 }
+# Han, Hiragana, Katakana: a character is about a word. Thai, Lao, Myanmar, Khmer: about four letters and signs are.
+_CHARACTERS = "\u3005-\u3007\u3040-\u30ff\u31f0-\u31ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\uff66-\uff9f"
+_CHARACTERS += "\U00020000-\U0003ffff"
+_LETTERS = "\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff"
+_PUNCTUATION = "\u3000-\u303f\uff01-\uff0f\uff1a-\uff1f"
+UNSPACED = re.compile(f"[{_CHARACTERS}{_LETTERS}]")
+"""A character of a script that puts no spaces between words."""
+_WORDS = re.compile(rf"[{_CHARACTERS}]|[{_LETTERS}]{{1,4}}|[^\s{_CHARACTERS}{_LETTERS}{_PUNCTUATION}]+")
 
 
 def normalise(line: str, form: NormalForm) -> str:
@@ -36,7 +45,9 @@ def normalise(line: str, form: NormalForm) -> str:
 
 
 def count_words(line: str) -> int:
-    """Words of a normalised line."""
+    """Words of a normalised line; of scripts without spaces, about as many as there are."""
+    if not line.isascii() and UNSPACED.search(line):  # asking first: other scripts must not take longer
+        return sum(1 for _ in _WORDS.finditer(line))
     return line.count(" ") + 1 if line else 0
 
 

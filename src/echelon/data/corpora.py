@@ -31,7 +31,9 @@ class LineReader:
     def __init__(self, place: Place | Path) -> None:
         self.place = place if isinstance(place, Place) else Place(place)
         self.lines_read = 0
-        self._blocks = BlockReader(self.place, lambda: f"{self.place}, line {self.lines_read + 1:,}")
+        self._blocks = BlockReader(
+            self.place, lambda: f"{self.place}, {_unit(self.place)} {self.lines_read + 1:,}"
+        )
 
     @property
     def bytes_read(self) -> int:
@@ -55,6 +57,11 @@ class ParallelText(Protocol):
     @property
     def names(self) -> tuple[str, str]:
         """What messages call the two sides."""
+        ...
+
+    @property
+    def units(self) -> tuple[str, str]:
+        """What messages call a line of each side."""
         ...
 
     @property
@@ -83,8 +90,12 @@ class FilePair:
         return str(self.source), str(self.target)
 
     @property
+    def units(self) -> tuple[str, str]:
+        return _unit(self.source), _unit(self.target)
+
+    @property
     def places(self) -> dict[str, Place]:
-        return {"source": self.source, "target": self.target}
+        return {_kind("source", self.source): self.source, _kind("target", self.target): self.target}
 
     @property
     def size_bytes(self) -> int:
@@ -104,9 +115,18 @@ class FilePair:
             yield source_line, target_line
         if source.lines_read != target.lines_read:
             raise DataError(
-                f"{self.source} has {source.lines_read:,} lines, "
-                f"but {self.target} has {target.lines_read:,}; their lines must translate each other"
+                f"{self.source} has {source.lines_read:,} {_unit(self.source)}s, but {self.target} has "
+                f"{target.lines_read:,} {_unit(self.target)}s; they must translate each other one by one"
             )
+
+
+def _unit(place: Place) -> str:
+    return "segment" if place.text_suffix == SEGMENT_SUFFIX else "line"
+
+
+def _kind(side: str, place: Place) -> str:
+    """A side, with the ending that makes segments of its lines."""
+    return f"{side}{SEGMENT_SUFFIX}" if place.text_suffix == SEGMENT_SUFFIX else side
 
 
 class PairFile:
@@ -127,6 +147,10 @@ class PairFile:
     @property
     def names(self) -> tuple[str, str]:
         return str(self._place), str(self._place)
+
+    @property
+    def units(self) -> tuple[str, str]:
+        return "line", "line"  # of a .tsv; the other formats decode what they read themselves
 
     @property
     def places(self) -> dict[str, Place]:
@@ -160,35 +184,33 @@ def _on_one_line(text: bytes) -> bytes:
 class Chunk:
     """Some consecutive pairs as raw bytes, small enough to hand to another process."""
 
-    source_name: str
-    target_name: str
+    names: tuple[str, str]
+    units: tuple[str, str]
     first_line: int
-    """Number of the first line in its file, counted from 1."""
+    """Number of the first line, or segment, in its file, counted from 1."""
     source: bytes
     """The lines, joined by '\\n'."""
     target: bytes
 
     def decode(self) -> tuple[list[str], list[str]]:
         """Both sides' lines; DataError naming file and line where one is not UTF-8."""
-        source = _decode(self.source, self.source_name, self.first_line)
-        target = _decode(self.target, self.target_name, self.first_line)
+        wheres = [f"{name}, {unit}" for name, unit in zip(self.names, self.units, strict=True)]
+        source = _decode(self.source, wheres[0], self.first_line)
+        target = _decode(self.target, wheres[1], self.first_line)
         return source.split("\n"), target.split("\n")
 
 
-def _decode(block: bytes, name: str, first_line: int) -> str:
+def _decode(block: bytes, where: str, first_line: int) -> str:
     try:
         return block.decode("utf-8")
     except UnicodeDecodeError as error:
         line = first_line + block.count(b"\n", 0, error.start)
         bad = block[error.start : error.start + 1].hex()
-        raise DataError(
-            f"{name}, line {line:,}: byte 0x{bad} is not UTF-8; convert the file to UTF-8"
-        ) from error
+        raise DataError(f"{where} {line:,}: byte 0x{bad} is not UTF-8; convert the file to UTF-8") from error
 
 
 def chunks(text: ParallelText) -> Iterator[Chunk]:
     """The whole text in chunks of bounded size."""
-    names = text.names
     source: list[bytes] = []
     target: list[bytes] = []
     first_line, held_bytes = 1, 0
@@ -197,11 +219,11 @@ def chunks(text: ParallelText) -> Iterator[Chunk]:
         target.append(target_line)
         held_bytes += len(source_line) + len(target_line)
         if len(source) == CHUNK_LINES or held_bytes > CHUNK_BYTES:
-            yield Chunk(*names, first_line, b"\n".join(source), b"\n".join(target))
+            yield Chunk(text.names, text.units, first_line, b"\n".join(source), b"\n".join(target))
             first_line, held_bytes = first_line + len(source), 0
             source, target = [], []
     if source:
-        yield Chunk(*names, first_line, b"\n".join(source), b"\n".join(target))
+        yield Chunk(text.names, text.units, first_line, b"\n".join(source), b"\n".join(target))
 
 
 def resolve(path: str, recipe_folder: Path) -> Path:

@@ -27,6 +27,10 @@ class EmbeddedText:
         return self.label, self.label
 
     @property
+    def units(self) -> tuple[str, str]:
+        return "line", "line"
+
+    @property
     def places(self) -> dict[str, Place]:
         return {}
 

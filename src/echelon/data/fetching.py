@@ -22,7 +22,7 @@ from itertools import chain
 from pathlib import Path, PurePosixPath
 from typing import Any
 
-from echelon.data.claim import locked
+from echelon.data.claim import OnWait, locked
 from echelon.data.fetched import FETCHED, first_fetches
 from echelon.data.fingerprints import sha256_of_file
 from echelon.data.formats import BYTE_ORDER_MARK
@@ -61,7 +61,12 @@ class _BrokenError(Exception):
     """The connection ended before the file did."""
 
 
-def fetch(wanted: Wanted, folder: Path, on_bytes: OnBytes = lambda done, total: None) -> Path:
+def fetch(
+    wanted: Wanted,
+    folder: Path,
+    on_bytes: OnBytes = lambda done, total: None,
+    on_wait: OnWait = lambda: None,
+) -> Path:
     """The file, fetched now unless it is in the folder; DataError with every mirror's reason where none has it, OSError
     where the folder cannot take it.
 
@@ -69,7 +74,7 @@ def fetch(wanted: Wanted, folder: Path, on_bytes: OnBytes = lambda done, total: 
     """
     path = folder / wanted.name
     path.parent.mkdir(parents=True, exist_ok=True)
-    with locked(path.with_name(f"{path.name}.lock")):
+    with locked(path.with_name(f"{path.name}.lock"), on_wait):
         if path.exists():
             return path
         problems = []

@@ -8,6 +8,7 @@ The folder is that of one key, so of the same inputs and settings. Who uses it h
 
 from __future__ import annotations
 
+import os
 import shutil
 import time
 from contextlib import suppress
@@ -16,7 +17,8 @@ from types import TracebackType
 
 from pydantic import TypeAdapter, ValidationError
 
-from echelon.data.training_text import CleanCorpus
+from echelon.data.claim import sync
+from echelon.data.training_text import Block, CleanCorpus
 from echelon.errors import DataError
 from echelon.runfolder import write_atomically
 
@@ -33,8 +35,9 @@ class Halfway:
         self.folder = folder
 
     def __enter__(self) -> Halfway:
-        _remove_old(self.folder.parent)
         self.folder.mkdir(parents=True, exist_ok=True)
+        os.utime(self.folder)  # somebody goes on with it
+        _remove_old(self.folder.parent)
         return self
 
     def __exit__(
@@ -47,13 +50,15 @@ class Halfway:
         """What was cleaned; None, and an empty folder, where that was not finished or is not whole."""
         with suppress(OSError, ValidationError):
             corpora = _CORPORA.validate_json((self.folder / CLEAN).read_bytes())
-            if all(_is_whole(corpus) for corpus in corpora):
+            if _are_whole(corpora):
                 return corpora
         self._remove()
         self.folder.mkdir(parents=True)
         return None
 
     def keep_clean(self, corpora: list[CleanCorpus]) -> None:
+        for path in {path for block in _blocks(corpora) for path in (block.path, block.kept) if path}:
+            sync(path)  # before the file that says that they are there
         write_atomically(self.folder / CLEAN, _CORPORA.dump_json(corpora))
 
     def model(self) -> bytes | None:
@@ -68,14 +73,18 @@ class Halfway:
         shutil.rmtree(self.folder, ignore_errors=True)
 
 
-def _is_whole(corpus: CleanCorpus) -> bool:
+def _blocks(corpora: list[CleanCorpus]) -> list[Block]:
+    return [block for corpus in corpora for block in corpus.blocks]
+
+
+def _are_whole(corpora: list[CleanCorpus]) -> bool:
     """Whether the cleaned text is all there: a machine that stopped may have lost its end."""
-    if not corpus.blocks:
-        return True
-    last = corpus.blocks[-1]
-    kept = [block.kept for block in corpus.blocks if block.kept is not None]
-    size = last.path.stat().st_size
-    return size == last.offset_bytes + last.size_bytes and all(path.exists() for path in kept)
+    sizes: dict[Path, int] = {}
+    for block in _blocks(corpora):  # what each file must have; a later block tells more of it
+        sizes[block.path] = block.offset_bytes + block.size_bytes
+        if block.kept is not None:
+            sizes[block.kept] = block.first_pair + block.pairs
+    return all(path.stat().st_size == size for path, size in sizes.items())
 
 
 def _remove_old(parent: Path) -> None:

@@ -34,6 +34,10 @@ class PiecesText:
         return self.in_pieces.names
 
     @property
+    def units(self) -> tuple[str, str]:
+        return self.in_pieces.units
+
+    @property
     def places(self) -> dict[str, Place]:
         return {f"{kind}.pieces": place for kind, place in self.in_pieces.places.items()}
 

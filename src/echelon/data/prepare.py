@@ -26,7 +26,7 @@ from echelon.data.prepared import (
     Prepared,
     open_prepared,
 )
-from echelon.data.progress import Progress, Report
+from echelon.data.progress import Progress, Report, waiting
 from echelon.data.shards import FileEntry
 from echelon.data.sources import Library, Sources, find_sources, hash_inputs
 from echelon.data.stages import Encoded, Workshop
@@ -70,13 +70,14 @@ def prepare(
     key = _key(settings, inputs)
     folder = prepared_folder(cache, key)
     if not folder.exists():
-        with explaining_disk_errors(cache), claimed(folder) as unfinished:
+        on_wait = waiting(progress, f"makes {folder}")
+        with explaining_disk_errors(cache), claimed(folder, on_wait) as unfinished:
             if not folder.exists():  # whom we waited for may have made it
                 with Halfway(cache / "halfway" / key) as halfway:
                     corpora = _build(data, sources, unfinished, halfway, progress)
                     _check_unchanged(sources, stamps)
-                _write_manifest(unfinished, data, corpora, key=key, inputs=inputs, settings=settings)
-                publish(unfinished, folder)
+                    _write_manifest(unfinished, data, corpora, key=key, inputs=inputs, settings=settings)
+                    publish(unfinished, folder)
     return open_prepared(folder)
 
 

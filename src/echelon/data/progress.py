@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal
 
-Stage = Literal["fetch", "hash", "clean", "count", "vocabulary", "encode", "train", "valid", "test"]
+Stage = Literal["wait", "fetch", "hash", "clean", "count", "vocabulary", "encode", "train", "valid", "test"]
 
 
 @dataclass(frozen=True)
@@ -23,3 +23,8 @@ class Progress:
 
 
 Report = Callable[[Progress], None]
+
+
+def waiting(report: Report, what: str) -> Callable[[], None]:
+    """Reports that another process is at work, and on what, so that this one waits for it."""
+    return lambda: report(Progress("wait", 0, 0, "bytes", f"for another process that {what}"))

@@ -17,7 +17,7 @@ from echelon.data.fetching import Wanted, fetch
 from echelon.data.fingerprints import HashMemory
 from echelon.data.pieces import PiecesText
 from echelon.data.prepared import InputEntry
-from echelon.data.progress import Progress, Report
+from echelon.data.progress import Progress, Report, waiting
 from echelon.data.streams import Place
 from echelon.errors import DataError
 from echelon.recipe import schema
@@ -44,7 +44,8 @@ class Library:
             return here
         if not self.may_fetch:
             raise DataError(f"{name} is not here yet")
-        return fetch(self._with_mirrors(wanted), self.downloads, self._teller(wanted.name))
+        on_wait = waiting(self.report, f"fetches {wanted.name}")
+        return fetch(self._with_mirrors(wanted), self.downloads, self._teller(wanted.name), on_wait)
 
     @property
     def downloads(self) -> Path:

@@ -6,6 +6,7 @@ import bz2
 import difflib
 import io
 import lzma
+import posixpath
 import struct
 import tarfile
 import zipfile
@@ -143,16 +144,23 @@ class BlockReader:
     @contextmanager
     def _open_tar(self, file: BinaryIO, member: str) -> Iterator[BinaryIO]:
         blocks = _BlockFile(decompressed(self._raw_blocks(file)))
-        names = []
+        files: list[str] = []
+        no_file: tarfile.TarInfo | None = None
         with tarfile.open(fileobj=blocks, mode="r|", bufsize=TAR_READ_BYTES) as archive:
             for entry in archive:
-                names.append(entry.name.removeprefix("./"))
-                if names[-1] == member and entry.isfile():
+                name = entry.name.removeprefix("./")
+                if entry.isfile():
+                    files.append(name)
+                elif name == member:
+                    no_file = entry
+                if entry.isfile() and name == member:
                     content = archive.extractfile(entry)
                     assert content is not None
                     yield content  # type: ignore[misc]
                     return
-        raise _no_member(self.place, names)
+        if no_file is not None:
+            raise DataError(f"{self.place.path}: {member} is {_what_it_is(no_file)}")
+        raise _no_member(self.place, files)
 
 
 class _BlockFile(io.RawIOBase):
@@ -242,6 +250,16 @@ def naming_the_place(place: Place, where: Callable[[], str]) -> Iterator[None]:
 
 def _damaged(where: str, error: Exception, path: Path) -> DataError:
     return DataError(f"{where}: the compressed data is damaged ({error}); {how_to_fetch_again(path)}")
+
+
+def _what_it_is(entry: tarfile.TarInfo) -> str:
+    """What an entry of a tar file is that is no file, and what to do."""
+    if entry.isdir():
+        return "a folder; name a file in it"
+    if entry.islnk() or entry.issym():  # a symbolic link is seen from its own folder
+        folder = PurePosixPath(entry.name).parent if entry.issym() else PurePosixPath()
+        return f"a link to {posixpath.normpath(folder / entry.linkname)}; name that"
+    return "no file"
 
 
 def _no_member(place: Place, names: list[str]) -> DataError:

@@ -12,25 +12,35 @@ import numpy as np
 import sentencepiece
 from numpy.typing import NDArray
 
-from echelon.data.cleaning import SPACE_MARK
+from echelon.data.cleaning import SPACE_MARK, UNSPACED
 from echelon.errors import DataError
 
 PAD, EOS, BOS, UNK = range(4)
 
 TOKEN_TYPE = np.dtype("<u2")
+MOST_PIECES = 1 << 8 * TOKEN_TYPE.itemsize
 CACHED_WORDS = 1 << 18
 COUNTED_WORDS = 1 << 20
 """Distinct words counted before the rarest are forgotten: what bounds the memory of counting."""
 TRAINING_WORDS = 1 << 19
 """Distinct words the vocabulary is learnt from, the most frequent ones."""
 LONGEST_WORD = 1000
+KNOWN_SHARE = 0.9999
+"""Of the running characters of the training text, those that get a piece of their own if half the vocabulary can."""
+STRETCH = 16
+"""Characters that are counted together of a script without spaces, whose lines would be words nobody sees twice."""
+SHORT_STRETCH = 2
+"""The same where memory is short: pairs of characters come again in any text."""
+CONTINUES = "."
+"""In front of a stretch that begins inside a word: no piece joins it to a letter, so the space in front of every
+counted word is not learnt as part of that stretch."""
 
 
 class WordCounts:
     """How often each word occurs, in bounded memory.
 
-    Beyond COUNTED_WORDS distinct words, those seen least are forgotten. The result depends on the order in
-    which counts are added, so add them in the text's order.
+    Beyond COUNTED_WORDS distinct words, those seen least are forgotten; of scripts without spaces, they are cut shorter
+    first. The result depends on the order in which counts are added, so add them in the text's order.
     """
 
     def __init__(self, limit: int = COUNTED_WORDS) -> None:
@@ -41,7 +51,12 @@ class WordCounts:
         self.counts.update(counts)
         least = 1
         while len(self.counts) > self._limit:
-            self.counts = Counter({word: count for word, count in self.counts.items() if count > least})
+            counted = self.counts
+            self.counts = Counter({word: count for word, count in counted.items() if count > least})
+            for word, count in counted.items():
+                if count <= least and len(word) > SHORT_STRETCH + len(CONTINUES) and _is_unspaced(word):
+                    for stretch in _cut(word, SHORT_STRETCH):
+                        self.counts[stretch] += count
             least += 1
 
     def most_frequent(self, limit: int = TRAINING_WORDS) -> dict[str, int]:
@@ -52,25 +67,48 @@ class WordCounts:
 
 
 def count_words_of(lines: Iterable[str]) -> Counter[str]:
-    """Words of normalised lines; one longer than LONGEST_WORD characters is no word."""
+    """Words of normalised lines, as the vocabulary is learnt from them."""
     counts = Counter(" ".join(lines).split(" "))
-    for word in [word for word in counts if not 0 < len(word) <= LONGEST_WORD]:
-        del counts[word]
+    del counts[""]
+    return with_long_words_cut(counts)
+
+
+def with_long_words_cut(counts: Counter[str]) -> Counter[str]:
+    """Counted words, those without spaces for too long in stretches; else one of more than LONGEST_WORD characters is
+    no word."""
+    for word in [word for word in counts if len(word) > STRETCH]:
+        if _is_unspaced(word):
+            count = counts.pop(word)
+            for stretch in _cut(word, STRETCH):
+                counts[stretch] += count
+        elif len(word) > LONGEST_WORD:
+            del counts[word]
     return counts
+
+
+def _is_unspaced(word: str) -> bool:
+    return not word.isascii() and UNSPACED.search(word) is not None
+
+
+def _cut(word: str, length: int) -> list[str]:
+    first, *others = (word[start : start + length] for start in range(0, len(word), length))
+    return [first, *(CONTINUES + other for other in others)]
 
 
 def without_rare_characters(words: Mapping[str, int], vocabulary: int) -> dict[str, int]:
     """Words cut at characters too rare to deserve a piece of their own; those become unknown.
 
     A web corpus holds thousands of stray characters. They may take 3/4 of a small vocabulary and 1/32
-    of a large one.
+    of a large one; half of it where the text is written in so many, as Chinese is.
     """
-    limit = max(min(256, vocabulary * 3 // 4), vocabulary // 32)
     characters: Counter[str] = Counter()
     for word, count in words.items():
         for character in word:
             characters[character] += count
     ranked = sorted(characters, key=lambda character: (-characters[character], character))
+    running = np.cumsum([characters[character] for character in ranked])
+    written = int(np.searchsorted(running, KNOWN_SHARE * running[-1])) + 1 if ranked else 0
+    limit = max(min(256, vocabulary * 3 // 4), vocabulary // 32, min(written, vocabulary // 2))
     if not (rare := {ord(character): " " for character in ranked[limit:]}):
         return dict(words)
     parts: Counter[str] = Counter()
@@ -85,8 +123,9 @@ def train_tokeniser(words: Mapping[str, int], vocabulary: int) -> bytes:
     """A SentencePiece model of at most `vocabulary` pieces, fewer where the words don't yield as many.
 
     As no piece spans two words, counted words give the pieces that the text would, as long as all of them were counted
-    and kept. Of a text that exceeds COUNTED_WORDS, TRAINING_WORDS or the limit on characters, the rarest words and
-    characters play no part, so some pieces are others. The same words give the same bytes.
+    and kept whole. Of a text that exceeds COUNTED_WORDS, TRAINING_WORDS or the limit on characters, the rarest words
+    and characters play no part, and what is longer than STRETCH in a script without spaces is cut, so some pieces are
+    others. The same words give the same bytes.
     """
     known = without_rare_characters(words, vocabulary)
     model = io.BytesIO()
@@ -124,7 +163,7 @@ class Tokeniser:
 
     @classmethod
     def load(cls, path: Path) -> Tokeniser:
-        """Read a SentencePiece model; DataError where it is missing, damaged or has other special ids."""
+        """Read a SentencePiece model; DataError where it is missing, damaged, too large or has other special ids."""
         try:
             model = path.read_bytes()
         except OSError as error:
@@ -137,6 +176,10 @@ class Tokeniser:
         ids = (processor.pad_id(), processor.eos_id(), processor.bos_id(), processor.unk_id())
         if ids != (PAD, EOS, BOS, UNK):
             raise DataError(f"{path} has pad, eos, bos, unk at {ids}; Echelon needs {(PAD, EOS, BOS, UNK)}")
+        if processor.get_piece_size() > MOST_PIECES:
+            raise DataError(
+                f"{path} has {processor.get_piece_size():,} pieces; Echelon takes models of at most {MOST_PIECES:,}"
+            )
         return cls(processor)
 
     def encode(self, lines: Sequence[str]) -> list[list[int]]:

@@ -15,7 +15,7 @@ from echelon.data.cleaning import Dropped, Reason, clean_pairs
 from echelon.data.corpora import Chunk, ParallelText, chunks
 from echelon.data.duplicates import pair_digests
 from echelon.data.pool import OrderedMap
-from echelon.data.tokeniser import LONGEST_WORD
+from echelon.data.tokeniser import with_long_words_cut
 from echelon.recipe.schema import Clean
 
 
@@ -127,4 +127,4 @@ def count_blocks(blocks: Sequence[Block]) -> Counter[str]:
     words: Counter[bytes] = Counter()
     for block in blocks:
         words.update(block.read_bytes().split())
-    return Counter({word.decode(): count for word, count in words.items() if len(word) <= LONGEST_WORD})
+    return with_long_words_cut(Counter({word.decode(): count for word, count in words.items()}))

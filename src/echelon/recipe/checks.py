@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from typing import Any
+from urllib.parse import urlsplit
 
 from echelon.errors import Problem
 from echelon.recipe.continuing import with_found
@@ -127,6 +128,9 @@ def _one_corpus_problems(key: str, corpus: Corpus) -> Iterator[Problem]:
     if corpus.embedded and files:
         yield Problem(key, f"is embedded and has files ({', '.join(files)}); choose one")
     if corpus.embedded:
+        for name, is_set in (("columns", corpus.columns != [1, 2]), ("pieces", corpus.pieces)):
+            if is_set:
+                yield Problem(f"{key}.{name}", "does nothing beside embedded = true; leave it out")
         return
     if corpus.pairs is not None and {"source", "target"} & set(files):
         yield Problem(key, "has pairs, which hold both sides, and source or target; choose one")
@@ -134,6 +138,21 @@ def _one_corpus_problems(key: str, corpus: Corpus) -> Iterator[Problem]:
         yield Problem(key, "needs both source and target, or pairs, or embedded = true")
     if corpus.pairs is None and corpus.columns != [1, 2]:
         yield Problem(f"{key}.columns", "is for pairs; source and target have no columns")
+    if corpus.pairs is not None:
+        yield from _column_problems(f"{key}.columns", corpus.pairs, corpus.columns)
+
+
+def _column_problems(key: str, pairs: str, columns: list[int]) -> Iterator[Problem]:
+    path = urlsplit(pairs).path if is_web_address(pairs) else pairs
+    ending = re.search(r"\.(tmx|po|mo)(\.(gz|xz|zst|bz2))?$", path, re.IGNORECASE)
+    kind = ending[1].lower() if ending else ""
+    if kind == "tmx" and columns != [1, 2]:
+        yield Problem(key, "does nothing in a .tmx file, which names its languages; leave it out")
+    if kind in ("po", "mo") and sorted(columns) != [1, 2]:
+        yield Problem(
+            key,
+            f"{columns} is not in a catalogue, which has messages and translations; use [1, 2] or [2, 1]",
+        )
 
 
 def _fetching_problems(recipe: TranslationRecipe) -> Iterator[Problem]:

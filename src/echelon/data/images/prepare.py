@@ -33,7 +33,7 @@ from echelon.data.images.store import (
 )
 from echelon.data.prepare import explaining_disk_errors, ignore, prepared_folder
 from echelon.data.prepared import MANIFEST, InputEntry
-from echelon.data.progress import Progress, Report
+from echelon.data.progress import Progress, Report, waiting
 from echelon.data.shards import FileEntry
 from echelon.errors import DataError
 from echelon.recipe.image_sections import ImageData
@@ -53,7 +53,8 @@ def prepare_images(
     key = _key(data, source)
     folder = prepared_folder(cache, key)
     if not folder.exists():
-        with explaining_disk_errors(cache), claimed(folder) as unfinished:
+        on_wait = waiting(progress, f"makes {folder}")
+        with explaining_disk_errors(cache), claimed(folder, on_wait) as unfinished:
             if not folder.exists():  # whom we waited for may have made it
                 progress(Progress("fetch", 0, 1, "pictures"))
                 _build(data, source, key, unfinished, progress)
