@@ -11,12 +11,21 @@ import pytest
 from rich.console import Console
 
 from echelon.commands import benchmarking, training, tuning
+from echelon.commands.preparing import prepare_data
 from echelon.commands.training import TrainOptions, begin
-from echelon.commands.tuning import find_slot, find_workers, resolve_batch, slot_candidates, worker_candidates
+from echelon.commands.tuning import (
+    find_slot,
+    find_workers,
+    measure,
+    resolve_batch,
+    slot_candidates,
+    worker_candidates,
+)
 from echelon.errors import TrainingError, WorkerError
 from echelon.recipe.loading import load_recipe, load_translation_recipe
 from echelon.recipe.schema import TranslationRecipe
 from echelon.recipe.workers import WorkerRange
+from echelon.store import put_file
 
 
 @pytest.mark.parametrize(
@@ -61,6 +70,21 @@ def test_a_slot_that_fails_is_the_end() -> None:
     assert find_slot(slot_candidates(512), table({512: (1.0, 1), 1024: (2.0, 1)}), most_memory=100) == 1024
     with pytest.raises(TrainingError, match="not even the smallest"):
         find_slot(slot_candidates(512), table({}), most_memory=100)
+
+
+def test_a_trial_leaves_the_checkpoints_address_and_the_trackers_alone(
+    toy_recipe: Path, tmp_path: Path
+) -> None:
+    mirror = tmp_path / "mirror"
+    mirror.mkdir()
+    addresses = [f"checkpoint.mirror=file://{mirror}", f"track.mlflow={tmp_path}/mlflow"]
+    recipe = load_recipe(toy_recipe, [*addresses, "track.tensorboard=true"])
+    prepared = prepare_data(recipe, toy_recipe.parent, Console(quiet=True))
+
+    assert measure(recipe, prepared, workers=1, steps=1, warm_up=0)["steps"] == 1
+
+    assert list(mirror.iterdir()) == []
+    assert not (tmp_path / "mlflow").exists()
 
 
 @pytest.fixture
@@ -219,3 +243,23 @@ def test_what_was_found_is_written_down_and_kept(
         measured.append(len(pretended))
     assert measured[0] == measured[1] > 0, "the second start measured again"
     assert training.open_run(options)[0].model_dump()["train"]["batch_tokens"] == 4096
+
+
+def test_a_run_that_is_taken_up_from_its_mirror_keeps_what_was_found_there(
+    toy_recipe: Path, tmp_path: Path, pretended: list[tuple[int, int]]
+) -> None:
+    mirror = tmp_path / "mirror"
+    mirror.mkdir()
+    settings = [
+        "train.workers=auto",
+        "train.batch=auto",
+        "train.slots=4",
+        f"checkpoint.mirror=file://{mirror}",
+    ]
+    with begin(TrainOptions(toy_recipe, tmp_path / "first", None, settings), Console(quiet=True)) as begun:
+        put_file(begun.run.recipe, f"file://{mirror}/recipe.toml")
+    measured = len(pretended)
+    with begin(TrainOptions(toy_recipe, tmp_path / "second", None, settings), Console(quiet=True)) as begun:
+        kept = load_translation_recipe(begun.run.recipe).train
+    assert (kept.workers, kept.batch, kept.batch_tokens) == (2, "given", 4096)
+    assert len(pretended) == measured > 0, "the new machine measured again"

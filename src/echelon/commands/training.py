@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import re
+import tempfile
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -34,7 +35,7 @@ from echelon.recipe.schema import LOWER_IS_BETTER, Recipe, TranslationTrain
 from echelon.recipe.toml import dump_recipe
 from echelon.recipe.workers import WorkerRange, parse_workers
 from echelon.runfolder import RunFolder, read_json, remove_folder, write_atomically, write_json
-from echelon.store import get_file
+from echelon.store import get_file, has_file
 
 
 @dataclass(frozen=True)
@@ -106,6 +107,8 @@ def begin(options: TrainOptions, console: Console) -> Iterator[Begun]:
         _refuse_other_recipe(run, recipe)  # again: somebody may have begun a run here meanwhile
         _refuse_other_data(run, prepared)
         recipe = _with_resolved(recipe, run)
+        if _must_measure(recipe, options):
+            recipe = _with_mirrored(recipe)
         recipe = _with_measured(recipe, prepared, options, console)
         write_run(run, recipe, prepared)
         yield Begun(run, recipe, prepared, lock)
@@ -192,9 +195,23 @@ def _with_absolute_init(recipe: Recipe) -> Recipe:
 
 def _with_resolved(recipe: Recipe, run: RunFolder) -> Recipe:
     """The recipe with what the run has already found out for "auto"."""
-    if not run.recipe.exists():
+    return _with_found_before(recipe, load_recipe(run.recipe)) if run.recipe.exists() else recipe
+
+
+def _with_mirrored(recipe: Recipe) -> Recipe:
+    """The recipe with what was found out for "auto" where the run began, if its checkpoints are at an address."""
+    if recipe.checkpoint.mirror is None:
         return recipe
-    before = load_recipe(run.recipe)
+    with tempfile.TemporaryDirectory() as folder:
+        theirs = RunFolder(Path(folder)).recipe
+        address = f"{recipe.checkpoint.mirror.rstrip('/')}/{theirs.name}"
+        if not has_file(address):
+            return recipe
+        get_file(address, theirs)
+        return _with_found_before(recipe, load_recipe(theirs))
+
+
+def _with_found_before(recipe: Recipe, before: Recipe) -> Recipe:
     checkpoint, train = recipe.checkpoint, recipe.train
     if checkpoint.every == "auto":
         checkpoint = checkpoint.model_copy(update={"every": before.checkpoint.every})
@@ -207,6 +224,12 @@ def _with_resolved(recipe: Recipe, run: RunFolder) -> Recipe:
     recipe = recipe.model_copy(update={"checkpoint": checkpoint, "train": train})
     exchange = found_in(before)
     return with_found(recipe, exchange) if train.exchange == "auto" and exchange else recipe
+
+
+def _must_measure(recipe: Recipe, options: TrainOptions) -> bool:
+    workers = options.workers or parse_workers(recipe.train.workers)
+    is_batch_open = isinstance(recipe.train, TranslationTrain) and recipe.train.batch == "auto"
+    return is_batch_open or (workers.is_auto and options.cluster is None)
 
 
 def _with_measured(recipe: Recipe, prepared: AnyPrepared, options: TrainOptions, console: Console) -> Recipe:

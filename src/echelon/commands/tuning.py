@@ -15,7 +15,7 @@ from echelon.errors import TrainingError, WorkerError
 from echelon.launch.cores import available_cores
 from echelon.launch.local import LocalJob
 from echelon.monitor.records import read_records
-from echelon.recipe.schema import Recipe, TranslationRecipe
+from echelon.recipe.schema import Recipe, Track, TranslationRecipe
 from echelon.recipe.workers import WorkerRange
 from echelon.runfolder import RunFolder
 
@@ -40,13 +40,19 @@ def measure(
     with tempfile.TemporaryDirectory(prefix="echelon-benchmark-") as folder:
         run = RunFolder(Path(folder))
         run.create()
-        write_run(run, recipe, prepared)
+        write_run(run, as_trial(recipe), prepared)
         with run.lock() as lock:
             LocalJob(run, workers, lock, arguments).wait(lambda: None)
         measured = [record for record in read_records(run.worker_records(0)) if record["kind"] == "benchmark"]
     if not measured:
         raise TrainingError("interrupted before anything was measured")
     return {name: value for name, value in measured[-1].items() if name not in ("kind", "time")}
+
+
+def as_trial(recipe: Recipe) -> Recipe:
+    """The recipe without what reaches beyond the run folder: checkpoints at an address, and trackers."""
+    checkpoint = recipe.checkpoint.model_copy(update={"mirror": None})
+    return recipe.model_copy(update={"checkpoint": checkpoint, "track": Track(tensorboard=False)})
 
 
 def find_workers(recipe: Recipe, prepared: AnyPrepared, console: Console) -> WorkerRange:
