@@ -22,6 +22,7 @@ from rich.console import Console
 
 from echelon.commands.preparing import prepare_data
 from echelon.commands.training import Begun, TrainOptions, begin, open_run, say_what_begins, summarise
+from echelon.commands.tuning import refuse_auto_batch
 from echelon.data.planning import AnyPrepared, open_data
 from echelon.errors import (
     FINAL_STATUS,
@@ -72,7 +73,8 @@ def train_together(options: TrainOptions, place: Place, console: Console) -> Ver
 
 
 def own_workers(options: TrainOptions, place: Place, recipe: Recipe) -> int:
-    """How many workers this process starts."""
+    """How many workers this process starts; UserError where that, or their batch, cannot be known."""
+    refuse_auto_batch(recipe)
     if place.is_host:
         return (options.workers or parse_workers(recipe.train.workers)).at_start(available_cores())
     if options.workers is not None:

@@ -17,7 +17,7 @@ from rich.console import Console
 from echelon.commands.clusters import ClusterOptions, train_on_hosts
 from echelon.commands.listing import read_scores
 from echelon.commands.preparing import prepare_data
-from echelon.commands.tuning import find_workers, resolve_batch
+from echelon.commands.tuning import find_workers, refuse_auto_batch, resolve_batch
 from echelon.data.images.store import PreparedImages
 from echelon.data.planning import AnyPrepared, steps_per_epoch
 from echelon.data.prepare import default_cache
@@ -82,6 +82,8 @@ def open_run(options: TrainOptions) -> tuple[Recipe, RunFolder]:
         run = RunFolder(run.path.absolute())
     recipe = _with_resolved(recipe, run)
     _refuse_other_recipe(run, recipe)
+    if options.cluster is not None:
+        refuse_auto_batch(recipe)
     return recipe, run
 
 

@@ -11,7 +11,7 @@ import psutil
 from rich.console import Console
 
 from echelon.data.planning import AnyPrepared
-from echelon.errors import TrainingError, WorkerError
+from echelon.errors import TrainingError, UserError, WorkerError
 from echelon.launch.cores import available_cores
 from echelon.launch.local import LocalJob
 from echelon.monitor.records import read_records
@@ -114,6 +114,16 @@ def resolve_batch(recipe: Recipe, prepared: AnyPrepared, workers: WorkerRange, c
         highlight=False,
     )
     return found
+
+
+def refuse_auto_batch(recipe: Recipe) -> None:
+    """UserError where several processes, or other machines, would train with a batch that one alone has measured."""
+    if isinstance(recipe, TranslationRecipe) and recipe.train.batch == "auto":
+        raise UserError(
+            'train.batch = "auto" is measured by one machine for its own workers; run `echelon benchmark RECIPE '
+            "--set train.batch=auto --workers N` on one of the hosts, N being the workers of each, and train with what "
+            "it finds: --set train.batch=given --set train.batch_tokens=..."
+        )
 
 
 def with_slots(recipe: TranslationRecipe, slots: int) -> TranslationRecipe:

@@ -215,7 +215,8 @@ class TranslationTrain(Train):
     """Most tokens in a step, counting each pair by its longer side. Must divide evenly into `slots`."""
     batch: Literal["given", "auto"] = "given"
     """"auto" tries slots of growing size on this machine, takes the largest that fits into its memory and is fast, and
-    keeps to it: `batch_tokens` is then `slots` times that."""
+    keeps to it: `batch_tokens` is then `slots` times that. It is for one machine: on several hosts, or inside mpirun
+    and the like, give `batch_tokens`."""
     recompute: bool = False
     """Keep only the inputs of the model's layers for the gradient, and compute the rest once more (activation
     checkpointing): far less memory, a third more time."""
