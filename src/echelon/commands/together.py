@@ -76,7 +76,12 @@ def own_workers(options: TrainOptions, place: Place, recipe: Recipe) -> int:
     """How many workers this process starts; UserError where that, or their batch, cannot be known."""
     refuse_auto_batch(recipe)
     if place.is_host:
-        return (options.workers or parse_workers(recipe.train.workers)).at_start(available_cores())
+        workers = options.workers or parse_workers(recipe.train.workers)
+        if workers.is_auto:
+            raise UserError(
+                'workers = "auto" is for a machine that trains alone; say how many each host starts: --workers N'
+            )
+        return workers.at_start(available_cores())
     if options.workers is not None:
         raise UserError(
             f"--workers: the {place.size} processes that {place.launcher} has started are the workers; leave it out"
@@ -92,12 +97,12 @@ class _Part:
     """One process's part of a training."""
 
     def __init__(self, options: TrainOptions, place: Place, console: Console) -> None:
-        self._options = options
         self._place = place
         self._console = console
         self._stops = StopRequests()
         self._recipe, self._run = open_run(options)
         self._workers = own_workers(options, place, self._recipe)
+        self._options = replace(options, workers=WorkerRange(self._workers, self._workers))
         self._board = Noticeboard(self._run, place)
         self._noun = "node" if place.is_host else "process"
 

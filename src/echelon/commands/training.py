@@ -150,7 +150,7 @@ def notes(recipe: Recipe, prepared: AnyPrepared, workers: WorkerRange) -> list[s
             "stays small; lower schedule.warmup_steps, or train longer"
         )
     serving = recipe.exchange.servers if recipe.train.exchange == "parameter_server" else 0
-    count = workers.most - serving
+    count = 0 if workers.is_auto else workers.most - serving
     if count > recipe.train.slots:
         found.append(
             f"note: a step has {recipe.train.slots} slots, so {count - recipe.train.slots} of "
