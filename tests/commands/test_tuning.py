@@ -21,7 +21,7 @@ from echelon.commands.tuning import (
     slot_candidates,
     worker_candidates,
 )
-from echelon.errors import TrainingError, WorkerError
+from echelon.errors import FINAL_STATUS, WorkerError
 from echelon.recipe.loading import load_recipe, load_translation_recipe
 from echelon.recipe.schema import TranslationRecipe
 from echelon.recipe.workers import WorkerRange
@@ -38,8 +38,19 @@ def test_worker_candidates_share_the_cores_and_have_a_slot_each(
     assert worker_candidates(cores, slots) == expected
 
 
-def table(rates: Mapping[int, tuple[float, float]]) -> Callable[[int], tuple[float, float] | None]:
-    return rates.get
+def failed_worker(exit_code: int = -9) -> WorkerError:
+    return WorkerError(host="here", rank=0, exit_code=exit_code, log=Path("worker-0.log"), last_lines=[])
+
+
+def table(rates: Mapping[int, tuple[float, float]]) -> Callable[[int], tuple[float, float]]:
+    """Measurements; a slot that is not among them fails."""
+
+    def measure_slot(slot: int) -> tuple[float, float]:
+        if slot not in rates:
+            raise failed_worker()
+        return rates[slot]
+
+    return measure_slot
 
 
 def test_the_largest_slot_that_is_nearly_the_fastest_is_taken() -> None:
@@ -68,8 +79,6 @@ def test_a_slot_that_takes_more_memory_than_there_is_is_not_taken() -> None:
 
 def test_a_slot_that_fails_is_the_end() -> None:
     assert find_slot(slot_candidates(512), table({512: (1.0, 1), 1024: (2.0, 1)}), most_memory=100) == 1024
-    with pytest.raises(TrainingError, match="not even the smallest"):
-        find_slot(slot_candidates(512), table({}), most_memory=100)
 
 
 def test_a_trial_leaves_the_checkpoints_address_and_the_trackers_alone(
@@ -135,6 +144,30 @@ def test_a_slot_must_fit_into_the_gpu_where_there_is_one(
     assert found.train.batch_tokens == 2048
 
 
+@pytest.mark.usefixtures("pretended")
+@pytest.mark.parametrize(
+    ("largest", "exit_code", "why"), [(0, -9, "signal 9"), (512, FINAL_STATUS, "exit code 2")]
+)
+def test_where_no_slot_works_or_size_is_not_the_reason_the_error_is_the_workers(
+    toy_recipe: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    largest: int,
+    exit_code: int,
+    why: str,
+) -> None:
+    succeed = tuning.measure
+
+    def measure(recipe: TranslationRecipe, *arguments: Any, **options: Any) -> dict[str, Any]:
+        if recipe.train.batch_tokens > largest:
+            raise failed_worker(exit_code)
+        return succeed(recipe, *arguments, **options)
+
+    monkeypatch.setattr(tuning, "measure", measure)
+    recipe, prepared = load_recipe(toy_recipe, ["train.batch=auto", "train.slots=1"]), None
+    with pytest.raises(WorkerError, match=why):
+        resolve_batch(recipe, prepared, WorkerRange(1, 1), Console(quiet=True))  # type: ignore[arg-type]
+
+
 def test_a_given_batch_is_left_alone(toy_recipe: Path, pretended: list[tuple[int, int]]) -> None:
     recipe, prepared = load_recipe(toy_recipe), None
 
@@ -179,10 +212,6 @@ def test_the_workers_of_the_command_line_are_those_that_a_batch_is_found_with(
     else:
         benchmarking.benchmark(options, 1, Console(quiet=True))
     assert {workers for workers, _ in pretended} == {1}
-
-
-def failed_worker() -> WorkerError:
-    return WorkerError(host="here", rank=0, exit_code=-9, log=Path("worker-0.log"), last_lines=[])
 
 
 def test_a_number_of_workers_that_fails_is_passed_over(

@@ -11,7 +11,7 @@ import psutil
 from rich.console import Console
 
 from echelon.data.planning import AnyPrepared
-from echelon.errors import TrainingError, UserError, WorkerError
+from echelon.errors import FINAL_STATUS, TrainingError, UserError, WorkerError
 from echelon.launch.cores import available_cores
 from echelon.launch.local import LocalJob
 from echelon.monitor.records import read_records
@@ -92,12 +92,12 @@ def resolve_batch(recipe: Recipe, prepared: AnyPrepared, workers: WorkerRange, c
     trial = with_slots(recipe, max(count, replicas))
     free = psutil.virtual_memory().available
 
-    def rate_and_memory(slot_tokens: int) -> tuple[float, float] | None:
+    def rate_and_memory(slot_tokens: int) -> tuple[float, float]:
         try:
             result = measure(with_slot_tokens(trial, slot_tokens), prepared, count, TRIAL_STEPS, warm_up=1)
         except WorkerError:
             console.print(f"slots of {slot_tokens:,} tokens: failed", highlight=False)
-            return None
+            raise
         mean_over_median = result["seconds_per_step"] / result["median_seconds_per_step"]
         rate, memory = result["tokens_per_second"] * mean_over_median, result["memory_bytes"] * count
         console.print(
@@ -146,20 +146,23 @@ def slot_candidates(smallest: int) -> Iterator[int]:
 
 
 def find_slot(
-    candidates: Iterator[int], measure_slot: Callable[[int], tuple[float, float] | None], most_memory: float
+    candidates: Iterator[int], measure_slot: Callable[[int], tuple[float, float]], most_memory: float
 ) -> int:
     """The largest candidate that fits and is nearly as fast as the fastest.
 
-    `measure_slot` says tokens a second and the memory, in the unit of `most_memory`, or None where a candidate failed.
-    Stops before a candidate that will not fit, judging by how memory grew, and where larger ones have become slower.
+    `measure_slot` says tokens a second and the memory, in the unit of `most_memory`. Stops before a candidate that will
+    not fit, judging by how memory grew, where larger ones have become slower, and at one that fails; its WorkerError is
+    raised where none has worked, or where size is not the reason.
     """
     rates: dict[int, float] = {}
     before = 0.0
     for slot in candidates:
-        found = measure_slot(slot)
-        if found is None:
+        try:
+            rate, memory = measure_slot(slot)
+        except WorkerError as error:  # such as too little memory for so large a slot
+            if not rates or error.exit_code == FINAL_STATUS:
+                raise
             break
-        rate, memory = found
         if rates and memory > most_memory:
             break
         rates[slot] = rate
@@ -167,7 +170,5 @@ def find_slot(
         if memory + 2 * growth > most_memory or rates[slot] < 0.9 * max(rates.values()):
             break
         before = memory
-    if not rates:
-        raise TrainingError("not even the smallest slot could be trained; is there too little memory?")
     fast = [slot for slot, rate in rates.items() if rate >= FAST_ENOUGH * max(rates.values())]
     return max(fast)
