@@ -24,7 +24,7 @@ from echelon.commands.tuning import (
 from echelon.errors import FINAL_STATUS, WorkerError
 from echelon.recipe.loading import load_recipe, load_translation_recipe
 from echelon.recipe.schema import TranslationRecipe
-from echelon.recipe.workers import WorkerRange
+from echelon.recipe.workers import WorkerRange, parse_workers
 from echelon.store import put_file
 
 
@@ -259,11 +259,14 @@ def test_both_kinds_of_auto_on_a_real_model(
     assert f'workers = "auto" is {kept.workers} here (1: ' in screen.getvalue()
 
 
+@pytest.mark.parametrize("given", ["in the recipe", "as an option"])
 def test_what_was_found_is_written_down_and_kept(
-    toy_recipe: Path, tmp_path: Path, pretended: list[tuple[int, int]]
+    toy_recipe: Path, tmp_path: Path, pretended: list[tuple[int, int]], given: str
 ) -> None:
-    settings = ["train.workers=auto", "train.batch=auto", "train.slots=4"]
-    options = TrainOptions(toy_recipe, tmp_path / "run", None, settings)
+    settings = ["train.batch=auto", "train.slots=4"]
+    options = TrainOptions(toy_recipe, tmp_path / "run", parse_workers("auto"), settings)
+    if given == "in the recipe":
+        options = TrainOptions(toy_recipe, tmp_path / "run", None, [*settings, "train.workers=auto"])
     measured = []
     for _ in range(2):
         with begin(options, Console(quiet=True)) as begun:
@@ -272,6 +275,16 @@ def test_what_was_found_is_written_down_and_kept(
         measured.append(len(pretended))
     assert measured[0] == measured[1] > 0, "the second start measured again"
     assert training.open_run(options)[0].model_dump()["train"]["batch_tokens"] == 4096
+
+
+def test_a_run_that_goes_on_says_what_workers_auto_is(toy_recipe: Path, tmp_path: Path) -> None:
+    with begin(TrainOptions(toy_recipe, tmp_path / "run"), Console(quiet=True)):
+        pass
+    screen = io.StringIO()
+    options = TrainOptions(toy_recipe, tmp_path / "run", parse_workers("auto"))
+    with begin(options, Console(file=screen, width=200)) as begun:
+        assert begun.recipe.train.workers == 1
+    assert screen.getvalue().endswith('workers = "auto" is 1, as the run was begun\n')
 
 
 def test_a_run_that_is_taken_up_from_its_mirror_keeps_what_was_found_there(

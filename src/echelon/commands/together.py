@@ -21,7 +21,15 @@ from typing import Any, NoReturn
 from rich.console import Console
 
 from echelon.commands.preparing import prepare_data
-from echelon.commands.training import Begun, TrainOptions, begin, open_run, say_what_begins, summarise
+from echelon.commands.training import (
+    Begun,
+    TrainOptions,
+    begin,
+    open_run,
+    say_what_begins,
+    summarise,
+    wanted_workers,
+)
 from echelon.commands.tuning import refuse_auto_batch
 from echelon.data.planning import AnyPrepared, open_data
 from echelon.errors import (
@@ -53,7 +61,7 @@ from echelon.monitor.records import RecordReader, RecordWriter
 from echelon.monitor.screen import open_screen
 from echelon.recipe.schema import Recipe
 from echelon.recipe.toml import dump_recipe
-from echelon.recipe.workers import WorkerRange, parse_workers
+from echelon.recipe.workers import WorkerRange
 
 _REFUSE_S = 60.0
 """How long process 0, having failed, waits for the others to tell them: not every launcher ends them."""
@@ -76,7 +84,7 @@ def own_workers(options: TrainOptions, place: Place, recipe: Recipe) -> int:
     """How many workers this process starts; UserError where that, or their batch, cannot be known."""
     refuse_auto_batch(recipe)
     if place.is_host:
-        workers = options.workers or parse_workers(recipe.train.workers)
+        workers = wanted_workers(options, recipe)
         if workers.is_auto:
             raise UserError(
                 'workers = "auto" is for a machine that trains alone; say how many each host starts: --workers N'

@@ -62,9 +62,7 @@ class Begun:
 def train(options: TrainOptions, console: Console) -> dict[str, Any]:
     """Prepare if needed, train or go on training, score; returns what `train --json` prints."""
     with begin(options, console) as begun:
-        workers = options.workers or parse_workers(begun.recipe.train.workers)
-        if workers.is_auto:
-            workers = parse_workers(begun.recipe.train.workers)
+        workers = wanted_workers(options, begun.recipe)
         say_what_begins(begun, workers, console)
         if options.cluster is None:
             console.print("starting the workers ...", highlight=False)
@@ -77,6 +75,8 @@ def train(options: TrainOptions, console: Console) -> dict[str, Any]:
 def open_run(options: TrainOptions) -> tuple[Recipe, RunFolder]:
     """The recipe and the run's folder, which need not exist; refuses a folder that another recipe began."""
     recipe = _with_absolute_init(load_recipe(local_recipe(options.recipe), options.overrides))
+    if options.workers is not None and options.workers.is_auto:
+        recipe = _with_workers(recipe, "auto")
     run = RunFolder(options.run or Path("runs") / recipe.name)
     if options.cluster is not None:
         run = RunFolder(run.path.absolute())
@@ -85,6 +85,12 @@ def open_run(options: TrainOptions) -> tuple[Recipe, RunFolder]:
     if options.cluster is not None:
         refuse_auto_batch(recipe)
     return recipe, run
+
+
+def wanted_workers(options: TrainOptions, recipe: Recipe) -> WorkerRange:
+    """How many workers an opened run shall have; its recipe knows what `--workers auto` was found to be."""
+    given = options.workers
+    return parse_workers(recipe.train.workers) if given is None or given.is_auto else given
 
 
 def local_recipe(recipe: Path) -> Path:
@@ -229,18 +235,23 @@ def _with_found_before(recipe: Recipe, before: Recipe) -> Recipe:
 
 
 def _must_measure(recipe: Recipe, options: TrainOptions) -> bool:
-    workers = options.workers or parse_workers(recipe.train.workers)
+    workers = wanted_workers(options, recipe)
     is_batch_open = isinstance(recipe.train, TranslationTrain) and recipe.train.batch == "auto"
     return is_batch_open or (workers.is_auto and options.cluster is None)
 
 
 def _with_measured(recipe: Recipe, prepared: AnyPrepared, options: TrainOptions, console: Console) -> Recipe:
     """The recipe with what a few steps on this machine tell about "auto"."""
-    wanted = options.workers or parse_workers(recipe.train.workers)
+    wanted = wanted_workers(options, recipe)
+    if options.workers is not None and options.workers.is_auto and not wanted.is_auto:
+        console.print(f'workers = "auto" is {wanted}, as the run was begun', highlight=False)
     recipe = resolve_batch(recipe, prepared, wanted, console)
     if not wanted.is_auto or options.cluster is not None:
         return recipe
-    workers = find_workers(recipe, prepared, console).most
+    return _with_workers(recipe, find_workers(recipe, prepared, console).most)
+
+
+def _with_workers(recipe: Recipe, workers: int | str) -> Recipe:
     return recipe.model_copy(update={"train": recipe.train.model_copy(update={"workers": workers})})
 
 
