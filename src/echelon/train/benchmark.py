@@ -6,6 +6,7 @@ import math
 import platform
 import resource
 import statistics
+import sys
 import time
 from collections import Counter
 from pathlib import Path
@@ -61,8 +62,17 @@ def _memory(device: torch.device) -> dict[str, int | None]:
     if device.type == "cuda":
         held = torch.cuda.get_device_properties(device).total_memory
         return {"memory_bytes": torch.cuda.max_memory_reserved(device), "gpu_memory_bytes": held}
-    most = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
-    return {"memory_bytes": most, "gpu_memory_bytes": None}
+    return {"memory_bytes": most_resident_bytes(), "gpu_memory_bytes": None}
+
+
+def most_resident_bytes() -> int:
+    """The most memory that this program ever had: VmHWM, as `ru_maxrss` is at least what its parent had had."""
+    try:
+        lines = Path("/proc/self/status").read_text().splitlines()
+    except OSError:
+        unit = 1 if sys.platform == "darwin" else 1024
+        return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit
+    return next(int(line.split()[1]) * 1024 for line in lines if line.startswith("VmHWM:"))
 
 
 def device_name(device: torch.device) -> str:
