@@ -7,13 +7,13 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-import psutil
 from rich.console import Console
 
 from echelon.data.planning import AnyPrepared
 from echelon.errors import FINAL_STATUS, TrainingError, UserError, WorkerError
 from echelon.launch.cores import available_cores
 from echelon.launch.local import LocalJob
+from echelon.launch.memory import available_memory
 from echelon.monitor.records import read_records
 from echelon.recipe.schema import Recipe, Track, TranslationRecipe
 from echelon.recipe.workers import WorkerRange
@@ -90,7 +90,7 @@ def resolve_batch(recipe: Recipe, prepared: AnyPrepared, workers: WorkerRange, c
     count = min(workers.at_start(available_cores()), recipe.train.slots)
     replicas = recipe.exchange.replicas if recipe.train.exchange == "local" else 1
     trial = with_slots(recipe, max(count, replicas))
-    free = psutil.virtual_memory().available
+    free = available_memory()
 
     def rate_and_memory(slot_tokens: int) -> tuple[float, float]:
         try:

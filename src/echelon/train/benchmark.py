@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import os
 import platform
 import resource
 import statistics
@@ -58,11 +59,18 @@ def measure_steps(training: Training, steps: int, warm_up_steps: int = WARM_UP_S
 
 
 def _memory(device: torch.device) -> dict[str, int | None]:
-    """The most that this worker took, and what its GPU has; without one, workers share what the machine has."""
+    """The most that this worker took, and what its GPU has for it; without one, workers share what the machine has."""
     if device.type == "cuda":
-        held = torch.cuda.get_device_properties(device).total_memory
+        workers = int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
+        whole = torch.cuda.get_device_properties(device).total_memory
+        held = gpu_share(whole, workers, torch.cuda.device_count())
         return {"memory_bytes": torch.cuda.max_memory_reserved(device), "gpu_memory_bytes": held}
     return {"memory_bytes": most_resident_bytes(), "gpu_memory_bytes": None}
+
+
+def gpu_share(memory_bytes: int, workers: int, gpus: int) -> int:
+    """What a host's GPU of so much memory has for a worker, where workers are dealt out over GPUs."""
+    return memory_bytes // math.ceil(workers / gpus)
 
 
 def most_resident_bytes() -> int:
