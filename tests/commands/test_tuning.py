@@ -115,7 +115,10 @@ def pretended(monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, int]]:
     return asked
 
 
-def test_workers_are_found_and_said(toy_recipe: Path, pretended: list[tuple[int, int]]) -> None:
+def test_workers_are_found_and_said(
+    toy_recipe: Path, pretended: list[tuple[int, int]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("OMP_NUM_THREADS")
     screen = io.StringIO()
     prepared: Any = None
 
@@ -124,6 +127,20 @@ def test_workers_are_found_and_said(toy_recipe: Path, pretended: list[tuple[int,
     assert found == WorkerRange(2, 2)
     assert [workers for workers, _ in pretended] == [1, 2]
     assert screen.getvalue() == 'workers = "auto" is 2 here (1: 0 tokens/s, 2: 1 tokens/s)\n'
+
+
+@pytest.mark.usefixtures("pretended")
+def test_threads_that_are_set_for_every_number_of_workers_are_said(
+    toy_recipe: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("OMP_NUM_THREADS", "3")
+    screen = io.StringIO()
+    prepared: Any = None
+    find_workers(load_recipe(toy_recipe), prepared, Console(file=screen, width=200))
+    assert screen.getvalue().splitlines()[1:] == [
+        "note: OMP_NUM_THREADS is set, so a worker had 3 threads in all of these, and will have in training; "
+        "unset it to have workers share the cores out"
+    ]
 
 
 @pytest.mark.usefixtures("pretended")
@@ -224,6 +241,7 @@ def test_a_number_of_workers_that_fails_is_passed_over(
 
     monkeypatch.setattr(tuning, "measure", measure)
     monkeypatch.setattr(tuning, "available_cores", lambda: 2)
+    monkeypatch.delenv("OMP_NUM_THREADS")
     screen = io.StringIO()
     prepared: Any = None
     found = find_workers(load_recipe(toy_recipe), prepared, Console(file=screen, width=200))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -74,6 +75,13 @@ def find_workers(recipe: Recipe, prepared: AnyPrepared, console: Console) -> Wor
         raise failure
     best = max(rates, key=lambda workers: rates[workers])
     console.print(f'workers = "auto" is {best} here ({", ".join(said)})', highlight=False)
+    threads = os.environ.get("OMP_NUM_THREADS")
+    if threads:
+        console.print(
+            f"note: OMP_NUM_THREADS is set, so a worker had {threads} threads in all of these, "
+            "and will have in training; unset it to have workers share the cores out",
+            highlight=False,
+        )
     return WorkerRange(best, best)
 
 
