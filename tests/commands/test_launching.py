@@ -12,9 +12,11 @@ import pytest
 import yaml
 from rich.console import Console
 
+from echelon.commands.clusters import ClusterOptions
 from echelon.commands.launching import LaunchOptions, launch
 from echelon.commands.training import TrainOptions
 from echelon.errors import UserError
+from echelon.launch.hosts import Host
 from echelon.recipe.toml import dump_recipe
 from echelon.recipe.workers import WorkerRange
 from tests.sample_recipe import sample_recipe
@@ -143,6 +145,39 @@ def test_an_option_that_cannot_take_effect_is_an_error(
     with pytest.raises(UserError) as caught:
         launch(options, how, QUIET)
     assert problem in str(caught.value)
+
+
+SEVERAL = {
+    "hosts over SSH": (LaunchOptions(dry_run=True), {"cluster": ClusterOptions([Host("a", 4)])}),
+    "hosts by hand": (BY_HAND, {}),
+    "SLURM": (LaunchOptions("slurm", dry_run=True), {"workers": WorkerRange(2, 2)}),
+    "Kubernetes": (LaunchOptions("kubernetes", nodes=2, image="x"), {"run": None}),
+}
+
+
+@pytest.mark.parametrize(("how", "there"), SEVERAL.values(), ids=SEVERAL)
+def test_a_batch_that_one_machine_would_measure_for_others_is_refused_with_the_way_out(
+    options: TrainOptions, how: LaunchOptions, there: dict[str, Any]
+) -> None:
+    with pytest.raises(UserError, match=r"echelon benchmark RECIPE --set train\.batch=auto --workers N"):
+        launch(replace(options, overrides=["train.batch=auto"], **there), how, QUIET)
+
+
+def test_a_batch_that_one_process_of_several_would_measure_is_refused(
+    options: TrainOptions, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, value in (("RANK", "0"), ("SIZE", "8"), ("LOCAL_RANK", "0"), ("LOCAL_SIZE", "8")):
+        monkeypatch.setenv(f"OMPI_COMM_WORLD_{name}", value)
+    with pytest.raises(UserError, match="is measured by one machine for its own workers"):
+        launch(
+            replace(options, workers=None, overrides=["train.batch=auto"]), LaunchOptions(dry_run=True), QUIET
+        )
+
+
+def test_a_job_of_one_worker_may_measure_its_batch(options: TrainOptions) -> None:
+    alone = replace(options, workers=WorkerRange(1, 1), overrides=["train.batch=auto"])
+    planned = launch(alone, LaunchOptions("slurm", dry_run=True), QUIET)
+    assert "--set train.batch=auto" in planned.result["text"]
 
 
 def test_pods_need_an_image(options: TrainOptions) -> None:

@@ -16,7 +16,7 @@ from echelon.data.prepared import Prepared
 from echelon.errors import RunError
 from echelon.monitor.records import RecordWriter
 from echelon.recipe.loading import load_recipe
-from echelon.recipe.workers import WorkerRange
+from echelon.recipe.workers import WorkerRange, parse_workers
 from echelon.runfolder import RunFolder
 from tests.sample_corpus import write_corpus
 
@@ -55,6 +55,7 @@ def test_workers_without_a_slot_are_told_and_servers_are_not_among_them(
     assert notes(recipe, prepared, WorkerRange(3, 3)) == []
     (note,) = notes(recipe, prepared, WorkerRange(4, 4))
     assert "a step has 2 slots, so 1 of 3 workers will have nothing to do" in note
+    assert notes(recipe, prepared, parse_workers("auto")) == [], "nobody knows yet how many there will be"
 
 
 @pytest.mark.parametrize(

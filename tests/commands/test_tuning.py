@@ -11,12 +11,21 @@ import pytest
 from rich.console import Console
 
 from echelon.commands import benchmarking, training, tuning
+from echelon.commands.preparing import prepare_data
 from echelon.commands.training import TrainOptions, begin
-from echelon.commands.tuning import find_slot, find_workers, resolve_batch, slot_candidates, worker_candidates
-from echelon.errors import TrainingError, WorkerError
+from echelon.commands.tuning import (
+    find_slot,
+    find_workers,
+    measure,
+    resolve_batch,
+    slot_candidates,
+    worker_candidates,
+)
+from echelon.errors import FINAL_STATUS, WorkerError
 from echelon.recipe.loading import load_recipe, load_translation_recipe
 from echelon.recipe.schema import TranslationRecipe
-from echelon.recipe.workers import WorkerRange
+from echelon.recipe.workers import WorkerRange, parse_workers
+from echelon.store import put_file
 
 
 @pytest.mark.parametrize(
@@ -29,8 +38,19 @@ def test_worker_candidates_share_the_cores_and_have_a_slot_each(
     assert worker_candidates(cores, slots) == expected
 
 
-def table(rates: Mapping[int, tuple[float, float]]) -> Callable[[int], tuple[float, float] | None]:
-    return rates.get
+def failed_worker(exit_code: int = -9) -> WorkerError:
+    return WorkerError(host="here", rank=0, exit_code=exit_code, log=Path("worker-0.log"), last_lines=[])
+
+
+def table(rates: Mapping[int, tuple[float, float]]) -> Callable[[int], tuple[float, float]]:
+    """Measurements; a slot that is not among them fails."""
+
+    def measure_slot(slot: int) -> tuple[float, float]:
+        if slot not in rates:
+            raise failed_worker()
+        return rates[slot]
+
+    return measure_slot
 
 
 def test_the_largest_slot_that_is_nearly_the_fastest_is_taken() -> None:
@@ -59,8 +79,21 @@ def test_a_slot_that_takes_more_memory_than_there_is_is_not_taken() -> None:
 
 def test_a_slot_that_fails_is_the_end() -> None:
     assert find_slot(slot_candidates(512), table({512: (1.0, 1), 1024: (2.0, 1)}), most_memory=100) == 1024
-    with pytest.raises(TrainingError, match="not even the smallest"):
-        find_slot(slot_candidates(512), table({}), most_memory=100)
+
+
+def test_a_trial_leaves_the_checkpoints_address_and_the_trackers_alone(
+    toy_recipe: Path, tmp_path: Path
+) -> None:
+    mirror = tmp_path / "mirror"
+    mirror.mkdir()
+    addresses = [f"checkpoint.mirror=file://{mirror}", f"track.mlflow={tmp_path}/mlflow"]
+    recipe = load_recipe(toy_recipe, [*addresses, "track.tensorboard=true"])
+    prepared = prepare_data(recipe, toy_recipe.parent, Console(quiet=True))
+
+    assert measure(recipe, prepared, workers=1, steps=1, warm_up=0)["steps"] == 1
+
+    assert list(mirror.iterdir()) == []
+    assert not (tmp_path / "mlflow").exists()
 
 
 @pytest.fixture
@@ -82,7 +115,10 @@ def pretended(monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, int]]:
     return asked
 
 
-def test_workers_are_found_and_said(toy_recipe: Path, pretended: list[tuple[int, int]]) -> None:
+def test_workers_are_found_and_said(
+    toy_recipe: Path, pretended: list[tuple[int, int]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("OMP_NUM_THREADS")
     screen = io.StringIO()
     prepared: Any = None
 
@@ -91,6 +127,20 @@ def test_workers_are_found_and_said(toy_recipe: Path, pretended: list[tuple[int,
     assert found == WorkerRange(2, 2)
     assert [workers for workers, _ in pretended] == [1, 2]
     assert screen.getvalue() == 'workers = "auto" is 2 here (1: 0 tokens/s, 2: 1 tokens/s)\n'
+
+
+@pytest.mark.usefixtures("pretended")
+def test_threads_that_are_set_for_every_number_of_workers_are_said(
+    toy_recipe: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("OMP_NUM_THREADS", "3")
+    screen = io.StringIO()
+    prepared: Any = None
+    find_workers(load_recipe(toy_recipe), prepared, Console(file=screen, width=200))
+    assert screen.getvalue().splitlines()[1:] == [
+        "note: OMP_NUM_THREADS is set, so a worker had 3 threads in all of these, and will have in training; "
+        "unset it to have workers share the cores out"
+    ]
 
 
 @pytest.mark.usefixtures("pretended")
@@ -109,6 +159,30 @@ def test_a_slot_must_fit_into_the_gpu_where_there_is_one(
 
     assert isinstance(found, TranslationRecipe)
     assert found.train.batch_tokens == 2048
+
+
+@pytest.mark.usefixtures("pretended")
+@pytest.mark.parametrize(
+    ("largest", "exit_code", "why"), [(0, -9, "signal 9"), (512, FINAL_STATUS, "exit code 2")]
+)
+def test_where_no_slot_works_or_size_is_not_the_reason_the_error_is_the_workers(
+    toy_recipe: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    largest: int,
+    exit_code: int,
+    why: str,
+) -> None:
+    succeed = tuning.measure
+
+    def measure(recipe: TranslationRecipe, *arguments: Any, **options: Any) -> dict[str, Any]:
+        if recipe.train.batch_tokens > largest:
+            raise failed_worker(exit_code)
+        return succeed(recipe, *arguments, **options)
+
+    monkeypatch.setattr(tuning, "measure", measure)
+    recipe, prepared = load_recipe(toy_recipe, ["train.batch=auto", "train.slots=1"]), None
+    with pytest.raises(WorkerError, match=why):
+        resolve_batch(recipe, prepared, WorkerRange(1, 1), Console(quiet=True))  # type: ignore[arg-type]
 
 
 def test_a_given_batch_is_left_alone(toy_recipe: Path, pretended: list[tuple[int, int]]) -> None:
@@ -157,10 +231,6 @@ def test_the_workers_of_the_command_line_are_those_that_a_batch_is_found_with(
     assert {workers for workers, _ in pretended} == {1}
 
 
-def failed_worker() -> WorkerError:
-    return WorkerError(host="here", rank=0, exit_code=-9, log=Path("worker-0.log"), last_lines=[])
-
-
 def test_a_number_of_workers_that_fails_is_passed_over(
     toy_recipe: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -171,6 +241,7 @@ def test_a_number_of_workers_that_fails_is_passed_over(
 
     monkeypatch.setattr(tuning, "measure", measure)
     monkeypatch.setattr(tuning, "available_cores", lambda: 2)
+    monkeypatch.delenv("OMP_NUM_THREADS")
     screen = io.StringIO()
     prepared: Any = None
     found = find_workers(load_recipe(toy_recipe), prepared, Console(file=screen, width=200))
@@ -206,11 +277,14 @@ def test_both_kinds_of_auto_on_a_real_model(
     assert f'workers = "auto" is {kept.workers} here (1: ' in screen.getvalue()
 
 
+@pytest.mark.parametrize("given", ["in the recipe", "as an option"])
 def test_what_was_found_is_written_down_and_kept(
-    toy_recipe: Path, tmp_path: Path, pretended: list[tuple[int, int]]
+    toy_recipe: Path, tmp_path: Path, pretended: list[tuple[int, int]], given: str
 ) -> None:
-    settings = ["train.workers=auto", "train.batch=auto", "train.slots=4"]
-    options = TrainOptions(toy_recipe, tmp_path / "run", None, settings)
+    settings = ["train.batch=auto", "train.slots=4"]
+    options = TrainOptions(toy_recipe, tmp_path / "run", parse_workers("auto"), settings)
+    if given == "in the recipe":
+        options = TrainOptions(toy_recipe, tmp_path / "run", None, [*settings, "train.workers=auto"])
     measured = []
     for _ in range(2):
         with begin(options, Console(quiet=True)) as begun:
@@ -219,3 +293,33 @@ def test_what_was_found_is_written_down_and_kept(
         measured.append(len(pretended))
     assert measured[0] == measured[1] > 0, "the second start measured again"
     assert training.open_run(options)[0].model_dump()["train"]["batch_tokens"] == 4096
+
+
+def test_a_run_that_goes_on_says_what_workers_auto_is(toy_recipe: Path, tmp_path: Path) -> None:
+    with begin(TrainOptions(toy_recipe, tmp_path / "run"), Console(quiet=True)):
+        pass
+    screen = io.StringIO()
+    options = TrainOptions(toy_recipe, tmp_path / "run", parse_workers("auto"))
+    with begin(options, Console(file=screen, width=200)) as begun:
+        assert begun.recipe.train.workers == 1
+    assert screen.getvalue().endswith('workers = "auto" is 1, as the run was begun\n')
+
+
+def test_a_run_that_is_taken_up_from_its_mirror_keeps_what_was_found_there(
+    toy_recipe: Path, tmp_path: Path, pretended: list[tuple[int, int]]
+) -> None:
+    mirror = tmp_path / "mirror"
+    mirror.mkdir()
+    settings = [
+        "train.workers=auto",
+        "train.batch=auto",
+        "train.slots=4",
+        f"checkpoint.mirror=file://{mirror}",
+    ]
+    with begin(TrainOptions(toy_recipe, tmp_path / "first", None, settings), Console(quiet=True)) as begun:
+        put_file(begun.run.recipe, f"file://{mirror}/recipe.toml")
+    measured = len(pretended)
+    with begin(TrainOptions(toy_recipe, tmp_path / "second", None, settings), Console(quiet=True)) as begun:
+        kept = load_translation_recipe(begun.run.recipe).train
+    assert (kept.workers, kept.batch, kept.batch_tokens) == (2, "given", 4096)
+    assert len(pretended) == measured > 0, "the new machine measured again"

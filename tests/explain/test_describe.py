@@ -108,6 +108,15 @@ def test_prepared_data_gives_real_counts(tmp_path: Path, monkeypatch: pytest.Mon
     assert in_steps.epochs == pytest.approx(100 / plan.steps_per_epoch)
 
 
+def test_a_batch_that_training_will_find_is_not_shown_as_known() -> None:
+    description = describe(sample_recipe("train.batch=auto"), None)
+    assert description.is_batch_auto
+    assert (
+        '  step             batch = "auto" is found when training begins; counted here with at most 1,024 tokens in 4 '
+        "slots (about 1,000 target tokens; "
+    ) in render(description)
+
+
 def test_the_description_in_words() -> None:
     recipe = sample_recipe("train.steps=4000", "schedule.warmup_steps=500")
     assert (

@@ -131,6 +131,16 @@ def test_the_table_names_what_bounds_a_step_and_what_would_be_faster(workload: W
     assert plans[0].cost == pytest.approx(plans[0].hours * 4 * 0.752)  # type: ignore[operator]
 
 
+def test_a_plan_says_where_training_will_find_the_batch() -> None:
+    recipe = sample_recipe("train.batch=auto")
+    workload = recipe_workload(recipe, None, describe(recipe, None))
+    words = plan_words([plan_cluster(workload, parse_cluster("1x(1xT4)"))], workload, is_profiled=False)
+    assert (
+        'sample: batch = "auto" is found when training begins; counted here with at most 1,024 tokens a step.'
+        in words.splitlines()
+    )
+
+
 def recipe_plan(spec: str, *overrides: str) -> ClusterPlan:
     recipe = sample_recipe("model.preset=base", "data.vocabulary=32768", "train.slots=16", *overrides)
     return plan_cluster(recipe_workload(recipe, None, describe(recipe, None)), parse_cluster(spec))

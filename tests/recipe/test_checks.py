@@ -22,6 +22,11 @@ def test_a_good_recipe_has_no_problem() -> None:
     assert find_problems(sample_recipe()) == []
 
 
+def test_a_batch_that_training_will_find_is_not_checked() -> None:
+    assert problems("train.batch=auto", "train.batch_tokens=4096", "train.slots=3") == []
+    assert problems("train.batch=auto", "train.batch_tokens=4096", "data.max_tokens=5000") == []
+
+
 @pytest.mark.parametrize(
     ("overrides", "says"),
     [

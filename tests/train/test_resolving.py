@@ -6,18 +6,20 @@ import functools
 import os
 from pathlib import Path
 
+import pytest
 import torch
 from tests.pupils import run_workers
 from tests.sample_recipe import sample_recipe
 from torch import Tensor
 
 from echelon.comm.group import Group, Sharers
+from echelon.errors import UserError
 from echelon.monitor.records import RecordWriter
 from echelon.recipe.continuing import found_in
 from echelon.recipe.loading import load_recipe
 from echelon.recipe.toml import dump_recipe
 from echelon.runfolder import RunFolder, read_json
-from echelon.train.resolving import resolve_exchange
+from echelon.train.resolving import require_one_recipe, resolve_exchange
 
 FOUND = (
     "train.exchange=compressed",
@@ -47,3 +49,18 @@ def test_a_host_that_was_cut_off_takes_what_the_others_have_found(tmp_path: Path
     first, second = (RunFolder(tmp_path / f"host-{rank}") for rank in range(2))
     assert load_recipe(first.recipe) == load_recipe(second.recipe) == sample_recipe(*FOUND)
     assert read_json(first.exchange) == found_in(load_recipe(second.recipe))
+
+
+def compare(group: Group) -> dict[str, Tensor]:
+    """Two hosts: the second's recipe is longer, and then has another batch."""
+    longer, other = ("train.steps=7", "checkpoint.every=3"), ("train.batch_tokens=2048",)
+    require_one_recipe(sample_recipe(*longer if group.rank else ()), group)
+    with pytest.raises(UserError, match=r"of worker 1 has another recipe .* \(train\.batch_tokens differ\)"):
+        require_one_recipe(sample_recipe(*other if group.rank else ()), group)
+    return {}
+
+
+def test_workers_whose_folders_have_recipes_that_learn_something_else_do_not_train_together(
+    tmp_path: Path,
+) -> None:
+    assert run_workers(compare, 2, tmp_path / "workers") == [{}, {}]

@@ -13,13 +13,12 @@ from rich.console import Console
 from echelon.commands.clusters import describe_launch
 from echelon.commands.preparing import prepare_data
 from echelon.commands.together import own_workers
-from echelon.commands.training import TrainOptions, open_run
+from echelon.commands.training import TrainOptions, open_run, wanted_workers
 from echelon.errors import UserError
 from echelon.launch.cores import available_cores
 from echelon.launch.local import Placement, WorkerSpec, render_worker
 from echelon.launch.network import LOOPBACK, card_towards, resolve
 from echelon.launch.site import Place, threads_for
-from echelon.recipe.workers import parse_workers
 from echelon.runfolder import RunFolder
 
 _TOLD_LATER = "(chosen at the start)"
@@ -60,7 +59,7 @@ def plan_here(options: TrainOptions, place: Place | None) -> Plan:
     """What would be started here and, as far as that is known, elsewhere."""
     recipe, run = open_run(options)
     if place is None or place.size == 1:
-        workers = (options.workers or parse_workers(recipe.train.workers)).at_start(available_cores())
+        workers = wanted_workers(options, recipe).at_start(available_cores())
         return Plan("local", [HostPlan("this host", [], _plan_workers(run, Placement(workers), workers))])
     workers = own_workers(options, place, recipe)
     if not place.is_host:

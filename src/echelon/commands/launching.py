@@ -15,6 +15,7 @@ from rich.console import Console
 from echelon.commands.dry_run import as_words, plan_here, plan_over_ssh
 from echelon.commands.together import train_together
 from echelon.commands.training import TrainOptions, open_run, train
+from echelon.commands.tuning import refuse_auto_batch
 from echelon.commands.wording import trained_words
 from echelon.errors import INTERRUPTED_STATUS, EchelonError, StoppedError, TrainingError, UserError
 from echelon.launch.kubernetes import KubernetesSpec, render_job, render_trainjob
@@ -152,7 +153,10 @@ def _workers_per_node(options: TrainOptions, how: LaunchOptions) -> int:
 
 def _launch_slurm(options: TrainOptions, how: LaunchOptions) -> Launched:
     recipe, run = open_run(options)
-    text = render_sbatch(_sbatch_spec(options, how, recipe, run))
+    spec = _sbatch_spec(options, how, recipe, run)
+    if spec.nodes * spec.workers > 1:
+        refuse_auto_batch(recipe)
+    text = render_sbatch(spec)
     result = {"launcher": "slurm", "run": str(run.path), "file": str(run.sbatch), "text": text}
     if how.dry_run:
         return Launched(result, text.rstrip("\n"))
@@ -199,6 +203,8 @@ def _launch_kubernetes(options: TrainOptions, how: LaunchOptions, console: Conso
         overrides=options.overrides,
         retries=recipe.restart.max_restarts,
     )
+    if spec.nodes > 1:
+        refuse_auto_batch(recipe)
     files = {"job.yaml": render_job(spec), "trainjob.yaml": render_trainjob(spec)}
     if how.to is None or how.dry_run:
         console.print(

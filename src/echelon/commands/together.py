@@ -21,7 +21,16 @@ from typing import Any, NoReturn
 from rich.console import Console
 
 from echelon.commands.preparing import prepare_data
-from echelon.commands.training import Begun, TrainOptions, begin, open_run, say_what_begins, summarise
+from echelon.commands.training import (
+    Begun,
+    TrainOptions,
+    begin,
+    open_run,
+    say_what_begins,
+    summarise,
+    wanted_workers,
+)
+from echelon.commands.tuning import refuse_auto_batch
 from echelon.data.planning import AnyPrepared, open_data
 from echelon.errors import (
     FINAL_STATUS,
@@ -52,7 +61,7 @@ from echelon.monitor.records import RecordReader, RecordWriter
 from echelon.monitor.screen import open_screen
 from echelon.recipe.schema import Recipe
 from echelon.recipe.toml import dump_recipe
-from echelon.recipe.workers import WorkerRange, parse_workers
+from echelon.recipe.workers import WorkerRange
 
 _REFUSE_S = 60.0
 """How long process 0, having failed, waits for the others to tell them: not every launcher ends them."""
@@ -72,9 +81,15 @@ def train_together(options: TrainOptions, place: Place, console: Console) -> Ver
 
 
 def own_workers(options: TrainOptions, place: Place, recipe: Recipe) -> int:
-    """How many workers this process starts."""
+    """How many workers this process starts; UserError where that, or their batch, cannot be known."""
+    refuse_auto_batch(recipe)
     if place.is_host:
-        return (options.workers or parse_workers(recipe.train.workers)).at_start(available_cores())
+        workers = wanted_workers(options, recipe)
+        if workers.is_auto:
+            raise UserError(
+                'workers = "auto" is for a machine that trains alone; say how many each host starts: --workers N'
+            )
+        return workers.at_start(available_cores())
     if options.workers is not None:
         raise UserError(
             f"--workers: the {place.size} processes that {place.launcher} has started are the workers; leave it out"
@@ -90,12 +105,12 @@ class _Part:
     """One process's part of a training."""
 
     def __init__(self, options: TrainOptions, place: Place, console: Console) -> None:
-        self._options = options
         self._place = place
         self._console = console
         self._stops = StopRequests()
         self._recipe, self._run = open_run(options)
         self._workers = own_workers(options, place, self._recipe)
+        self._options = replace(options, workers=WorkerRange(self._workers, self._workers))
         self._board = Noticeboard(self._run, place)
         self._noun = "node" if place.is_host else "process"
 

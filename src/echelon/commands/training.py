@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import re
+import tempfile
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -16,7 +17,7 @@ from rich.console import Console
 from echelon.commands.clusters import ClusterOptions, train_on_hosts
 from echelon.commands.listing import read_scores
 from echelon.commands.preparing import prepare_data
-from echelon.commands.tuning import find_workers, resolve_batch
+from echelon.commands.tuning import find_workers, refuse_auto_batch, resolve_batch
 from echelon.data.images.store import PreparedImages
 from echelon.data.planning import AnyPrepared, steps_per_epoch
 from echelon.data.prepare import default_cache
@@ -34,7 +35,7 @@ from echelon.recipe.schema import LOWER_IS_BETTER, Recipe, TranslationTrain
 from echelon.recipe.toml import dump_recipe
 from echelon.recipe.workers import WorkerRange, parse_workers
 from echelon.runfolder import RunFolder, read_json, remove_folder, write_atomically, write_json
-from echelon.store import get_file
+from echelon.store import get_file, has_file
 
 
 @dataclass(frozen=True)
@@ -61,9 +62,7 @@ class Begun:
 def train(options: TrainOptions, console: Console) -> dict[str, Any]:
     """Prepare if needed, train or go on training, score; returns what `train --json` prints."""
     with begin(options, console) as begun:
-        workers = options.workers or parse_workers(begun.recipe.train.workers)
-        if workers.is_auto:
-            workers = parse_workers(begun.recipe.train.workers)
+        workers = wanted_workers(options, begun.recipe)
         say_what_begins(begun, workers, console)
         if options.cluster is None:
             console.print("starting the workers ...", highlight=False)
@@ -76,12 +75,22 @@ def train(options: TrainOptions, console: Console) -> dict[str, Any]:
 def open_run(options: TrainOptions) -> tuple[Recipe, RunFolder]:
     """The recipe and the run's folder, which need not exist; refuses a folder that another recipe began."""
     recipe = _with_absolute_init(load_recipe(local_recipe(options.recipe), options.overrides))
+    if options.workers is not None and options.workers.is_auto:
+        recipe = _with_workers(recipe, "auto")
     run = RunFolder(options.run or Path("runs") / recipe.name)
     if options.cluster is not None:
         run = RunFolder(run.path.absolute())
     recipe = _with_resolved(recipe, run)
     _refuse_other_recipe(run, recipe)
+    if options.cluster is not None:
+        refuse_auto_batch(recipe)
     return recipe, run
+
+
+def wanted_workers(options: TrainOptions, recipe: Recipe) -> WorkerRange:
+    """How many workers an opened run shall have; its recipe knows what `--workers auto` was found to be."""
+    given = options.workers
+    return parse_workers(recipe.train.workers) if given is None or given.is_auto else given
 
 
 def local_recipe(recipe: Path) -> Path:
@@ -106,6 +115,8 @@ def begin(options: TrainOptions, console: Console) -> Iterator[Begun]:
         _refuse_other_recipe(run, recipe)  # again: somebody may have begun a run here meanwhile
         _refuse_other_data(run, prepared)
         recipe = _with_resolved(recipe, run)
+        if _must_measure(recipe, options):
+            recipe = _with_mirrored(recipe)
         recipe = _with_measured(recipe, prepared, options, console)
         write_run(run, recipe, prepared)
         yield Begun(run, recipe, prepared, lock)
@@ -145,7 +156,7 @@ def notes(recipe: Recipe, prepared: AnyPrepared, workers: WorkerRange) -> list[s
             "stays small; lower schedule.warmup_steps, or train longer"
         )
     serving = recipe.exchange.servers if recipe.train.exchange == "parameter_server" else 0
-    count = workers.most - serving
+    count = 0 if workers.is_auto else workers.most - serving
     if count > recipe.train.slots:
         found.append(
             f"note: a step has {recipe.train.slots} slots, so {count - recipe.train.slots} of "
@@ -192,9 +203,23 @@ def _with_absolute_init(recipe: Recipe) -> Recipe:
 
 def _with_resolved(recipe: Recipe, run: RunFolder) -> Recipe:
     """The recipe with what the run has already found out for "auto"."""
-    if not run.recipe.exists():
+    return _with_found_before(recipe, load_recipe(run.recipe)) if run.recipe.exists() else recipe
+
+
+def _with_mirrored(recipe: Recipe) -> Recipe:
+    """The recipe with what was found out for "auto" where the run began, if its checkpoints are at an address."""
+    if recipe.checkpoint.mirror is None:
         return recipe
-    before = load_recipe(run.recipe)
+    with tempfile.TemporaryDirectory() as folder:
+        theirs = RunFolder(Path(folder)).recipe
+        address = f"{recipe.checkpoint.mirror.rstrip('/')}/{theirs.name}"
+        if not has_file(address):
+            return recipe
+        get_file(address, theirs)
+        return _with_found_before(recipe, load_recipe(theirs))
+
+
+def _with_found_before(recipe: Recipe, before: Recipe) -> Recipe:
     checkpoint, train = recipe.checkpoint, recipe.train
     if checkpoint.every == "auto":
         checkpoint = checkpoint.model_copy(update={"every": before.checkpoint.every})
@@ -209,13 +234,24 @@ def _with_resolved(recipe: Recipe, run: RunFolder) -> Recipe:
     return with_found(recipe, exchange) if train.exchange == "auto" and exchange else recipe
 
 
+def _must_measure(recipe: Recipe, options: TrainOptions) -> bool:
+    workers = wanted_workers(options, recipe)
+    is_batch_open = isinstance(recipe.train, TranslationTrain) and recipe.train.batch == "auto"
+    return is_batch_open or (workers.is_auto and options.cluster is None)
+
+
 def _with_measured(recipe: Recipe, prepared: AnyPrepared, options: TrainOptions, console: Console) -> Recipe:
     """The recipe with what a few steps on this machine tell about "auto"."""
-    wanted = options.workers or parse_workers(recipe.train.workers)
+    wanted = wanted_workers(options, recipe)
+    if options.workers is not None and options.workers.is_auto and not wanted.is_auto:
+        console.print(f'workers = "auto" is {wanted}, as the run was begun', highlight=False)
     recipe = resolve_batch(recipe, prepared, wanted, console)
     if not wanted.is_auto or options.cluster is not None:
         return recipe
-    workers = find_workers(recipe, prepared, console).most
+    return _with_workers(recipe, find_workers(recipe, prepared, console).most)
+
+
+def _with_workers(recipe: Recipe, workers: int | str) -> Recipe:
     return recipe.model_copy(update={"train": recipe.train.model_copy(update={"workers": workers})})
 
 

@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
+import os
 import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-import psutil
 from rich.console import Console
 
 from echelon.data.planning import AnyPrepared
-from echelon.errors import TrainingError, WorkerError
+from echelon.errors import FINAL_STATUS, TrainingError, UserError, WorkerError
 from echelon.launch.cores import available_cores
 from echelon.launch.local import LocalJob
+from echelon.launch.memory import available_memory
 from echelon.monitor.records import read_records
-from echelon.recipe.schema import Recipe, TranslationRecipe
+from echelon.recipe.schema import Recipe, Track, TranslationRecipe
 from echelon.recipe.workers import WorkerRange
 from echelon.runfolder import RunFolder
 
@@ -40,13 +41,19 @@ def measure(
     with tempfile.TemporaryDirectory(prefix="echelon-benchmark-") as folder:
         run = RunFolder(Path(folder))
         run.create()
-        write_run(run, recipe, prepared)
+        write_run(run, as_trial(recipe), prepared)
         with run.lock() as lock:
             LocalJob(run, workers, lock, arguments).wait(lambda: None)
         measured = [record for record in read_records(run.worker_records(0)) if record["kind"] == "benchmark"]
     if not measured:
         raise TrainingError("interrupted before anything was measured")
     return {name: value for name, value in measured[-1].items() if name not in ("kind", "time")}
+
+
+def as_trial(recipe: Recipe) -> Recipe:
+    """The recipe without what reaches beyond the run folder: checkpoints at an address, and trackers."""
+    checkpoint = recipe.checkpoint.model_copy(update={"mirror": None})
+    return recipe.model_copy(update={"checkpoint": checkpoint, "track": Track(tensorboard=False)})
 
 
 def find_workers(recipe: Recipe, prepared: AnyPrepared, console: Console) -> WorkerRange:
@@ -68,6 +75,13 @@ def find_workers(recipe: Recipe, prepared: AnyPrepared, console: Console) -> Wor
         raise failure
     best = max(rates, key=lambda workers: rates[workers])
     console.print(f'workers = "auto" is {best} here ({", ".join(said)})', highlight=False)
+    threads = os.environ.get("OMP_NUM_THREADS")
+    if threads:
+        console.print(
+            f"note: OMP_NUM_THREADS is set, so a worker had {threads} threads in all of these, "
+            "and will have in training; unset it to have workers share the cores out",
+            highlight=False,
+        )
     return WorkerRange(best, best)
 
 
@@ -84,14 +98,14 @@ def resolve_batch(recipe: Recipe, prepared: AnyPrepared, workers: WorkerRange, c
     count = min(workers.at_start(available_cores()), recipe.train.slots)
     replicas = recipe.exchange.replicas if recipe.train.exchange == "local" else 1
     trial = with_slots(recipe, max(count, replicas))
-    free = psutil.virtual_memory().available
+    free = available_memory()
 
-    def rate_and_memory(slot_tokens: int) -> tuple[float, float] | None:
+    def rate_and_memory(slot_tokens: int) -> tuple[float, float]:
         try:
             result = measure(with_slot_tokens(trial, slot_tokens), prepared, count, TRIAL_STEPS, warm_up=1)
         except WorkerError:
             console.print(f"slots of {slot_tokens:,} tokens: failed", highlight=False)
-            return None
+            raise
         mean_over_median = result["seconds_per_step"] / result["median_seconds_per_step"]
         rate, memory = result["tokens_per_second"] * mean_over_median, result["memory_bytes"] * count
         console.print(
@@ -108,6 +122,16 @@ def resolve_batch(recipe: Recipe, prepared: AnyPrepared, workers: WorkerRange, c
         highlight=False,
     )
     return found
+
+
+def refuse_auto_batch(recipe: Recipe) -> None:
+    """UserError where several processes, or other machines, would train with a batch that one alone has measured."""
+    if isinstance(recipe, TranslationRecipe) and recipe.train.batch == "auto":
+        raise UserError(
+            'train.batch = "auto" is measured by one machine for its own workers; run `echelon benchmark RECIPE '
+            "--set train.batch=auto --workers N` on one of the hosts, N being the workers of each, and train with what "
+            "it finds: --set train.batch=given --set train.batch_tokens=..."
+        )
 
 
 def with_slots(recipe: TranslationRecipe, slots: int) -> TranslationRecipe:
@@ -130,20 +154,23 @@ def slot_candidates(smallest: int) -> Iterator[int]:
 
 
 def find_slot(
-    candidates: Iterator[int], measure_slot: Callable[[int], tuple[float, float] | None], most_memory: float
+    candidates: Iterator[int], measure_slot: Callable[[int], tuple[float, float]], most_memory: float
 ) -> int:
     """The largest candidate that fits and is nearly as fast as the fastest.
 
-    `measure_slot` says tokens a second and the memory, in the unit of `most_memory`, or None where a candidate failed.
-    Stops before a candidate that will not fit, judging by how memory grew, and where larger ones have become slower.
+    `measure_slot` says tokens a second and the memory, in the unit of `most_memory`. Stops before a candidate that will
+    not fit, judging by how memory grew, where larger ones have become slower, and at one that fails; its WorkerError is
+    raised where none has worked, or where size is not the reason.
     """
     rates: dict[int, float] = {}
     before = 0.0
     for slot in candidates:
-        found = measure_slot(slot)
-        if found is None:
+        try:
+            rate, memory = measure_slot(slot)
+        except WorkerError as error:  # such as too little memory for so large a slot
+            if not rates or error.exit_code == FINAL_STATUS:
+                raise
             break
-        rate, memory = found
         if rates and memory > most_memory:
             break
         rates[slot] = rate
@@ -151,7 +178,5 @@ def find_slot(
         if memory + 2 * growth > most_memory or rates[slot] < 0.9 * max(rates.values()):
             break
         before = memory
-    if not rates:
-        raise TrainingError("not even the smallest slot could be trained; is there too little memory?")
     fast = [slot for slot, rate in rates.items() if rate >= FAST_ENOUGH * max(rates.values())]
     return max(fast)

@@ -24,6 +24,7 @@ from echelon.shapes.transformer import (
 
 ASSUMED_LENGTH = 25
 """Tokens of a sentence where the data has not been prepared yet."""
+AUTO_BATCH = 'batch = "auto" is found when training begins; counted here with'
 
 
 @dataclass(frozen=True)
@@ -41,6 +42,8 @@ class Description:
     """Of one worker alone."""
     checkpoint_parts: str
     tokens_per_step: int
+    is_batch_auto: bool
+    """Whether training will find `tokens_per_step` out; what is counted here is counted with the recipe's number."""
     target_tokens_per_step: int
     slots: int
     flops_per_step: int
@@ -73,6 +76,7 @@ def describe(recipe: TranslationRecipe, prepared: Prepared | None) -> Descriptio
         checkpoint_bytes=round(sum(part.bytes(1) for part in parts)),
         checkpoint_parts=words_of_parts(parts),
         tokens_per_step=recipe.train.batch_tokens,
+        is_batch_auto=recipe.train.batch == "auto",
         target_tokens_per_step=tokens.target,
         slots=recipe.train.slots,
         flops_per_step=training_flops(shape, tokens.times(recipe.train.passes)),
@@ -103,7 +107,8 @@ def render(description: Description) -> str:
         *(f"    {name:<15}{count:>14,}" for name, count in d.parameters_by_layer.items()),
         f"  gradient         {show_megabytes(d.gradient_bytes)} in float32: what a worker tells the others in a step",
         f"  checkpoint       about {show_megabytes(d.checkpoint_bytes)}: {d.checkpoint_parts}",
-        f"  step             at most {d.tokens_per_step:,} tokens in {d.slots} slots "
+        f"  step             {AUTO_BATCH + ' ' if d.is_batch_auto else ''}"
+        f"at most {d.tokens_per_step:,} tokens in {d.slots} slots "
         f"(about {d.target_tokens_per_step:,} target tokens; {source})",
         f"  FLOPs a step     {d.flops_per_step:.3g}",
         f"  length           {_length(d)}",

@@ -21,6 +21,7 @@ from echelon.explain.cost import (
     memory_bytes,
     predict,
 )
+from echelon.explain.describe import AUTO_BATCH
 from echelon.explain.drawing import Sheet
 from echelon.explain.profile import Profile
 from echelon.explain.tables import render_table
@@ -201,6 +202,8 @@ def _notes(plans: Sequence[ClusterPlan], workload: Workload, is_profiled: bool) 
         f"{workload.name}: {workload.training_flops:.3g} FLOPs and {show_bytes(workload.gradient_bytes)} of gradients "
         f"a step. Computed from {basis}."
     ]
+    if workload.assumed_tokens is not None:
+        notes.append(f"{workload.name}: {AUTO_BATCH} at most {workload.assumed_tokens:,} tokens a step.")
     for plan in plans:
         if plan.idle_workers:
             notes.append(

@@ -81,6 +81,8 @@ class Workload:
     """What "auto" may choose."""
     checkpoint: tuple[Part, ...] = ()
     """What one is made of."""
+    assumed_tokens: int | None = None
+    """Most tokens of a step, where training will find that number out and another one has to do until then."""
     loading_core_s: float = 0.0
     """Seconds of one core to load a step's slots: each worker loads its own, and computes nothing meanwhile."""
     input_core_s: float = 0.0
@@ -178,6 +180,7 @@ def translation_workload(recipe: TranslationRecipe, prepared: Prepared | None, s
         exchange=recipe.train.exchange,
         allowed=tuple(recipe.train.exchange_may),
         checkpoint=checkpoint_parts(recipe, tf.parameter_count(shape), tf.matrices(shape)),
+        assumed_tokens=recipe.train.batch_tokens if recipe.train.batch == "auto" else None,
         loading_core_s=(tokens.source + tokens.target) / TOKENS_PER_CORE_S,
     )
 

@@ -13,7 +13,7 @@ _GROUPS = Path("/sys/fs/cgroup")
 def available_cores() -> int:
     """Cores this process may use: a container, a control group or `taskset` may leave it fewer than there are."""
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    quota = cpu_quota(_read)
+    quota = cpu_quota(read_text)
     return cores if quota is None else max(1, min(cores, math.floor(quota + 0.5)))
 
 
@@ -44,7 +44,8 @@ def _quotas(
     return found
 
 
-def _read(path: Path) -> str | None:
+def read_text(path: Path) -> str | None:
+    """What a file says; None where there is none."""
     try:
         return path.read_text()
     except OSError:

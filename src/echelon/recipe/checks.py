@@ -81,6 +81,8 @@ def _division_problems(key: str, whole: int, slots: int) -> Iterator[Problem]:
 
 
 def _slot_problems(recipe: TranslationRecipe) -> Iterator[Problem]:
+    if recipe.train.batch == "auto":
+        return  # batch_tokens is not used
     tokens, slots = recipe.train.batch_tokens, recipe.train.slots
     yield from _division_problems("train.batch_tokens", tokens, slots)
     if tokens % slots == 0 and recipe.data.max_tokens > tokens // slots:

@@ -31,9 +31,14 @@ _FOUND = ("hosts", "bucket_bytes", "hierarchical", "wire", "replicas")
 
 def find_changes(before: Recipe, now: Recipe) -> list[str]:
     """Dotted paths of the keys that differ and must not."""
+    return find_changes_in_tables(before.model_dump(), now.model_dump())
+
+
+def find_changes_in_tables(before: dict[str, Any], now: dict[str, Any]) -> list[str]:
+    """As `find_changes`, of recipes as tables."""
     return [
         key
-        for key in changed_keys(before.model_dump(), now.model_dump())
+        for key in changed_keys(before, now)
         if not any(key == free or key.startswith(f"{free}.") for free in MAY_CHANGE)
     ]
 

@@ -190,7 +190,8 @@ class Train(Section):
     workers: Annotated[int | str, PlainValidator(_check_workers)] = 1
     """Worker processes, where `--workers` does not say otherwise; or a range such as "1:4": begin with 4, or with as
     many as there are cores, and go on with one fewer after a failure, down to 1. "auto" tries out on this machine
-    whether few workers with many threads are faster, or many with few, and keeps to it."""
+    whether few workers with many threads are faster, or many with few, and keeps to it; with `--hosts` it is one
+    for each GPU or core of a host."""
     exchange: ExchangeName = "all_reduce"
     """How workers agree on the weights: the exact sum of gradients, the sum in fewer bytes, a low-rank one, replicas
     that train by themselves and agree now and then (DiLoCo), or servers that keep the weights. "auto" measures the line
@@ -217,7 +218,8 @@ class TranslationTrain(Train):
     """Most tokens in a step, counting each pair by its longer side. Must divide evenly into `slots`."""
     batch: Literal["given", "auto"] = "given"
     """"auto" tries slots of growing size on this machine, takes the largest that fits into its memory and is fast, and
-    keeps to it: `batch_tokens` is then `slots` times that."""
+    keeps to it: `batch_tokens` is then `slots` times that. It is for one machine: on several hosts, or inside mpirun
+    and the like, give `batch_tokens`."""
     recompute: bool = False
     """Keep only the inputs of the model's layers for the gradient, and compute the rest once more (activation
     checkpointing): far less memory, a third more time."""

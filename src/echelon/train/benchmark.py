@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import math
+import os
 import platform
 import resource
 import statistics
+import sys
 import time
 from collections import Counter
 from pathlib import Path
@@ -57,12 +59,28 @@ def measure_steps(training: Training, steps: int, warm_up_steps: int = WARM_UP_S
 
 
 def _memory(device: torch.device) -> dict[str, int | None]:
-    """The most that this worker took, and what its GPU has; without one, workers share what the machine has."""
+    """The most that this worker took, and what its GPU has for it; without one, workers share what the machine has."""
     if device.type == "cuda":
-        held = torch.cuda.get_device_properties(device).total_memory
+        workers = int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
+        whole = torch.cuda.get_device_properties(device).total_memory
+        held = gpu_share(whole, workers, torch.cuda.device_count())
         return {"memory_bytes": torch.cuda.max_memory_reserved(device), "gpu_memory_bytes": held}
-    most = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
-    return {"memory_bytes": most, "gpu_memory_bytes": None}
+    return {"memory_bytes": most_resident_bytes(), "gpu_memory_bytes": None}
+
+
+def gpu_share(memory_bytes: int, workers: int, gpus: int) -> int:
+    """What a host's GPU of so much memory has for a worker, where workers are dealt out over GPUs."""
+    return memory_bytes // math.ceil(workers / gpus)
+
+
+def most_resident_bytes() -> int:
+    """The most memory that this program ever had: VmHWM, as `ru_maxrss` is at least what its parent had had."""
+    try:
+        lines = Path("/proc/self/status").read_text().splitlines()
+    except OSError:
+        unit = 1 if sys.platform == "darwin" else 1024
+        return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit
+    return next(int(line.split()[1]) * 1024 for line in lines if line.startswith("VmHWM:"))
 
 
 def device_name(device: torch.device) -> str:

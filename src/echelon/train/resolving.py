@@ -8,8 +8,9 @@ from typing import Any
 import torch
 
 from echelon.comm.group import Group
+from echelon.errors import UserError
 from echelon.monitor.records import RecordWriter
-from echelon.recipe.continuing import found_in, with_found
+from echelon.recipe.continuing import find_changes_in_tables, found_in, with_found
 from echelon.recipe.loading import load_recipe
 from echelon.recipe.schema import Recipe
 from echelon.recipe.toml import dump_recipe
@@ -43,6 +44,19 @@ def resolve_exchange(run: RunFolder, group: Group, records: RecordWriter, device
             write_atomically(run.recipe, dump_recipe(recipe))
     group.barrier()
     return recipe
+
+
+def require_one_recipe(recipe: Recipe, group: Group) -> None:
+    """UserError in every worker where one would learn something else than the first: hosts may keep folders of their
+    own. Collective."""
+    own = recipe.model_dump(mode="json")
+    changes = find_changes_in_tables(group.broadcast_json(own), own)
+    for rank, changed in enumerate(group.gather_json(changes)):
+        if changed:
+            raise UserError(
+                f"the run folder of worker {rank} has another recipe than that of worker 0 ({', '.join(changed)} "
+                "differ); begin with the same recipe on all hosts, in run folders that are new or of the same run"
+            )
 
 
 def find_exchange(

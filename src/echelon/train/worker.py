@@ -51,7 +51,7 @@ from echelon.train.measuring import compare_kernels, describe_worker, open_meter
 from echelon.train.mirror import Mirror
 from echelon.train.precision import Precision, warning_of
 from echelon.train.reading import SlotReader, reads_ahead
-from echelon.train.resolving import resolve_exchange
+from echelon.train.resolving import require_one_recipe, resolve_exchange
 from echelon.train.resume import resume
 from echelon.train.trackers import build_trackers
 from echelon.train.weights import Weights, choose_weights, load_weights
@@ -171,6 +171,7 @@ def work(run: RunFolder, group: Group, records: RecordWriter, stop: StopRequest)
 def set_up(run: RunFolder, group: Group, records: RecordWriter) -> Training:
     """Build everything from the run folder and go back to where the newest checkpoint stands. Collective."""
     recipe, device = load_recipe(run.recipe), choose_device()
+    require_one_recipe(recipe, group)
     group.heart.beat()
     task = build_task(recipe, run, device)
     group.heart.beat()

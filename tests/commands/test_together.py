@@ -1,0 +1,44 @@
+"""`train` as one of several processes, up to where they begin."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+
+from echelon.commands import together
+from echelon.commands.together import own_workers, train_together
+from echelon.commands.training import TrainOptions
+from echelon.errors import StoppedError, UserError
+from echelon.launch.site import Address, Place
+from echelon.recipe.workers import WorkerRange, parse_workers
+from tests.sample_recipe import sample_recipe
+
+HOST = Place("by hand", rank=0, size=2, is_host=True)
+
+
+def test_a_host_among_several_is_told_how_many_workers_to_start() -> None:
+    recipe, options = sample_recipe("train.workers=auto"), TrainOptions(Path("recipe.toml"))
+    with pytest.raises(UserError, match="say how many each host starts: --workers N"):
+        own_workers(options, HOST, recipe)
+    assert own_workers(TrainOptions(Path("recipe.toml"), None, WorkerRange(3, 3)), HOST, recipe) == 3
+    with pytest.raises(UserError, match="say how many each host starts: --workers N"):
+        own_workers(TrainOptions(Path("recipe.toml"), None, parse_workers("auto")), HOST, recipe)
+
+
+def test_no_number_of_workers_is_measured_where_a_launcher_has_started_them(
+    toy_recipe: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[TrainOptions] = []
+
+    def begin(options: TrainOptions, _console: Console) -> None:
+        asked.append(options)
+        raise StoppedError("far enough")
+
+    monkeypatch.setattr(together, "begin", begin)
+    place = Place("mpirun", rank=0, size=2, local_size=2, master=Address("127.0.0.1", 0))
+    options = TrainOptions(toy_recipe, tmp_path / "run", None, ["train.workers=auto"])
+    with pytest.raises(StoppedError, match="far enough"):
+        train_together(options, place, Console(quiet=True))
+    assert [each.workers for each in asked] == [WorkerRange(1, 1)]

@@ -1,0 +1,21 @@
+"""What is measured beside a step's time."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+from echelon.train.benchmark import gpu_share, most_resident_bytes
+
+CHILD = "from echelon.train.benchmark import most_resident_bytes; print(most_resident_bytes())"
+
+
+def test_a_workers_memory_is_not_that_of_the_process_that_started_it() -> None:
+    large = bytearray(b"x") * 800_000_000  # importing torch takes less than half of it
+    size = len(large)
+    of_a_child = int(subprocess.check_output([sys.executable, "-c", CHILD]))
+    assert most_resident_bytes() > size > of_a_child
+
+
+def test_workers_share_the_memory_of_their_gpu() -> None:
+    assert [gpu_share(1200, workers, gpus=2) for workers in (1, 2, 3, 6)] == [1200, 1200, 600, 400]
