@@ -8,6 +8,7 @@ from echelon.data.cleaning import clean_pairs
 from echelon.errors import UserError
 from echelon.recipe.loading import check_recipe
 from echelon.recipe.openseq2seq.convert import convert
+from echelon.recipe.schedule import rate_by_step
 from echelon.recipe.schema import Adam, Noam, TranslationRecipe
 from tests.recipe.openseq2seq.configs import TRANSFORMER
 
@@ -148,6 +149,22 @@ def with_policy(policy: str, parameters: str) -> str:
         "transformer_policy,", f"{policy},"
     )
     return re.sub(r'"lr_policy_params": \{[^}]*\}', f'"lr_policy_params": {{{parameters}}}', text)
+
+
+@pytest.mark.parametrize("d_model", [32, 64])
+def test_the_rate_is_that_of_the_policy_s_own_width(d_model: int) -> None:
+    made = convert(
+        with_policy(
+            "transformer_policy",
+            f'"learning_rate": 2.0, "coefficient": 0.5, "warmup_steps": 80, "d_model": {d_model}',
+        ),
+        "x.py",
+    )
+    rate = rate_by_step(check_recipe(made.table, "x"), steps=40)
+    for step in (1, 80, 4000):
+        theirs = 2.0 * 0.5 * d_model**-0.5 * min(step * 80**-1.5, step**-0.5)
+        assert rate(step) == pytest.approx(theirs)
+    assert any("lr_policy_params.d_model is 64" in note for note in made.notes) == (d_model == 64)
 
 
 def test_exponential_decay_takes_the_whole_training_where_its_steps_are_not_given() -> None:
