@@ -279,6 +279,33 @@ def test_what_cannot_be_converted_is_an_error(old: str, new: str, message: str) 
         convert(changed(old, new), "x.py")
 
 
+TEST_TARGET = '"target_file": data_root + "test.en.tok",'
+
+
+@pytest.mark.parametrize(
+    ("instead", "note"),
+    [
+        ('"use_targets": False,', r"line \d+: data_layer_params\.use_targets is False for infer"),
+        (
+            '"target_file": data_root + "test.de.tok", "use_targets": False,',
+            r"line \d+: data_layer_params\.use_targets is False for infer",
+        ),
+        ("", r"data_layer_params\.target_file is missing for infer"),
+    ],
+)
+def test_text_without_references_is_translated_and_not_scored(instead: str, note: str) -> None:
+    made = convert(changed(TEST_TARGET, instead), "x.py")
+    assert "test" not in made.table["data"]
+    assert made.infer_source == "wmt/test.en.tok"
+    assert any(re.match(f"{note}: without references there is no data.test", said) for said in made.notes)
+
+
+def test_text_with_references_is_scored() -> None:
+    made = convert(changed(TEST_TARGET, '"target_file": "test.de.tok", "use_targets": True,'), "x.py")
+    assert made.table["data"]["test"]["target"] == "test.de.tok"
+    assert not any("use_targets" in note for note in made.notes)
+
+
 def test_a_placeholder_for_the_path_is_pointed_out() -> None:
     notes = convert(TRANSFORMER.format(data="[REPLACE THIS]"), "x.py").notes
     assert any("put the real path there" in note for note in notes)

@@ -41,6 +41,7 @@ DATA_SILENT = {
     "pad_vocab_to_eight",
     "special_tokens_already_in_vocab",
     "use_start_token",
+    "use_targets",
     "num_cpus",
 }
 
@@ -117,13 +118,11 @@ def _convert_data(modes: dict[str, Settings], draft: Draft) -> None:
     draft.table["data"]["train"] = [_corpus(train, tokeniser, draft)]
     draft.table["data"]["valid"] = _corpus(layers["eval"], tokeniser, draft)
     if "infer" in layers:
-        infer = layers["infer"]
-        if infer.get("source_file") == infer.get("target_file"):
-            draft.notes.append(
-                infer.note("target_file", "is the source again: without references there is no data.test")
-            )
+        why = _why_no_references(layers["infer"])
+        if why is None:
+            draft.table["data"]["test"] = _corpus(layers["infer"], tokeniser, draft)
         else:
-            draft.table["data"]["test"] = _corpus(infer, tokeniser, draft)
+            draft.notes.append(f"{why}: without references there is no data.test")
     for layer in layers.values():
         for key in ("src_vocab_file", "tgt_vocab_file", "max_length", "delimiter"):
             layer.get(key)
@@ -131,6 +130,16 @@ def _convert_data(modes: dict[str, Settings], draft: Draft) -> None:
         draft.notes.append(train.note("shuffle", "has no equivalent: every epoch is shuffled"))
     notes = [note for layer in layers.values() for note in layer.left_over(DATA_REASONS, DATA_SILENT)]
     draft.notes += dict.fromkeys(notes)
+
+
+def _why_no_references(infer: Settings) -> str | None:
+    """Why the text of infer_params cannot be scored; None where it can."""
+    source, target = infer.text("source_file"), infer.text("target_file")
+    if infer.get("use_targets", True) is False:
+        return infer.note("use_targets", "is False for infer")
+    if target is None:
+        return infer.note("target_file", "is missing for infer")
+    return infer.note("target_file", "is the source again") if source == target else None
 
 
 def _layer(settings: Settings, mode: str) -> Settings:
