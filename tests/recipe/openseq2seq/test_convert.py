@@ -279,6 +279,26 @@ def test_what_cannot_be_converted_is_an_error(old: str, new: str, message: str) 
         convert(changed(old, new), "x.py")
 
 
+@pytest.mark.parametrize(
+    ("source", "target", "languages", "why"),
+    [
+        ("es/train.clean.es.tok", "en/train.clean.en.tok", "es to en", "as the names of the training files"),
+        ("europarl.cs-en.cs", "europarl.cs-en.en", "cs to en", "as the names of the training files"),
+        ("train.src", "train.tgt", "en to de", "as nothing else is known"),
+        ("a.es", "b.en", "en to de", "as nothing else is known"),
+        ("train.es.tok", "train.en", "en to de", "as nothing else is known"),
+    ],
+)
+def test_languages_are_those_of_the_files_names_or_assumed_and_said(
+    source: str, target: str, languages: str, why: str
+) -> None:
+    text = CONFIG.replace('data_root + "train.en.tok"', f'"{source}"')
+    made = convert(text.replace('data_root + "train.de.tok"', f'"{target}"'), "x.py")
+    data = made.table["data"]
+    assert f"{data['source_language']} to {data['target_language']}" == languages
+    assert any(f"names no languages: {languages} is assumed, {why}" in note for note in made.notes)
+
+
 TEST_TARGET = '"target_file": data_root + "test.en.tok",'
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+from pathlib import PurePosixPath
 from typing import Any
 
 from echelon.recipe.openseq2seq.settings import Settings
@@ -116,6 +118,7 @@ def _convert_data(modes: dict[str, Settings], draft: Draft) -> None:
         )
     )
     draft.table["data"]["train"] = [_corpus(train, tokeniser, draft)]
+    _convert_languages(train, draft)
     draft.table["data"]["valid"] = _corpus(layers["eval"], tokeniser, draft)
     if "infer" in layers:
         why = _why_no_references(layers["infer"])
@@ -130,6 +133,29 @@ def _convert_data(modes: dict[str, Settings], draft: Draft) -> None:
         draft.notes.append(train.note("shuffle", "has no equivalent: every epoch is shuffled"))
     notes = [note for layer in layers.values() for note in layer.left_over(DATA_REASONS, DATA_SILENT)]
     draft.notes += dict.fromkeys(notes)
+
+
+def _convert_languages(train: Settings, draft: Draft) -> None:
+    """The languages that the names of the training files tell."""
+    found = _languages(train.text("source_file") or "", train.text("target_file") or "")
+    source, target = found or ("en", "de")
+    draft.put("data", source_language=source, target_language=target)
+    says = "as the names of the training files have them" if found else "as nothing else is known"
+    draft.notes.append(
+        f"the configuration names no languages: {source} to {target} is assumed, {says}; set data.source_language and "
+        "data.target_language where that is wrong"
+    )
+
+
+def _languages(source: str, target: str) -> tuple[str, str] | None:
+    """What tells train.en.tok from train.de.tok, where that is a two-letter code in each."""
+    parts = [PurePosixPath(path).name.split(".") for path in (source, target)]
+    if len(parts[0]) != len(parts[1]):
+        return None
+    differing = [pair for pair in zip(*parts, strict=True) if pair[0] != pair[1]]
+    if len(differing) != 1 or not all(re.fullmatch("[a-z]{2}", code) for code in differing[0]):
+        return None
+    return differing[0]
 
 
 def _why_no_references(infer: Settings) -> str | None:
