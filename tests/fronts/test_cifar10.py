@@ -56,6 +56,17 @@ def test_the_archive_is_found_in_the_folder(tmp_path: Path) -> None:
         assert translate(["--job-dir=j", f"--data-dir={given}"]).words[-1] == f"data.path={archive}"
 
 
+def test_a_job_dir_at_an_address_is_a_run_here_that_is_mirrored_there(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.undo()
+    modern = translate(["--job-dir=gs://bucket/model_dirs/x/"])
+    assert modern.words[3] == "runs/x"
+    recipe = load_recipe(Path(modern.words[1]), settings_of(modern.words))
+    assert recipe.checkpoint.mirror == "gs://bucket/model_dirs/x"
+    assert any("the run is in runs/x here" in note for note in modern.notes)
+
+
 def test_its_other_flags() -> None:
     modern = translate(
         [

@@ -90,6 +90,15 @@ def test_the_folder_is_the_configuration_s_where_none_is_given(
     )
 
 
+def test_a_folder_at_an_address_is_refused_before_anything_is_made(
+    config: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(UserError, match="--logdir gs://bucket/x: a run's folder is on this machine"):
+        translate([f"--config_file={config}", "--logdir=gs://bucket/x"])
+    assert not (tmp_path / "gs:").exists()
+
+
 def test_under_mpirun_the_batch_has_a_slot_for_every_process(
     config: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

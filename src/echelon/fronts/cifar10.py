@@ -8,6 +8,7 @@ from echelon.commands.demo import find_recipe
 from echelon.data.images.cifar10 import ARCHIVE_FILE, find_cifar10
 from echelon.errors import UserError
 from echelon.fronts.front import Flags, Modern, settings_words
+from echelon.store import is_address
 
 _UNUSED = {
     "num_intra_threads": "is left out: OMP_NUM_THREADS says it",
@@ -34,7 +35,7 @@ def translate(arguments: list[str]) -> Modern:
     flags.add_argument(
         "--data-dir", help="a folder with CIFAR-10's .bin files or archive; fetched where it has none"
     )
-    flags.add_argument("--job-dir", required=True, help="the run's folder")
+    flags.add_argument("--job-dir", required=True, help="the run's folder, or an address, gs://...")
     flags.add_argument("--num-gpus", type=int, default=1, help="workers; 0 is one on the CPU")
     flags.add_argument("--num-layers", type=int, default=44, choices=_LAYERS)
     flags.add_argument("--train-steps", type=int, default=80_000)
@@ -93,6 +94,12 @@ def translate(arguments: list[str]) -> Modern:
             "train.exchange": "parameter_server",
             "exchange.synchronous": "false" if given.sync == "False" else "true",
         }
-    words = ["train", str(find_recipe("cifar10-resnet44")), "--run", given.job_dir, "--workers", str(workers)]
+    run = given.job_dir
+    if is_address(run):
+        address = run.rstrip("/")
+        run = f"runs/{address.rpartition('/')[2]}"
+        settings["checkpoint.mirror"] = address
+        notes.append(f"--job-dir {given.job_dir}: the run is in {run} here; its checkpoints go there as well")
+    words = ["train", str(find_recipe("cifar10-resnet44")), "--run", run, "--workers", str(workers)]
     on_cpu = {"CUDA_VISIBLE_DEVICES": ""} if given.num_gpus == 0 else {}
     return Modern([*words, *settings_words(settings)], notes, environ=on_cpu)
