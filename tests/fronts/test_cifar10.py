@@ -29,7 +29,31 @@ def test_the_tutorial_s_first_command(tmp_path: Path) -> None:
         "--set train.slots=2 --set checkpoint.every=1000"
     )
     assert modern.words[-1] == f"data.path={data}"
-    assert modern.notes == []
+    (note,) = modern.notes
+    assert note.startswith("training is in bf16, which is faster, and begins with an epoch of warm-up")
+
+
+def test_what_is_not_the_tutorial_s_is_undone_as_the_note_says(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.undo()
+    modern = translate(["--job-dir=j"])
+    words = [*modern.words, *modern.notes[-1].split()]
+    before, after = (load_recipe(Path(words[1]), settings_of(some)) for some in (modern.words, words))
+    for recipe, expected in ((before, ("bf16", 351)), (after, ("float32", 0))):
+        assert isinstance(recipe.schedule, Piecewise)
+        assert (recipe.train.precision, recipe.schedule.warmup_steps) == expected
+
+
+@pytest.mark.parametrize(
+    ("gpus", "batch", "slots"), [(0, 125, 1), (1, 125, 1), (1, 128, 2), (2, 128, 2), (5, 125, 5)]
+)
+def test_any_batch_that_the_gpus_divide_is_trained_on(
+    monkeypatch: pytest.MonkeyPatch, gpus: int, batch: int, slots: int
+) -> None:
+    monkeypatch.undo()
+    words = translate(["--job-dir=j", f"--num-gpus={gpus}", f"--train-batch-size={batch}"]).words
+    recipe = load_recipe(Path(words[1]), settings_of(words))
+    assert isinstance(recipe, ClassificationRecipe)
+    assert (recipe.train.batch_images, recipe.train.slots) == (batch, slots)
 
 
 def test_with_gpus_the_environment_stays_as_it_is() -> None:
