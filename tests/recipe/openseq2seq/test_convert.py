@@ -6,6 +6,7 @@ import pytest
 
 from echelon.data.cleaning import clean_pairs
 from echelon.errors import UserError
+from echelon.inference.loading import text_rules
 from echelon.recipe.loading import check_recipe
 from echelon.recipe.openseq2seq.convert import convert
 from echelon.recipe.schedule import rate_by_step
@@ -271,6 +272,7 @@ def test_a_save_at_the_very_end_becomes_auto() -> None:
             "two languages",
         ),
         ('"source_file": data_root + "train.en.tok",', "", "source_file is missing"),
+        ('"delimiter": " "', '"delimiter": "|"', r"x\.py:\d+: data_layer_params\.delimiter is not a space"),
         ("base_params = {", "other = {", "has no base_model or no base_params"),
     ],
 )
@@ -297,6 +299,27 @@ def test_languages_are_those_of_the_files_names_or_assumed_and_said(
     data = made.table["data"]
     assert f"{data['source_language']} to {data['target_language']}" == languages
     assert any(f"names no languages: {languages} is assumed, {why}" in note for note in made.notes)
+
+
+def test_lines_longer_than_in_training_are_translated_whole_as_infer_params_say() -> None:
+    text = changed(
+        '"source_file": data_root + "test.en.tok",', '"source_file": "test.en.tok", "max_length": 512,'
+    )
+    made = convert(text, "x.py")
+    recipe = check_recipe(made.table, "x")
+    assert isinstance(recipe, TranslationRecipe)
+    assert (recipe.data.max_tokens, text_rules(recipe).longest) == (56, 512)
+    notes = "\n".join(made.notes)
+    assert re.search(r"line \d+: data_layer_params.max_length is evaluate.split_above for infer", notes)
+    assert re.search(r"line \d+: data_layer_params.max_length is left out for eval", notes)
+
+
+def test_what_becomes_of_long_lines_is_said_where_infer_params_do_not() -> None:
+    made = convert(CONFIG, "x.py")
+    recipe = check_recipe(made.table, "x")
+    assert isinstance(recipe, TranslationRecipe)
+    assert text_rules(recipe).longest == 56
+    assert any("`translate` splits lines of more pieces than data.max_tokens" in note for note in made.notes)
 
 
 TEST_TARGET = '"target_file": data_root + "test.en.tok",'

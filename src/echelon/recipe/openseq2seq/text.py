@@ -108,15 +108,9 @@ def _convert_data(modes: dict[str, Settings], draft: Draft) -> None:
     if "eval" not in layers:
         raise modes["train"].error("eval_params", "is missing; a recipe needs a validation set")
     tokeniser = _tokeniser(train, draft)
-    draft.put("data", tokeniser=tokeniser, max_tokens=train.number("max_length"))
+    draft.put("data", tokeniser=tokeniser)
     draft.table["data"]["clean"] = dict(CLEAN)
-    draft.notes.append(
-        train.note(
-            "max_length",
-            "is data.max_tokens: pairs with a longer side are left out, where OpenSeq2Seq cut them; so are pairs with "
-            "an empty side. What else data.clean drops is turned off, as nothing was cleaned there",
-        )
-    )
+    _convert_lengths(layers, draft)
     draft.table["data"]["train"] = [_corpus(train, tokeniser, draft)]
     _convert_languages(train, draft)
     draft.table["data"]["valid"] = _corpus(layers["eval"], tokeniser, draft)
@@ -127,12 +121,47 @@ def _convert_data(modes: dict[str, Settings], draft: Draft) -> None:
         else:
             draft.notes.append(f"{why}: without references there is no data.test")
     for layer in layers.values():
-        for key in ("src_vocab_file", "tgt_vocab_file", "max_length", "delimiter"):
+        for key in ("src_vocab_file", "tgt_vocab_file"):
             layer.get(key)
+        if layer.get("delimiter", " ") != " ":
+            raise layer.error("delimiter", "is not a space; put spaces between the pieces")
     if train.get("shuffle", True) is False:
         draft.notes.append(train.note("shuffle", "has no equivalent: every epoch is shuffled"))
     notes = [note for layer in layers.values() for note in layer.left_over(DATA_REASONS, DATA_SILENT)]
     draft.notes += dict.fromkeys(notes)
+
+
+def _convert_lengths(layers: dict[str, Settings], draft: Draft) -> None:
+    """What becomes of longer lines, which OpenSeq2Seq cut in every mode."""
+    train, evaluated, infer = (layers.get(mode) for mode in ("train", "eval", "infer"))
+    assert train is not None
+    assert evaluated is not None
+    draft.put("data", max_tokens=train.number("max_length"))
+    draft.notes.append(
+        train.note(
+            "max_length",
+            "is data.max_tokens: pairs with a longer side are left out, where OpenSeq2Seq cut them; so are pairs with "
+            "an empty side. What else data.clean drops is turned off, as nothing was cleaned there",
+        )
+    )
+    if evaluated.number("max_length") is not None:
+        draft.notes.append(
+            evaluated.note("max_length", "is left out for eval: sentences are scored whole, however long")
+        )
+    longest = None if infer is None else infer.number("max_length")
+    draft.put("evaluate", split_above=longest)
+    if infer is not None and longest is not None:
+        draft.notes.append(
+            infer.note(
+                "max_length",
+                "is evaluate.split_above for infer: longer lines are split by `translate`, where OpenSeq2Seq cut them",
+            )
+        )
+    else:
+        draft.notes.append(
+            "infer_params have no max_length: `translate` splits lines of more pieces than data.max_tokens; set "
+            "evaluate.split_above to have longer ones translated whole"
+        )
 
 
 def _convert_languages(train: Settings, draft: Draft) -> None:
