@@ -45,6 +45,12 @@ def is_address(text: str) -> bool:
     return _ADDRESS.fullmatch(text) is not None
 
 
+def address_of(path: Path) -> str | None:
+    """The address that was given in place of a path, as which it has lost a slash; None where it is a path."""
+    match = re.fullmatch(r"([a-z][a-z0-9+.-]*):/([^/].*)", str(path))
+    return f"{match[1]}://{match[2]}" if match is not None else None
+
+
 def put_folder(folder: Path, address: str, beat: Beat = lambda: None) -> None:
     """Copy a folder's files, and then the manifest that makes them count. A folder that is there whole stays."""
     with _explaining(address):

@@ -118,6 +118,20 @@ def test_a_run_does_not_go_on_with_files_that_have_changed(
     assert not run.is_locked()
 
 
+@pytest.mark.parametrize("address", ["gs://bucket/model_dirs/x", "s3://bucket/x"])
+def test_a_run_at_an_address_is_refused_before_anything_is_made(
+    recipe_file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, address: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    expected = f"--run {address}: a run's folder is on this machine; .* --set checkpoint.mirror={address} "
+    with pytest.raises(RunError, match=expected) as caught:
+        training.open_run(TrainOptions(recipe_file, Path(address)))
+    assert caught.value.exit_status == 2
+    with pytest.raises(RunError, match=expected):
+        training.run_folder(recipe_file, Path(address), [])
+    assert [path.name for path in tmp_path.iterdir()] == ["corpus"]
+
+
 def test_a_wrong_init_from_is_told_before_anything_is_made(
     recipe_file: Path, console: Console, tmp_path: Path
 ) -> None:

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import gzip
 import hashlib
+import re
 from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -17,7 +18,7 @@ from echelon.data.tokeniser import EOS, Tokeniser
 from echelon.errors import DataError, RecipeError
 from echelon.recipe.loading import check_recipe, load_recipe
 from echelon.recipe.schema import Corpus, Data, Download, TrainingCorpus, TranslationRecipe
-from tests.data.corpus_files import random_lines
+from tests.data.corpus_files import MakeData, random_lines
 from tests.data.mirror import Mirror
 from tests.data.test_streams import tar_of
 
@@ -198,6 +199,25 @@ def test_pieces_of_a_given_model_are_taken_as_they_are(real_data: Path, tmp_path
     assert prepared.valid.reference_lines() == [" ".join(line.split()) for line in lines[1]], (
         "scores see text"
     )
+
+
+@pytest.mark.parametrize("side", ["en", "de"])
+def test_text_that_subword_nmt_has_cut_is_refused(tmp_path: Path, make_data: MakeData, side: str) -> None:
+    sides = {name: random_lines(300, seed) for seed, name in enumerate(("en", "de"))}
+    sides[side] = [re.sub(r"(\w{3})(?=\w)", r"\1@@ ", line) for line in sides[side]]
+    with pytest.raises(
+        DataError, match=r"train0\.en \| .*train0\.de: .* by subword-nmt.* with sed 's/@@ //g'"
+    ):
+        prepare_in(tmp_path, make_data((sides["en"], sides["de"])))
+    joined = {name: [line.replace("@@ ", "") for line in lines] for name, lines in sides.items()}
+    prepare_in(tmp_path, make_data((joined["en"], joined["de"])))
+
+
+def test_at_signs_of_ordinary_text_are_no_pieces(tmp_path: Path, make_data: MakeData) -> None:
+    lines = random_lines(300, 1)
+    odd = [f"{line} @@ -1,2 +1,3 @@ mail@@example.org" for line in lines]
+    some = [f"user@@ {line}" for line in lines[:20]] + lines[20:]
+    prepare_in(tmp_path, make_data((odd, some)))
 
 
 def test_pieces_of_another_model_are_refused(real_data: Path, tmp_path: Path) -> None:

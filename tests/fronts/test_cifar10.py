@@ -29,7 +29,31 @@ def test_the_tutorial_s_first_command(tmp_path: Path) -> None:
         "--set train.slots=2 --set checkpoint.every=1000"
     )
     assert modern.words[-1] == f"data.path={data}"
-    assert modern.notes == []
+    (note,) = modern.notes
+    assert note.startswith("training is in bf16, which is faster, and begins with an epoch of warm-up")
+
+
+def test_what_is_not_the_tutorial_s_is_undone_as_the_note_says(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.undo()
+    modern = translate(["--job-dir=j"])
+    words = [*modern.words, *modern.notes[-1].split()]
+    before, after = (load_recipe(Path(words[1]), settings_of(some)) for some in (modern.words, words))
+    for recipe, expected in ((before, ("bf16", 351)), (after, ("float32", 0))):
+        assert isinstance(recipe.schedule, Piecewise)
+        assert (recipe.train.precision, recipe.schedule.warmup_steps) == expected
+
+
+@pytest.mark.parametrize(
+    ("gpus", "batch", "slots"), [(0, 125, 1), (1, 125, 1), (1, 128, 2), (2, 128, 2), (5, 125, 5)]
+)
+def test_any_batch_that_the_gpus_divide_is_trained_on(
+    monkeypatch: pytest.MonkeyPatch, gpus: int, batch: int, slots: int
+) -> None:
+    monkeypatch.undo()
+    words = translate(["--job-dir=j", f"--num-gpus={gpus}", f"--train-batch-size={batch}"]).words
+    recipe = load_recipe(Path(words[1]), settings_of(words))
+    assert isinstance(recipe, ClassificationRecipe)
+    assert (recipe.train.batch_images, recipe.train.slots) == (batch, slots)
 
 
 def test_with_gpus_the_environment_stays_as_it_is() -> None:
@@ -54,6 +78,17 @@ def test_the_archive_is_found_in_the_folder(tmp_path: Path) -> None:
     archive.touch()
     for given in (tmp_path, archive):
         assert translate(["--job-dir=j", f"--data-dir={given}"]).words[-1] == f"data.path={archive}"
+
+
+def test_a_job_dir_at_an_address_is_a_run_here_that_is_mirrored_there(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.undo()
+    modern = translate(["--job-dir=gs://bucket/model_dirs/x/"])
+    assert modern.words[3] == "runs/x"
+    recipe = load_recipe(Path(modern.words[1]), settings_of(modern.words))
+    assert recipe.checkpoint.mirror == "gs://bucket/model_dirs/x"
+    assert any("the run is in runs/x here" in note for note in modern.notes)
 
 
 def test_its_other_flags() -> None:

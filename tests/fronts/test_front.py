@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import os
+import shlex
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
+from typing import NoReturn
 
 import pytest
 
@@ -15,6 +16,7 @@ from echelon.errors import DataError
 from echelon.fronts.front import Modern, main
 from echelon.runfolder import RunFolder
 from tests.data.images.pictures import write_cifar
+from tests.small_run import make_small_run
 
 
 def start(
@@ -27,13 +29,12 @@ def start(
 def test_a_line_that_cannot_be_read_is_the_user_s_error(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    def lines() -> Iterator[bytes]:
-        yield b"first"
+    def translate(words: list[str]) -> Modern:
         raise DataError("x.en.gz: the compressed data ends early")
 
     monkeypatch.setattr(sys, "argv", ["run"])
     with pytest.raises(SystemExit) as left:
-        main(lambda words: Modern(["translate"], lines=lines()))
+        main(translate)
     assert left.value.code == DataError.exit_status
     assert "the compressed data ends early" in capsys.readouterr().err
 
@@ -69,13 +70,33 @@ def test_the_modern_command_is_shown_and_run(
 
 def test_variables_are_shown_and_set_for_the_command(monkeypatch: pytest.MonkeyPatch) -> None:
     environs = []
+
+    def execve(_path: str, _words: list[str], environ: dict[str, str]) -> NoReturn:
+        environs.append(environ)
+        raise SystemExit
+
     monkeypatch.setattr(sys, "argv", ["run"])
-    monkeypatch.setattr(os, "execve", lambda _path, _words, environ: environs.append(environ))
+    monkeypatch.setattr(os, "execve", execve)
     modern = Modern(["train", "x"], environ={"CUDA_VISIBLE_DEVICES": "", "OTHER": "a b"})
     with pytest.raises(SystemExit):
         main(lambda words: modern)
     assert environs[0] == {**os.environ, **modern.environ}
     assert str(modern) == "CUDA_VISIBLE_DEVICES= OTHER='a b' echelon train x"
+
+
+def test_the_printed_command_of_inference_does_it_by_itself(config: Path, tmp_path: Path) -> None:
+    make_small_run(tmp_path / "run")
+    output = tmp_path / "out.txt"
+    flags = [f"--config_file={config}", f"--logdir={tmp_path}/run", f"--infer_output_file={output}"]
+    done = start("run", *flags, "--mode=infer")
+    assert done.returncode == 0, done.stderr
+    translations = output.read_text()
+    assert translations.count("\n") == 20
+    output.unlink()
+    shown = done.stderr.partition("today this is: echelon ")[2].split("\n")[0]
+    command = [sys.executable, "-m", "echelon", *shlex.split(shown)]
+    subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, check=True, timeout=280)
+    assert output.read_text() == translations
 
 
 @pytest.mark.slow

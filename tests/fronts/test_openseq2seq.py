@@ -90,6 +90,15 @@ def test_the_folder_is_the_configuration_s_where_none_is_given(
     )
 
 
+def test_a_folder_at_an_address_is_refused_before_anything_is_made(
+    config: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(UserError, match="--logdir gs://bucket/x: a run's folder is on this machine"):
+        translate([f"--config_file={config}", "--logdir=gs://bucket/x"])
+    assert not (tmp_path / "gs:").exists()
+
+
 def test_under_mpirun_the_batch_has_a_slot_for_every_process(
     config: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -153,7 +162,7 @@ def test_a_configuration_s_relative_paths_begin_where_the_user_is(
     assert isinstance(recipe, TranslationRecipe)
     assert recipe.data.train[0].source is not None
     assert resolve(recipe.data.train[0].source, tmp_path / "runs").read_text()
-    assert translate([*arguments, "--mode=infer"]).lines is not None
+    assert "a.infer.txt has it as plain text" in translate([*arguments, "--mode=infer"]).notes[-1]
 
 
 def test_a_recipe_s_test_set_is_found_beside_it(
@@ -164,17 +173,18 @@ def test_a_recipe_s_test_set_is_found_beside_it(
     assert test is not None
     assert test.source is not None
     modern = translate([f"--config_file={toy_recipe}", "--mode=infer"])
-    assert modern.lines is not None
-    assert b"\n".join(modern.lines) + b"\n" == (toy_recipe.parent / test.source).read_bytes()
+    source = toy_recipe.parent / test.source
+    assert modern.words == ["translate", "runs/toy", "--input", str(source)]
+    assert not Path("runs").exists(), "plain text is translated where it is"
 
 
 def test_inference_reads_pieces_as_text(config: Path, tmp_path: Path) -> None:
     modern = translate(
         [f"--config_file={config}", f"--logdir={tmp_path}/run", "--mode=infer", "--infer_output_file=o"]
     )
-    assert modern.words == ["translate", f"{tmp_path}/run", "--output", "o"]
-    assert modern.lines is not None
-    assert b"\n".join(modern.lines) + b"\n" == (tmp_path / "test.en").read_bytes()
+    text = tmp_path / "run.infer.txt"
+    assert modern.words == ["translate", f"{tmp_path}/run", "--input", str(text), "--output", "o"]
+    assert text.read_bytes() == (tmp_path / "test.en").read_bytes()
 
 
 def test_a_recipe_is_a_configuration_too(tmp_path: Path, toy_recipe: Path) -> None:

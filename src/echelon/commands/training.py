@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
-import re
 import tempfile
 import time
 from collections.abc import Iterator
@@ -35,7 +34,7 @@ from echelon.recipe.schema import LOWER_IS_BETTER, Recipe, TranslationTrain
 from echelon.recipe.toml import dump_recipe
 from echelon.recipe.workers import WorkerRange, parse_workers
 from echelon.runfolder import RunFolder, read_json, remove_folder, write_atomically, write_json
-from echelon.store import get_file, has_file
+from echelon.store import address_of, get_file, has_file
 
 
 @dataclass(frozen=True)
@@ -77,7 +76,7 @@ def open_run(options: TrainOptions) -> tuple[Recipe, RunFolder]:
     recipe = _with_absolute_init(load_recipe(local_recipe(options.recipe), options.overrides))
     if options.workers is not None and options.workers.is_auto:
         recipe = _with_workers(recipe, "auto")
-    run = RunFolder(options.run or Path("runs") / recipe.name)
+    run = _local_run(options.run, recipe)
     if options.cluster is not None:
         run = RunFolder(run.path.absolute())
     recipe = _with_resolved(recipe, run)
@@ -94,11 +93,10 @@ def wanted_workers(options: TrainOptions, recipe: Recipe) -> WorkerRange:
 
 
 def local_recipe(recipe: Path) -> Path:
-    """A recipe on this machine: one at an address, which as a path has lost a slash, is fetched."""
-    match = re.fullmatch(r"([a-z][a-z0-9+.-]*):/([^/].*)", str(recipe))
-    if match is None:
+    """A recipe on this machine: one at an address is fetched."""
+    address = address_of(recipe)
+    if address is None:
         return recipe
-    address = f"{match[1]}://{match[2]}"
     copy = default_cache() / "recipes" / hashlib.sha256(address.encode()).hexdigest()[:16] / recipe.name
     get_file(address, copy)
     return copy
@@ -142,7 +140,17 @@ def summarise(run: RunFolder, recipe: Recipe, ended: Supervised) -> dict[str, An
 
 def run_folder(recipe: Path, run: Path | None, overrides: list[str]) -> RunFolder:
     """Where a run goes that is started with these."""
-    return RunFolder(run or Path("runs") / load_recipe(recipe, overrides).name)
+    return _local_run(run, load_recipe(recipe, overrides))
+
+
+def _local_run(run: Path | None, recipe: Recipe) -> RunFolder:
+    address = None if run is None else address_of(run)
+    if address is not None:
+        raise RunError(
+            f"--run {address}: a run's folder is on this machine; name one here, and give "
+            f"--set checkpoint.mirror={address} to have its checkpoints there as well"
+        )
+    return RunFolder(run or Path("runs") / recipe.name)
 
 
 def notes(recipe: Recipe, prepared: AnyPrepared, workers: WorkerRange) -> list[str]:

@@ -282,6 +282,14 @@ def _compare_and_record(wanted: Wanted, folder: Path, fetched: dict[str, Any]) -
     write_json(folder / FETCHED, {**known, wanted.name: {**fetched, "on": today}})
 
 
+def forget(name: str, folder: Path) -> None:
+    """Take what a file was at its first fetch out of the folder's list."""
+    with locked(folder / f"{FETCHED}.lock"):
+        known = first_fetches(folder)
+        if known.pop(name, None) is not None:
+            write_json(folder / FETCHED, known)
+
+
 def _is_ours(error: Exception) -> bool:
     return isinstance(error, OSError) and error.errno in DISK_ERRORS
 

@@ -5,6 +5,7 @@ Encoding that text with the same model gives the same pieces again; so cleaning,
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from itertools import islice
 
@@ -16,7 +17,10 @@ from echelon.errors import DataError
 
 CHECKED_PAIRS = 1000
 LARGEST_SHARE_OF_OTHERS = 0.05
+LARGEST_SHARE_OF_MARKS = 0.1
 _MARK = SPACE_MARK.encode()
+_SUBWORD_MARK = re.compile(rb"\S@@ ")
+"""What subword-nmt puts between the pieces of a word."""
 
 
 class PiecesText:
@@ -77,4 +81,16 @@ def check_pieces(text: PiecesText, tokeniser: Tokeniser) -> None:
         raise DataError(
             f"{name}: {others} of the first {len(lines)} lines are cut into other pieces than data.tokeniser "
             f"makes, such as {example[:60]!r}; name the model that made them, or leave out pieces = true for plain text"
+        )
+
+
+def check_plain(text: ParallelText) -> None:
+    """DataError where subword-nmt has cut the text: pieces would be learnt of its marks, and scored with them."""
+    lines = [line for pair in islice(text.pairs(), CHECKED_PAIRS) for line in pair]
+    cut = [line for line in lines if _SUBWORD_MARK.search(line)]
+    if len(cut) > LARGEST_SHARE_OF_MARKS * len(lines):
+        name = " | ".join(dict.fromkeys(text.names))
+        raise DataError(
+            f"{name}: {len(cut)} of the first {len(lines)} lines are cut into pieces by subword-nmt, such as "
+            f"{cut[0][:60].decode('utf-8', 'replace')!r}; make plain text of them with sed 's/@@ //g'"
         )

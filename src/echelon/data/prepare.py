@@ -15,7 +15,7 @@ from echelon.data import stages
 from echelon.data.claim import claimed, publish
 from echelon.data.fingerprints import sha256_of_file
 from echelon.data.halfway import Halfway
-from echelon.data.pieces import PiecesText, check_pieces
+from echelon.data.pieces import PiecesText, check_pieces, check_plain
 from echelon.data.pool import ordered_map
 from echelon.data.prepared import (
     FORMAT_VERSION,
@@ -172,6 +172,9 @@ def _build(
     with ordered_map(workers) as in_order:
         shop = Workshop(folder, halfway, in_order, progress)
         stages.check_held_out(sources.held_out().values())
+        for text in sources.texts().values():
+            if not isinstance(text, PiecesText):
+                check_plain(text)
         if sources.tokeniser is not None:
             _check_tokeniser(sources, sources.tokeniser)
         corpora = stages.clean(sources.train, data.clean, shop)

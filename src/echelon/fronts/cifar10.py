@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from argparse import Namespace
 from pathlib import Path
 
 from echelon.commands.demo import find_recipe
 from echelon.data.images.cifar10 import ARCHIVE_FILE, find_cifar10
 from echelon.errors import UserError
 from echelon.fronts.front import Flags, Modern, settings_words
+from echelon.store import is_address
 
 _UNUSED = {
     "num_intra_threads": "is left out: OMP_NUM_THREADS says it",
@@ -20,6 +22,10 @@ _UNUSED = {
 _NOT_THERE = (
     f"has neither CIFAR-10's .bin files nor {ARCHIVE_FILE}, and TFRecords are not read: the data are fetched, unless "
     "they are in the cache already"
+)
+_NOT_THE_TUTORIALS = (
+    "training is in bf16, which is faster, and begins with an epoch of warm-up, as the tutorial's did not; to have it "
+    "as it was, add --set train.precision=float32 --set schedule.warmup_steps=0 to the command"
 )
 _LAYERS = (20, 32, 44, 56, 110)
 _TRAINING_PICTURES = 45_000
@@ -34,7 +40,7 @@ def translate(arguments: list[str]) -> Modern:
     flags.add_argument(
         "--data-dir", help="a folder with CIFAR-10's .bin files or archive; fetched where it has none"
     )
-    flags.add_argument("--job-dir", required=True, help="the run's folder")
+    flags.add_argument("--job-dir", required=True, help="the run's folder, or an address, gs://...")
     flags.add_argument("--num-gpus", type=int, default=1, help="workers; 0 is one on the CPU")
     flags.add_argument("--num-layers", type=int, default=44, choices=_LAYERS)
     flags.add_argument("--train-steps", type=int, default=80_000)
@@ -55,19 +61,15 @@ def translate(arguments: list[str]) -> Modern:
         for name, why in _UNUSED.items()
         if getattr(given, name) is not None
     ]
-    if given.num_gpus < 0:
-        raise UserError("--num-gpus must be 0, which is the CPU, or more")
-    if given.learning_rate <= 0:
-        raise UserError("--learning-rate must be above 0")
-    if not 0 < given.train_batch_size <= _TRAINING_PICTURES:
-        raise UserError(f"--train-batch-size must be from 1 to {_TRAINING_PICTURES:,}")
+    _check(given)
+    workers = max(given.num_gpus, 1)
     epoch_steps = _TRAINING_PICTURES // given.train_batch_size
     settings: dict[str, object] = {
         "model.preset": f"resnet{given.num_layers}",
         "train.epochs": "",
         "train.steps": given.train_steps,
         "train.batch_images": given.train_batch_size,
-        "train.slots": max(given.num_gpus, 2),
+        "train.slots": 2 if workers == 1 and given.train_batch_size % 2 == 0 else workers,
         "checkpoint.every": given.checkpoint_num_steps,
         "optimiser.momentum": given.momentum,
         "optimiser.weight_decay": given.weight_decay,
@@ -86,13 +88,28 @@ def translate(arguments: list[str]) -> Modern:
             settings["data.path"] = data.absolute()
         else:
             notes.append(f"--data-dir {given.data_dir} {_NOT_THERE}")
-    workers = max(given.num_gpus, 1)
     if given.variable_strategy == "CPU" or given.sync == "False":
         workers += 1  # who serves
         settings |= {
             "train.exchange": "parameter_server",
             "exchange.synchronous": "false" if given.sync == "False" else "true",
         }
-    words = ["train", str(find_recipe("cifar10-resnet44")), "--run", given.job_dir, "--workers", str(workers)]
+    run = given.job_dir
+    if is_address(run):
+        address = run.rstrip("/")
+        run = f"runs/{address.rpartition('/')[2]}"
+        settings["checkpoint.mirror"] = address
+        notes.append(f"--job-dir {given.job_dir}: the run is in {run} here; its checkpoints go there as well")
+    words = ["train", str(find_recipe("cifar10-resnet44")), "--run", run, "--workers", str(workers)]
+    notes.append(_NOT_THE_TUTORIALS)
     on_cpu = {"CUDA_VISIBLE_DEVICES": ""} if given.num_gpus == 0 else {}
     return Modern([*words, *settings_words(settings)], notes, environ=on_cpu)
+
+
+def _check(given: Namespace) -> None:
+    if given.num_gpus < 0:
+        raise UserError("--num-gpus must be 0, which is the CPU, or more")
+    if given.learning_rate <= 0:
+        raise UserError("--learning-rate must be above 0")
+    if not 0 < given.train_batch_size <= _TRAINING_PICTURES:
+        raise UserError(f"--train-batch-size must be from 1 to {_TRAINING_PICTURES:,}")

@@ -5,9 +5,8 @@ from __future__ import annotations
 import argparse
 import os
 import shlex
-import subprocess
 import sys
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import NoReturn
 
@@ -23,8 +22,6 @@ class Modern:
     words: list[str]
     """What comes after `echelon`."""
     notes: list[str] = field(default_factory=list)
-    lines: Iterable[bytes] | None = None
-    """What goes to its standard input, where that is not the user's."""
     environ: Mapping[str, str] = field(default_factory=dict)
     """Environment variables that are set for it."""
 
@@ -50,7 +47,6 @@ def main(translate: Callable[[list[str]], Modern]) -> NoReturn:
     try:
         modern = translate(sys.argv[1:])
         place = find_place(os.environ)
-        text = None if modern.lines is None else b"".join(line + b"\n" for line in modern.lines)
     except EchelonError as error:
         fail(str(error), error.exit_status)
     if place is None or place.is_first:  # the others would say the same
@@ -58,7 +54,4 @@ def main(translate: Callable[[list[str]], Modern]) -> NoReturn:
             messages().print(line, markup=False, highlight=False, soft_wrap=True)
         sys.stderr.flush()
     command = [sys.executable, "-m", "echelon", *modern.words]
-    environ = {**os.environ, **modern.environ}
-    if text is None:
-        os.execve(sys.executable, command, environ)
-    sys.exit(subprocess.run(command, input=text, env=environ, check=False).returncode)
+    os.execve(sys.executable, command, {**os.environ, **modern.environ})

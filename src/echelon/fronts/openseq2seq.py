@@ -16,6 +16,7 @@ from echelon.launch.site import find_place
 from echelon.recipe.loading import load_recipe
 from echelon.recipe.schema import TranslationRecipe
 from echelon.runfolder import RunFolder, write_atomically
+from echelon.store import is_address
 
 MODES = ("train", "eval", "train_eval", "infer", "interactive_infer")
 _TRAIN_SCORES = (
@@ -50,6 +51,8 @@ def translate(arguments: list[str]) -> Modern:
     notes = [f"--{name} {why}" for name, why in _IGNORED.items() if getattr(known, name) is not None]
     changes = _changes(others)
     config = _open_config(Path(known.config_file), known.logdir, changes, notes)
+    if is_address(str(known.logdir)):
+        raise UserError(f"--logdir {known.logdir}: a run's folder is on this machine; name one here")
     run = str(config.run)
     if known.benchmark:
         return Modern(["benchmark", config.write_recipe(), "--steps", str(known.bench_steps)], notes)
@@ -128,13 +131,17 @@ def _infer(config: _Config, output: str | None, notes: list[str]) -> Modern:
     if config.infer_source is None:
         raise UserError("--mode=infer: the configuration has no infer_params with a source_file")
     source = resolve(config.infer_source, config.recipe.parent)
-    return Modern(
-        ["translate", str(config.run), *(["--output", output] if output else [])],
-        [*notes, f"{source} is translated"],
-        (joined_if_pieces(line) for line in LineReader(source)),
-    )
+    lines = list(LineReader(source))
+    if any(_is_in_pieces(line) for line in lines):
+        text = config.run.with_name(f"{config.run.name}.infer.txt")
+        text.parent.mkdir(parents=True, exist_ok=True)
+        plain = (joined(line) if _is_in_pieces(line) else line for line in lines)
+        write_atomically(text, b"".join(line + b"\n" for line in plain))
+        notes.append(f"{source} is cut into pieces; {text} has it as plain text")
+        source = text
+    words = ["translate", str(config.run), "--input", str(source)]
+    return Modern([*words, *(["--output", output] if output else [])], notes)
 
 
-def joined_if_pieces(line: bytes) -> bytes:
-    """Plain text, also of a line that is cut into pieces."""
-    return joined(line) if "\u2581".encode() in line else line
+def _is_in_pieces(line: bytes) -> bool:
+    return "\u2581".encode() in line

@@ -62,7 +62,8 @@ def load_run(run: RunFolder, checkpoint: str | None, threads: int | None = None)
 
 def text_rules(recipe: TranslationRecipe) -> TextRules:
     data = recipe.data
-    return TextRules(data.source_language, data.target_language, data.clean.unicode, data.max_tokens)
+    longest = recipe.evaluate.split_above or data.max_tokens
+    return TextRules(data.source_language, data.target_language, data.clean.unicode, longest)
 
 
 def recipe_decoding(recipe: TranslationRecipe) -> Decoding:

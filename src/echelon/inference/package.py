@@ -41,7 +41,7 @@ class TextRules:
     target_language: str
     unicode: NormalForm
     longest: int
-    """Source tokens that training went up to; longer lines are split."""
+    """Source tokens above which lines are split."""
 
 
 @dataclass(frozen=True)

@@ -457,6 +457,8 @@ class Evaluate(Section):
     """Beam for the final score, `evaluate` and `translate`."""
     length_penalty: NonNegativeFloat = 0.6
     """Exponent of the length penalty ((5 + length) / 6)**penalty; 0 is none."""
+    split_above: PositiveInt | None = None
+    """`translate` splits lines of more pieces than this, at sentences where it can; data.max_tokens where not given."""
     tokenisation: Tokenisation = "13a"
     """How sacreBLEU cuts the text into words before it counts; "none" is for text that is tokenised already, and its
     scores must not be compared with the others'."""

@@ -73,6 +73,31 @@ def test_an_archive_whose_connection_breaks_is_fetched_to_its_end(
     assert shown[-1] == Progress("fetch", size, size, "bytes", "CIFAR-10's official archive")
 
 
+def test_an_archive_that_is_cut_unnoticed_does_not_stand_for_the_right_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    batches = write_cifar(tmp_path / "six")
+    with tarfile.open(tmp_path / "archive.tar.gz", "w:gz") as archive:
+        archive.add(batches, "cifar-10-batches-bin")
+    right = {name: hashlib.sha256((batches / name).read_bytes()).hexdigest() for name in SHA256}
+    monkeypatch.setattr("echelon.data.images.cifar10.SHA256", right)
+    monkeypatch.setattr("shutil.which", lambda name: None)
+    mirror = Mirror((tmp_path / "archive.tar.gz").read_bytes())
+    mirror.tells_length = False
+    mirror.breaks_after = [len(mirror.content) // 2]
+    monkeypatch.setattr(fetching, "OFFICIAL", mirror.url)
+    folder = tmp_path / "cache" / "cifar10"
+    try:
+        with pytest.raises(
+            DataError, match=r"official archive: Compressed file ended.*name it as data\.path"
+        ):
+            fetch_cifar10(folder, ignore)
+        assert fetch_cifar10(folder, ignore) == folder
+    finally:
+        mirror.close()
+    assert {path.name for path in folder.iterdir()} == set(SHA256)
+
+
 def test_what_is_fetched_is_checked_and_the_next_place_is_tried(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import tarfile
 from pathlib import Path
 
 import numpy as np
@@ -41,6 +42,19 @@ def test_prepared_pictures_are_found_again_and_not_made_twice(tmp_path: Path) ->
     found = find_images(data, recipe_folder=tmp_path, cache=tmp_path / "cache")
     assert found is not None
     assert found.key == first.key
+
+
+@pytest.mark.parametrize("damage", ["cut", "damaged"])
+def test_a_broken_archive_of_cifar_10_is_the_user_s_error(tmp_path: Path, damage: str) -> None:
+    write_cifar(tmp_path / "six", per_file=100)  # more than zlib's block, so that one begins amid a file
+    archive_file = tmp_path / "cifar-10-binary.tar.gz"
+    with tarfile.open(archive_file, "w:gz") as archive:
+        archive.add(tmp_path / "six", "cifar-10-batches-bin")
+    part = archive_file.read_bytes()[: archive_file.stat().st_size * 2 // 5]  # ends amid a file too
+    archive_file.write_bytes(part if damage == "cut" else part + bytes(len(part)))
+    data = ImageData(source="cifar10", path="cifar-10-binary.tar.gz")
+    with pytest.raises(DataError, match=r"if it is half a download, fetch it again, or leave data\.path out"):
+        prepare_images(data, recipe_folder=tmp_path, cache=tmp_path / "cache")
 
 
 def test_pixels_of_cifars_planes_come_out_as_colours(tmp_path: Path) -> None:

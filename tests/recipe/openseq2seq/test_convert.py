@@ -6,8 +6,10 @@ import pytest
 
 from echelon.data.cleaning import clean_pairs
 from echelon.errors import UserError
+from echelon.inference.loading import text_rules
 from echelon.recipe.loading import check_recipe
 from echelon.recipe.openseq2seq.convert import convert
+from echelon.recipe.schedule import rate_by_step
 from echelon.recipe.schema import Adam, Noam, TranslationRecipe
 from tests.recipe.openseq2seq.configs import TRANSFORMER
 
@@ -150,6 +152,22 @@ def with_policy(policy: str, parameters: str) -> str:
     return re.sub(r'"lr_policy_params": \{[^}]*\}', f'"lr_policy_params": {{{parameters}}}', text)
 
 
+@pytest.mark.parametrize("d_model", [32, 64])
+def test_the_rate_is_that_of_the_policy_s_own_width(d_model: int) -> None:
+    made = convert(
+        with_policy(
+            "transformer_policy",
+            f'"learning_rate": 2.0, "coefficient": 0.5, "warmup_steps": 80, "d_model": {d_model}',
+        ),
+        "x.py",
+    )
+    rate = rate_by_step(check_recipe(made.table, "x"), steps=40)
+    for step in (1, 80, 4000):
+        theirs = 2.0 * 0.5 * d_model**-0.5 * min(step * 80**-1.5, step**-0.5)
+        assert rate(step) == pytest.approx(theirs)
+    assert any("lr_policy_params.d_model is 64" in note for note in made.notes) == (d_model == 64)
+
+
 def test_exponential_decay_takes_the_whole_training_where_its_steps_are_not_given() -> None:
     text = with_policy("exp_decay", '"learning_rate": 0.1, "decay_rate": 0.5')
     assert convert(text, "x.py").table["schedule"]["decay_steps"] == 40
@@ -254,12 +272,81 @@ def test_a_save_at_the_very_end_becomes_auto() -> None:
             "two languages",
         ),
         ('"source_file": data_root + "train.en.tok",', "", "source_file is missing"),
+        ('"delimiter": " "', '"delimiter": "|"', r"x\.py:\d+: data_layer_params\.delimiter is not a space"),
         ("base_params = {", "other = {", "has no base_model or no base_params"),
     ],
 )
 def test_what_cannot_be_converted_is_an_error(old: str, new: str, message: str) -> None:
     with pytest.raises(UserError, match=message):
         convert(changed(old, new), "x.py")
+
+
+@pytest.mark.parametrize(
+    ("source", "target", "languages", "why"),
+    [
+        ("es/train.clean.es.tok", "en/train.clean.en.tok", "es to en", "as the names of the training files"),
+        ("europarl.cs-en.cs", "europarl.cs-en.en", "cs to en", "as the names of the training files"),
+        ("train.src", "train.tgt", "en to de", "as nothing else is known"),
+        ("a.es", "b.en", "en to de", "as nothing else is known"),
+        ("train.es.tok", "train.en", "en to de", "as nothing else is known"),
+    ],
+)
+def test_languages_are_those_of_the_files_names_or_assumed_and_said(
+    source: str, target: str, languages: str, why: str
+) -> None:
+    text = CONFIG.replace('data_root + "train.en.tok"', f'"{source}"')
+    made = convert(text.replace('data_root + "train.de.tok"', f'"{target}"'), "x.py")
+    data = made.table["data"]
+    assert f"{data['source_language']} to {data['target_language']}" == languages
+    assert any(f"names no languages: {languages} is assumed, {why}" in note for note in made.notes)
+
+
+def test_lines_longer_than_in_training_are_translated_whole_as_infer_params_say() -> None:
+    text = changed(
+        '"source_file": data_root + "test.en.tok",', '"source_file": "test.en.tok", "max_length": 512,'
+    )
+    made = convert(text, "x.py")
+    recipe = check_recipe(made.table, "x")
+    assert isinstance(recipe, TranslationRecipe)
+    assert (recipe.data.max_tokens, text_rules(recipe).longest) == (56, 512)
+    notes = "\n".join(made.notes)
+    assert re.search(r"line \d+: data_layer_params.max_length is evaluate.split_above for infer", notes)
+    assert re.search(r"line \d+: data_layer_params.max_length is left out for eval", notes)
+
+
+def test_what_becomes_of_long_lines_is_said_where_infer_params_do_not() -> None:
+    made = convert(CONFIG, "x.py")
+    recipe = check_recipe(made.table, "x")
+    assert isinstance(recipe, TranslationRecipe)
+    assert text_rules(recipe).longest == 56
+    assert any("`translate` splits lines of more pieces than data.max_tokens" in note for note in made.notes)
+
+
+TEST_TARGET = '"target_file": data_root + "test.en.tok",'
+
+
+@pytest.mark.parametrize(
+    ("instead", "note"),
+    [
+        ('"use_targets": False,', r"line \d+: data_layer_params\.use_targets is False for infer"),
+        (
+            '"target_file": data_root + "test.de.tok", "use_targets": False,',
+            r"line \d+: data_layer_params\.use_targets is False for infer",
+        ),
+        ("", r"data_layer_params\.target_file is missing for infer"),
+    ],
+)
+def test_text_without_references_is_translated_and_not_scored(instead: str, note: str) -> None:
+    made = convert(changed(TEST_TARGET, instead), "x.py")
+    assert "test" not in made.table["data"]
+    assert made.infer_source == "wmt/test.en.tok"
+    assert any(re.match(f"{note}: without references there is no data.test", said) for said in made.notes)
+
+
+def test_text_with_references_is_scored() -> None:
+    made = convert(changed(TEST_TARGET, '"target_file": "test.de.tok", "use_targets": True,'), "x.py")
+    assert made.table["data"]["test"]["target"] == "test.de.tok"
+    assert not any("use_targets" in note for note in made.notes)
 
 
 def test_a_placeholder_for_the_path_is_pointed_out() -> None:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import tarfile
+import zlib
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
@@ -39,6 +40,8 @@ SHA256 = {
     TEST_FILE: "8e2eb146ae340b09e24670f29cabc6326dba54da8789dab6768acf480273f65b",
 }
 ARCHIVE_FILE = "cifar-10-binary.tar.gz"
+BROKEN_ARCHIVE = (tarfile.TarError, EOFError, zlib.error)
+"""What reading an archive raises where it is cut or damaged, beside OSError."""
 VALID_IMAGES = 5000
 _PIXELS = 32
 _RECORD_BYTES = 1 + 3 * _PIXELS * _PIXELS
@@ -86,8 +89,11 @@ class Cifar10:
         path = self._path if self._path is not None else self._fetch()
         try:
             batches = _read_archive(path) if path.is_file() else _read_folder(path)
-        except (OSError, tarfile.TarError) as error:
-            raise DataError(f"{path}: cannot be read as CIFAR-10: {error}") from error
+        except (OSError, *BROKEN_ARCHIVE) as error:
+            raise DataError(
+                f"{path}: cannot be read as CIFAR-10: {error}; if it is half a download, fetch it again, or leave "
+                "data.path out to have it fetched"
+            ) from error
         if not any(name in batches for name in TRAIN_FILES):
             raise DataError(f"{path}: holds none of CIFAR-10's files ({', '.join(TRAIN_FILES)})")
         for name, batch in batches.items():

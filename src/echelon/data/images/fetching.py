@@ -14,8 +14,15 @@ from pathlib import Path
 import numpy as np
 
 from echelon.data.claim import claimed, publish
-from echelon.data.fetching import Wanted, fetch
-from echelon.data.images.cifar10 import SHA256, TEST_FILE, TRAIN_FILES, check_published
+from echelon.data.fetching import Wanted, fetch, forget
+from echelon.data.images.cifar10 import (
+    ARCHIVE_FILE,
+    BROKEN_ARCHIVE,
+    SHA256,
+    TEST_FILE,
+    TRAIN_FILES,
+    check_published,
+)
 from echelon.data.progress import Progress, Report, waiting
 from echelon.errors import DataError
 from echelon.extras import require_extra
@@ -45,7 +52,7 @@ def fetch_cifar10(folder: Path, progress: Report) -> Path:
             try:
                 fetcher(partial, progress)
                 check_published({n: (partial / n).read_bytes() for n in SHA256}, name)
-            except (OSError, ValueError, tarfile.TarError, subprocess.SubprocessError, DataError) as error:
+            except (OSError, ValueError, *BROKEN_ARCHIVE, subprocess.SubprocessError, DataError) as error:
                 problems.append(f"{name}: {error}")
                 continue
             publish(partial, folder)
@@ -59,7 +66,7 @@ def fetch_cifar10(folder: Path, progress: Report) -> Path:
 def fetch_archive(folder: Path, progress: Report) -> None:
     """From the place where it was published; one that was broken off goes on the next time."""
     path = fetch(
-        Wanted("cifar-10-binary.tar.gz", [OFFICIAL]),
+        Wanted(ARCHIVE_FILE, [OFFICIAL]),
         folder.parent,
         lambda done, total: progress(Progress("fetch", done, total or 0, "bytes", ARCHIVE)),
     )
@@ -72,6 +79,8 @@ def fetch_archive(folder: Path, progress: Report) -> None:
                     (folder / name).write_bytes(content.read())
     finally:
         path.unlink()
+        # A cut one must not stand for the right one; the six files have hashes of their own.
+        forget(ARCHIVE_FILE, folder.parent)
 
 
 def fetch_npm(folder: Path, _progress: Report) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+from pathlib import PurePosixPath
 from typing import Any
 
 from echelon.recipe.openseq2seq.settings import Settings
@@ -41,6 +43,7 @@ DATA_SILENT = {
     "pad_vocab_to_eight",
     "special_tokens_already_in_vocab",
     "use_start_token",
+    "use_targets",
     "num_cpus",
 }
 
@@ -105,8 +108,35 @@ def _convert_data(modes: dict[str, Settings], draft: Draft) -> None:
     if "eval" not in layers:
         raise modes["train"].error("eval_params", "is missing; a recipe needs a validation set")
     tokeniser = _tokeniser(train, draft)
-    draft.put("data", tokeniser=tokeniser, max_tokens=train.number("max_length"))
+    draft.put("data", tokeniser=tokeniser)
     draft.table["data"]["clean"] = dict(CLEAN)
+    _convert_lengths(layers, draft)
+    draft.table["data"]["train"] = [_corpus(train, tokeniser, draft)]
+    _convert_languages(train, draft)
+    draft.table["data"]["valid"] = _corpus(layers["eval"], tokeniser, draft)
+    if "infer" in layers:
+        why = _why_no_references(layers["infer"])
+        if why is None:
+            draft.table["data"]["test"] = _corpus(layers["infer"], tokeniser, draft)
+        else:
+            draft.notes.append(f"{why}: without references there is no data.test")
+    for layer in layers.values():
+        for key in ("src_vocab_file", "tgt_vocab_file"):
+            layer.get(key)
+        if layer.get("delimiter", " ") != " ":
+            raise layer.error("delimiter", "is not a space; put spaces between the pieces")
+    if train.get("shuffle", True) is False:
+        draft.notes.append(train.note("shuffle", "has no equivalent: every epoch is shuffled"))
+    notes = [note for layer in layers.values() for note in layer.left_over(DATA_REASONS, DATA_SILENT)]
+    draft.notes += dict.fromkeys(notes)
+
+
+def _convert_lengths(layers: dict[str, Settings], draft: Draft) -> None:
+    """What becomes of longer lines, which OpenSeq2Seq cut in every mode."""
+    train, evaluated, infer = (layers.get(mode) for mode in ("train", "eval", "infer"))
+    assert train is not None
+    assert evaluated is not None
+    draft.put("data", max_tokens=train.number("max_length"))
     draft.notes.append(
         train.note(
             "max_length",
@@ -114,23 +144,57 @@ def _convert_data(modes: dict[str, Settings], draft: Draft) -> None:
             "an empty side. What else data.clean drops is turned off, as nothing was cleaned there",
         )
     )
-    draft.table["data"]["train"] = [_corpus(train, tokeniser, draft)]
-    draft.table["data"]["valid"] = _corpus(layers["eval"], tokeniser, draft)
-    if "infer" in layers:
-        infer = layers["infer"]
-        if infer.get("source_file") == infer.get("target_file"):
-            draft.notes.append(
-                infer.note("target_file", "is the source again: without references there is no data.test")
+    if evaluated.number("max_length") is not None:
+        draft.notes.append(
+            evaluated.note("max_length", "is left out for eval: sentences are scored whole, however long")
+        )
+    longest = None if infer is None else infer.number("max_length")
+    draft.put("evaluate", split_above=longest)
+    if infer is not None and longest is not None:
+        draft.notes.append(
+            infer.note(
+                "max_length",
+                "is evaluate.split_above for infer: longer lines are split by `translate`, where OpenSeq2Seq cut them",
             )
-        else:
-            draft.table["data"]["test"] = _corpus(infer, tokeniser, draft)
-    for layer in layers.values():
-        for key in ("src_vocab_file", "tgt_vocab_file", "max_length", "delimiter"):
-            layer.get(key)
-    if train.get("shuffle", True) is False:
-        draft.notes.append(train.note("shuffle", "has no equivalent: every epoch is shuffled"))
-    notes = [note for layer in layers.values() for note in layer.left_over(DATA_REASONS, DATA_SILENT)]
-    draft.notes += dict.fromkeys(notes)
+        )
+    else:
+        draft.notes.append(
+            "infer_params have no max_length: `translate` splits lines of more pieces than data.max_tokens; set "
+            "evaluate.split_above to have longer ones translated whole"
+        )
+
+
+def _convert_languages(train: Settings, draft: Draft) -> None:
+    """The languages that the names of the training files tell."""
+    found = _languages(train.text("source_file") or "", train.text("target_file") or "")
+    source, target = found or ("en", "de")
+    draft.put("data", source_language=source, target_language=target)
+    says = "as the names of the training files have them" if found else "as nothing else is known"
+    draft.notes.append(
+        f"the configuration names no languages: {source} to {target} is assumed, {says}; set data.source_language and "
+        "data.target_language where that is wrong"
+    )
+
+
+def _languages(source: str, target: str) -> tuple[str, str] | None:
+    """What tells train.en.tok from train.de.tok, where that is a two-letter code in each."""
+    parts = [PurePosixPath(path).name.split(".") for path in (source, target)]
+    if len(parts[0]) != len(parts[1]):
+        return None
+    differing = [pair for pair in zip(*parts, strict=True) if pair[0] != pair[1]]
+    if len(differing) != 1 or not all(re.fullmatch("[a-z]{2}", code) for code in differing[0]):
+        return None
+    return differing[0]
+
+
+def _why_no_references(infer: Settings) -> str | None:
+    """Why the text of infer_params cannot be scored; None where it can."""
+    source, target = infer.text("source_file"), infer.text("target_file")
+    if infer.get("use_targets", True) is False:
+        return infer.note("use_targets", "is False for infer")
+    if target is None:
+        return infer.note("target_file", "is missing for infer")
+    return infer.note("target_file", "is the source again") if source == target else None
 
 
 def _layer(settings: Settings, mode: str) -> Settings:

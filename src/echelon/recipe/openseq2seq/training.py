@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 from echelon.recipe.openseq2seq.settings import Settings
@@ -156,9 +157,7 @@ def convert_schedule(settings: Settings, draft: Draft, steps_per_epoch: float | 
     schedule: dict[str, Any]
     match policy:
         case "transformer_policy":
-            scale = (rate or 1.0) * float(parameters.number("coefficient", 1.0))
-            parameters.get("d_model")
-            schedule = {"kind": "transformer", "scale": scale}
+            schedule = _transformer(parameters, draft, rate)
         case "fixed_lr":
             schedule = {"kind": "fixed", "learning_rate": rate}
         case "poly_decay":
@@ -200,6 +199,23 @@ def convert_schedule(settings: Settings, draft: Draft, steps_per_epoch: float | 
         },
         silent={"dtype"},
     )
+
+
+def _transformer(parameters: Settings, draft: Draft, rate: float | None) -> dict[str, Any]:
+    """The formula's width was a setting of its own there; here it is the model's, so the scale makes up for it."""
+    scale = (rate or 1.0) * float(parameters.number("coefficient", 1.0))
+    width = draft.table["model"].get("d_model", 1)
+    given = parameters.count("d_model", width)
+    if given != width:
+        scale *= math.sqrt(width / given)
+        draft.notes.append(
+            parameters.note(
+                "d_model",
+                f"is {given}, where this schedule takes the model's width, {width}: schedule.scale = {scale:g} gives "
+                "the same rates",
+            )
+        )
+    return {"kind": "transformer", "scale": scale}
 
 
 def _required(settings: Settings, key: str) -> float:
