@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Callable
-from pathlib import Path
 
-_GROUPS = Path("/sys/fs/cgroup")
+from echelon.launch.control_groups import Read, groups_of, read_text
+
+_FILES = (["cpu.max"], ["cpu.cfs_quota_us", "cpu.cfs_period_us"])
+"""Where time and period stand, in microseconds, by version."""
 
 
 def available_cores() -> int:
@@ -17,36 +18,12 @@ def available_cores() -> int:
     return cores if quota is None else max(1, min(cores, math.floor(quota + 0.5)))
 
 
-def cpu_quota(read: Callable[[Path], str | None]) -> float | None:
+def cpu_quota(read: Read) -> float | None:
     """CPUs' worth of time that the control groups of this process allow; None where they set no limit."""
     quotas = list[float]()
-    for line in (read(Path("/proc/self/cgroup")) or "").splitlines():
-        _, controllers, path = line.split(":", 2)
-        if not controllers:
-            for root in (_GROUPS, _GROUPS / "unified"):
-                quotas += _quotas(read, root, path, "cpu.max", None)
-        elif "cpu" in controllers.split(","):
-            quotas += _quotas(read, _GROUPS / "cpu", path, "cpu.cfs_quota_us", "cpu.cfs_period_us")
+    for group in groups_of("cpu", read):
+        for names in _FILES:
+            words = " ".join(read(group / name) or "" for name in names).split()
+            if len(words) == 2 and words[0].isdigit() and words[1].isdigit() and int(words[1]):
+                quotas.append(int(words[0]) / int(words[1]))
     return min(quotas, default=None)
-
-
-def _quotas(
-    read: Callable[[Path], str | None], root: Path, path: str, limit_file: str, period_file: str | None
-) -> list[float]:
-    """The limits of a group and of all groups above it."""
-    found, group = list[float](), root / path.strip("/")
-    for folder in (group, *group.parents):
-        if not folder.is_relative_to(root):
-            break
-        words = f"{read(folder / limit_file) or ''} {read(folder / period_file) or '' if period_file else ''}".split()
-        if len(words) == 2 and words[0].isdigit() and words[1].isdigit() and int(words[1]):
-            found.append(int(words[0]) / int(words[1]))
-    return found
-
-
-def read_text(path: Path) -> str | None:
-    """What a file says; None where there is none."""
-    try:
-        return path.read_text()
-    except OSError:
-        return None
