@@ -44,9 +44,7 @@ def test_each_host_is_a_machine_of_its_own(lab: Lab) -> None:
 
 
 def test_programs_on_a_host_see_its_share_of_the_cpus(lab: Lab) -> None:
-    look = (
-        "from echelon.launch.cores import cpu_quota, read_text; print(cpu_quota(read_text))"
-    )
+    look = "from echelon.launch.cores import cpu_quota, read_text; print(cpu_quota(read_text))"
     assert python(lab, "host1", look) == "0.5"
 
 
