@@ -303,7 +303,9 @@ def train(
     )
     if rented is not None:
         cluster = on_rented(rented, cluster)
-    elif not cluster.hosts:
+    if cluster.hosts:
+        cluster = cluster.with_workers(workers)
+    else:
         cluster.refuse_idle_options()
     how = LaunchOptions(
         launcher=launcher,

@@ -16,7 +16,9 @@ from echelon.commands import clusters
 from echelon.commands.clusters import ClusterOptions
 from echelon.commands.dry_run import plan_over_ssh
 from echelon.commands.training import TrainOptions
-from echelon.launch.hosts import parse_hosts
+from echelon.errors import UserError
+from echelon.launch.hosts import Host, parse_hosts
+from echelon.recipe.workers import parse_workers
 from echelon.runfolder import RunFolder
 from tests.integration.runs import worker_processes
 
@@ -68,3 +70,13 @@ def test_a_dry_run_puts_nothing_on_the_hosts_and_says_what_would_be(
     assert missing.commands[2] == "'~/.echelon/env/bin/python' -m echelon.agent start < orders"
     assert "GLOO_SOCKET_IFNAME='(found when the host is ready)'" in missing.commands[3]
     assert not run.exists()
+
+
+def test_workers_are_those_of_each_host_without_a_number_of_its_own() -> None:
+    cluster = ClusterOptions([Host("alpha"), Host("beta", 4)])
+    assert cluster.with_workers(parse_workers(2)).hosts == [Host("alpha", 2), Host("beta", 4)]
+    assert cluster.with_workers(parse_workers("auto")) == cluster.with_workers(None) == cluster
+    with pytest.raises(UserError, match="--workers 1:2: a host has a fixed number"):
+        cluster.with_workers(parse_workers("1:2"))
+    with pytest.raises(UserError, match="--workers 2: all hosts have their numbers"):
+        ClusterOptions([Host("beta", 4)]).with_workers(parse_workers(2))

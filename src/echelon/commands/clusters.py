@@ -47,7 +47,7 @@ from echelon.launch.supervise import Supervised
 from echelon.launch.sync import sync_hosts
 from echelon.monitor.records import RecordWriter
 from echelon.recipe.schema import Recipe
-from echelon.recipe.workers import parse_workers
+from echelon.recipe.workers import WorkerRange, parse_workers
 from echelon.runfolder import RunFolder
 
 _FOUND_LATER = "(found when the host is ready)"
@@ -85,6 +85,20 @@ class ClusterOptions:
             raise UserError(
                 f"{', '.join(idle)}: only for training on hosts; name them with --hosts, --hostfile or --cluster"
             )
+
+    def with_workers(self, workers: WorkerRange | None) -> ClusterOptions:
+        """With `--workers` for each host that has no number of its own; UserError where that cannot be."""
+        if workers is None or workers.is_auto:
+            return self
+        if all(host.workers for host in self.hosts):
+            raise UserError(
+                f"--workers {workers}: all hosts have their numbers; leave it out, or the numbers"
+            )
+        if workers.fewest != workers.most:
+            raise UserError(f"--workers {workers}: a host has a fixed number of workers; give one number")
+        return replace(
+            self, hosts=[replace(host, workers=host.workers or workers.most) for host in self.hosts]
+        )
 
 
 def on_rented(name: str, options: ClusterOptions) -> ClusterOptions:
