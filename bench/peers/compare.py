@@ -39,7 +39,7 @@ TUNED = f"{TUNED_FORM}bf16 autocast and tcmalloc"
 EAGER = f"{TUNED_FORM}tuned, attention as plain products"
 STEPS_A_ROUND = {"small": 3, "base": 1}
 SIZES_OF_ALL = ("small",)
-"""Of which all peers and all forms are compared: all contenders that train `base` do not fit into 24 GB together."""
+"""Of which all peers and all forms of ours are compared: contenders that train `base` take 2 to 4 GB each."""
 RESULTS = HERE / "results"
 
 
@@ -71,29 +71,32 @@ def compare(
 
 def all_cores(material: Material, others: list[str], is_whole: bool) -> list[Contender]:
     cores = available_cores()
-    alone = f"Echelon, 1 worker of {cores} threads"
-    one_slot = [echelon(material, f"{alone}, one slot", threads=cores)] if is_whole else []
-    return [
-        *peers(material, others, cores, is_whole),
-        *one_slot,
+    alone, together = f"Echelon, 1 worker of {cores} threads", f"Echelon, {cores} workers"
+    found = [
+        *peers(material, others, cores),
         echelon(material, f"{alone}, {cores} slots", threads=cores, slots=cores),
-        echelon(material, f"Echelon, {cores} workers of 1 thread", workers=cores),
-        echelon(material, f"Echelon, {cores} workers, plain PyTorch", workers=cores, kernels="off"),
+        echelon(material, f"{together} of 1 thread", workers=cores),
     ]
+    if is_whole:
+        found += [
+            echelon(material, f"{alone}, one slot", threads=cores),
+            echelon(material, f"{together}, plain PyTorch", workers=cores, kernels="off"),
+        ]
+    return found
 
 
 def one_core(material: Material, others: list[str], is_whole: bool) -> list[Contender]:
+    del is_whole
     return [
-        *peers(material, others, 1, is_whole),
+        *peers(material, others, 1),
         echelon(material, "Echelon"),
         echelon(material, "Echelon, plain PyTorch", kernels="off"),
     ]
 
 
-def peers(material: Material, others: list[str], threads: int, is_whole: bool) -> list[Contender]:
-    """Hugging Face first, as it comes and tuned, `is_whole` in all its forms: ratios refer to these."""
-    tuned = {TUNED: Tuning()} if is_whole else {}
-    tuned[EAGER] = Tuning(is_eager=True)
+def peers(material: Material, others: list[str], threads: int) -> list[Contender]:
+    """Hugging Face first, as it comes and in every form that an expert would try: ratios refer to these."""
+    tuned = {TUNED: Tuning(), EAGER: Tuning(is_eager=True)}
     if threads > 1:
         tuned[f"{EAGER}, {threads} processes (DDP)"] = Tuning(is_eager=True, workers=threads)
     return [
