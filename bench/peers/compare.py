@@ -119,6 +119,7 @@ def warmed_up(contenders: list[Contender], steps: int, console: Console) -> list
             if contender.is_needed:
                 raise
             console.print(f"{error} and is left out", highlight=False)
+            contender.close()
         else:
             found.append(contender)
     return found

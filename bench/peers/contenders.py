@@ -155,7 +155,8 @@ def peer(
     variables |= {"LD_PRELOAD": TCMALLOC, "WORLD_SIZE": str(tuning.workers)}
     variables |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(_free_port())}
     ranks = range(tuning.workers)
-    return Contender(name, [_start(command, {**variables, "RANK": str(rank)}) for rank in ranks])
+    processes = [_start(command, {**variables, "RANK": str(rank)}) for rank in ranks]
+    return Contender(name, processes, is_needed=tuning == Tuning())
 
 
 def echelon(
