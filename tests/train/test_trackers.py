@@ -13,12 +13,14 @@ from tests.lab.on_hosts import wait_until
 from tests.sample_recipe import sample_recipe
 
 from echelon.errors import UserError
+from echelon.monitor.heartbeat import Heart
 from echelon.monitor.records import RecordWriter, read_records
 from echelon.runfolder import RunFolder
 from echelon.train import trackers
 from echelon.train.trackers import BehindTracker, Tracker, build_trackers
 
 Track = Callable[..., Tracker]
+AT = 1_700_000_000.0
 
 
 @pytest.fixture
@@ -38,7 +40,7 @@ def records(run: RunFolder) -> Iterator[RecordWriter]:
 def track(run: RunFolder, records: RecordWriter) -> Track:
     def build(*settings: str) -> Tracker:
         recipe = sample_recipe("track.tensorboard=false", *settings)
-        (tracker,) = build_trackers(recipe, run, 1, records)
+        (tracker,) = build_trackers(recipe, run, 1, records, Heart())
         return tracker
 
     return build
@@ -53,7 +55,7 @@ class Server:
         self.steps: list[int] = []
         self.is_closed = False
 
-    def scalars(self, values: dict[str, float], step: int) -> None:
+    def scalars(self, values: dict[str, float], step: int, at: float) -> None:
         self.is_open.wait()
         if self.error is not None:
             raise self.error
@@ -73,9 +75,9 @@ def test_a_slow_server_is_not_waited_for_and_gets_all_points_in_the_end(
     run: RunFolder, records: RecordWriter
 ) -> None:
     server = Server()
-    tracker = BehindTracker("a server", server, records)
+    tracker = BehindTracker("a server", server, records, Heart())
     for step in range(100):  # hangs here if anything waits: the server takes nothing yet
-        tracker.scalars({"loss": 1.0}, step)
+        tracker.scalars({"loss": 1.0}, step, AT)
     server.is_open.set()
     tracker.close()
     assert server.steps == list(range(100))
@@ -88,9 +90,9 @@ def test_a_server_that_fails_ends_no_training_and_is_named_once(
 ) -> None:
     server = Server(ConnectionError("no route to host"))
     server.is_open.set()
-    tracker = BehindTracker("a server", server, records)
+    tracker = BehindTracker("a server", server, records, Heart())
     for step in range(100):
-        tracker.scalars({"loss": 1.0}, step)
+        tracker.scalars({"loss": 1.0}, step, AT)
     tracker.close()
     assert messages(run) == ["a server gets no more points: no route to host; training goes on"]
 
@@ -101,9 +103,9 @@ def test_a_server_that_takes_nothing_is_left_behind(
     monkeypatch.setattr(trackers, "_MOST_WAITING", 10)
     monkeypatch.setattr(trackers, "_PATIENCE_S", 0.1)
     server = Server()
-    tracker = BehindTracker("a server", server, records)
+    tracker = BehindTracker("a server", server, records, Heart())
     for step in range(100):
-        tracker.scalars({"loss": 1.0}, step)
+        tracker.scalars({"loss": 1.0}, step, AT)
     tracker.close()
     assert messages(run) == ["a server gets no more points: it is 10 points behind; training goes on"]
     server.is_open.set()
@@ -118,7 +120,7 @@ def test_mlflows_store_holds_curves_samples_and_the_recipe_across_a_resume(
     for steps in (range(1, 4), range(4, 6)):  # the second is the same run, resumed
         tracker = track(f"track.mlflow={store}")
         for step in steps:
-            tracker.scalars({"train/loss": 5.0 / step}, step)
+            tracker.scalars({"train/loss": 5.0 / step}, step, AT)
         tracker.text("samples/0", "**output** Haus", steps[-1])
         tracker.close()
     client = mlflow.MlflowClient(tracking_uri=store.as_uri())
@@ -126,6 +128,7 @@ def test_mlflows_store_holds_curves_samples_and_the_recipe_across_a_resume(
     (found,) = client.search_runs([experiment.experiment_id])
     history = client.get_metric_history(found.info.run_id, "train/loss")
     assert [(point.step, point.value) for point in history] == [(step, 5.0 / step) for step in range(1, 6)]
+    assert {point.timestamp for point in history} == {AT * 1000}
     assert found.data.params["train.batch_tokens"] == "1024"
     assert found.info.status == "FINISHED"
     assert [entry.path for entry in client.list_artifacts(found.info.run_id, "samples")] == [
@@ -140,7 +143,7 @@ def test_wandbs_offline_files_hold_the_run(run: RunFolder, track: Track) -> None
     pytest.importorskip("wandb", reason="pip install 'echelon[wandb]'")
     tracker = track("track.wandb=offline")
     for step in range(1, 4):
-        tracker.scalars({"train/loss": 5.0 / step}, step)
+        tracker.scalars({"train/loss": 5.0 / step}, step, AT)
     tracker.text("samples/0", "Haus am See", 3)
     tracker.close()
     (file,) = (run.path / "wandb").glob("offline-run-*/run-*.wandb")
@@ -164,4 +167,4 @@ def test_a_tracker_whose_package_is_missing_names_the_extra(
 
 
 def test_without_a_wish_there_is_no_tracker(run: RunFolder, records: RecordWriter) -> None:
-    assert build_trackers(sample_recipe("track.tensorboard=false"), run, 1, records) == []
+    assert build_trackers(sample_recipe("track.tensorboard=false"), run, 1, records, Heart()) == []

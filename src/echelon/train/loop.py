@@ -303,7 +303,7 @@ def log_step(training: Training, result: StepResult) -> None:
             **{f"time/{phase}": seconds for phase, seconds in measured["phases"].items()},
         }
         for tracker in training.trackers:
-            tracker.scalars(values, step)
+            tracker.scalars(values, step, time.time())
 
 
 def validate(training: Training) -> Scores:
@@ -319,7 +319,8 @@ def validate(training: Training) -> Scores:
     for sample in scores.samples:
         training.records.write("sample", step=step, **sample)
     for tracker in training.trackers:
-        tracker.scalars({f"valid/{name}": value for name, value in scores.metrics.items()}, step)
+        values = {f"valid/{name}": value for name, value in scores.metrics.items()}
+        tracker.scalars(values, step, time.time())
         for number, sample in enumerate(scores.samples):
             text = "\n\n".join(f"**{name}** {value}" for name, value in sample.items())
             tracker.text(f"samples/{number}", text, step)

@@ -10,11 +10,12 @@ import secrets
 import threading
 import time
 from collections.abc import Callable
-from functools import partial
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any, Literal, Protocol
 
 from echelon.errors import UserError
+from echelon.monitor.heartbeat import Heart
 from echelon.monitor.records import RecordWriter
 from echelon.recipe.schema import Recipe
 from echelon.recipe.toml import flat_settings
@@ -29,7 +30,8 @@ _PATIENCE_S = 30.0
 class Tracker(Protocol):
     """Takes numbers and texts by step."""
 
-    def scalars(self, values: dict[str, float], step: int) -> None: ...
+    def scalars(self, values: dict[str, float], step: int, at: float) -> None:
+        """`at`: when, in seconds since 1970."""
 
     def text(self, name: str, text: str, step: int) -> None: ...
 
@@ -44,9 +46,9 @@ class TensorBoardTracker:
 
         self._writer = SummaryWriter(str(run.tensorboard), purge_step=first_step, flush_secs=10)
 
-    def scalars(self, values: dict[str, float], step: int) -> None:
+    def scalars(self, values: dict[str, float], step: int, at: float) -> None:
         for name, value in values.items():
-            self._writer.add_scalar(name, value, step)
+            self._writer.add_scalar(name, value, step, walltime=at)
 
     def text(self, name: str, text: str, step: int) -> None:
         self._writer.add_text(name, text, step)
@@ -56,7 +58,8 @@ class TensorBoardTracker:
 
 
 class MlflowTracker:
-    """Logs to an MLflow tracking store; a resumed run goes on in the same MLflow run."""
+    """Logs to an MLflow tracking store, which is asked for nothing before the first point; a resumed run goes on in the
+    same MLflow run."""
 
     def __init__(self, run: RunFolder, recipe: Recipe, store: str) -> None:
         address = _store_address(store)
@@ -71,9 +74,15 @@ class MlflowTracker:
             raise _missing("track.mlflow", "mlflow") from None
         self._metric = Metric
         self._client = MlflowClient(tracking_uri=address)
-        self._run_id = _known(run, "mlflow") or self._begin(run, recipe)
+        self._begin = partial(self._begin_run, run, recipe)
+        self._known_id = _known(run, "mlflow")
 
-    def _begin(self, run: RunFolder, recipe: Recipe) -> str:
+    @property
+    def _run_id(self) -> str:
+        self._known_id = self._known_id or self._begin()
+        return self._known_id
+
+    def _begin_run(self, run: RunFolder, recipe: Recipe) -> str:
         experiment = self._client.get_experiment_by_name(recipe.name)
         number = experiment.experiment_id if experiment else self._client.create_experiment(recipe.name)
         run_id: str = self._client.create_run(number, run_name=run.name).info.run_id
@@ -82,10 +91,10 @@ class MlflowTracker:
         _remember(run, "mlflow", run_id)
         return run_id
 
-    def scalars(self, values: dict[str, float], step: int) -> None:
-        now = round(time.time() * 1000)
+    def scalars(self, values: dict[str, float], step: int, at: float) -> None:
+        at_ms = round(at * 1000)
         self._client.log_batch(
-            self._run_id, [self._metric(name, float(value), now, step) for name, value in values.items()]
+            self._run_id, [self._metric(name, float(value), at_ms, step) for name, value in values.items()]
         )
 
     def text(self, name: str, text: str, step: int) -> None:
@@ -105,7 +114,8 @@ class WandbTracker:
             raise _missing("track.wandb", "wandb") from None
         known = _known(run, "wandb") or secrets.token_hex(4)
         _remember(run, "wandb", known)
-        self._run = wandb.init(
+        self._begin = partial(
+            wandb.init,
             project=recipe.name,
             name=run.name,
             id=known,
@@ -116,7 +126,12 @@ class WandbTracker:
             settings=wandb.Settings(console="off", silent=True),
         )
 
-    def scalars(self, values: dict[str, float], step: int) -> None:
+    @cached_property
+    def _run(self) -> Any:
+        """Begun with the first point."""
+        return self._begin()
+
+    def scalars(self, values: dict[str, float], step: int, at: float) -> None:
         self._run.log(values, step=step)
 
     def text(self, name: str, text: str, step: int) -> None:
@@ -132,15 +147,15 @@ class BehindTracker:
     After its first error, or where it falls far behind, the other gets nothing more, and the records say so.
     """
 
-    def __init__(self, name: str, other: Tracker, records: RecordWriter) -> None:
-        self._name, self._other, self._records = name, other, records
+    def __init__(self, name: str, other: Tracker, records: RecordWriter, heart: Heart) -> None:
+        self._name, self._other, self._records, self._heart = name, other, records, heart
         self._calls: queue.Queue[Callable[[], None] | None] = queue.Queue(_MOST_WAITING)
         self._is_broken = False
         self._thread = threading.Thread(target=self._hand_on, name=f"track-{name}", daemon=True)
         self._thread.start()
 
-    def scalars(self, values: dict[str, float], step: int) -> None:
-        self._later(partial(self._other.scalars, values, step))
+    def scalars(self, values: dict[str, float], step: int, at: float) -> None:
+        self._later(partial(self._other.scalars, values, step, at))
 
     def text(self, name: str, text: str, step: int) -> None:
         self._later(partial(self._other.text, name, text, step))
@@ -149,7 +164,10 @@ class BehindTracker:
         """What waits is handed on, as long as that takes no longer than a training can do without."""
         self._later(self._other.close)
         self._later(None)
-        self._thread.join(_PATIENCE_S)
+        deadline = time.monotonic() + _PATIENCE_S
+        while self._thread.is_alive() and time.monotonic() < deadline:
+            self._thread.join(min(1.0, _PATIENCE_S))
+            self._heart.beat()
         if self._thread.is_alive():
             self._break(f"it did not take the last points within {_PATIENCE_S:.0f} s")
 
@@ -175,15 +193,19 @@ class BehindTracker:
             self._records.write("event", message=message)
 
 
-def build_trackers(recipe: Recipe, run: RunFolder, first_step: int, records: RecordWriter) -> list[Tracker]:
+def build_trackers(
+    recipe: Recipe, run: RunFolder, first_step: int, records: RecordWriter, heart: Heart
+) -> list[Tracker]:
     track = recipe.track
     trackers: list[Tracker] = []
     if track.tensorboard:
         trackers.append(TensorBoardTracker(run, first_step))
     if track.mlflow is not None:
-        trackers.append(BehindTracker("MLflow", MlflowTracker(run, recipe, track.mlflow), records))
+        mlflow = MlflowTracker(run, recipe, track.mlflow)
+        trackers.append(BehindTracker("MLflow", mlflow, records, heart))
     if track.wandb is not None:
-        trackers.append(BehindTracker("Weights & Biases", WandbTracker(run, recipe, track.wandb), records))
+        wandb = WandbTracker(run, recipe, track.wandb)
+        trackers.append(BehindTracker("Weights & Biases", wandb, records, heart))
     return trackers
 
 

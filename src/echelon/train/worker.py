@@ -220,7 +220,7 @@ def set_up(run: RunFolder, group: Group, records: RecordWriter) -> Training:
     # The user may have given the run more patience since it stopped.
     training.state.stopped_early &= is_patience_over(training.state, recipe.early_stop)
     if group.is_first:
-        training.trackers = build_trackers(recipe, run, training.state.step + 1, records)
+        training.trackers = build_trackers(recipe, run, training.state.step + 1, records, group.heart)
     return training
 
 
