@@ -17,7 +17,7 @@ from echelon.data.shards import LENGTH_TYPE, OFFSET_TYPE, FileEntry, SideCount
 from echelon.data.tokeniser import TOKEN_TYPE
 from echelon.errors import DataError
 
-FORMAT_VERSION = 1
+FORMAT_VERSION = 2
 MANIFEST = "manifest.json"
 TOKENISER = "tokeniser.model"
 FILE_NAME = re.compile(r"[a-z0-9][a-z0-9-]*(\.[a-z]+)+")
