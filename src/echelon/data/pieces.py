@@ -6,7 +6,7 @@ Encoding that text with the same model gives the same pieces again; so cleaning,
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from itertools import islice
 
 from echelon.data.cleaning import SPACE_MARK
@@ -84,8 +84,14 @@ def check_pieces(text: PiecesText, tokeniser: Tokeniser) -> None:
         )
 
 
-def check_plain(text: ParallelText) -> None:
-    """DataError where subword-nmt has cut the text: pieces would be learnt of its marks, and scored with them."""
+def check_plain(texts: Iterable[ParallelText]) -> None:
+    """DataError where subword-nmt has cut a text: pieces would be learnt of its marks, and scored with them."""
+    for text in texts:
+        if not isinstance(text, PiecesText):
+            _check_one_plain(text)
+
+
+def _check_one_plain(text: ParallelText) -> None:
     lines = [line for pair in islice(text.pairs(), CHECKED_PAIRS) for line in pair]
     cut = [line for line in lines if _SUBWORD_MARK.search(line)]
     if len(cut) > LARGEST_SHARE_OF_MARKS * len(lines):

@@ -172,9 +172,7 @@ def _build(
     with ordered_map(workers) as in_order:
         shop = Workshop(folder, halfway, in_order, progress)
         stages.check_held_out(sources.held_out().values())
-        for text in sources.texts().values():
-            if not isinstance(text, PiecesText):
-                check_plain(text)
+        check_plain(sources.held_out().values())
         if sources.tokeniser is not None:
             _check_tokeniser(sources, sources.tokeniser)
         corpora = stages.clean(sources.train, data.clean, shop)

@@ -16,6 +16,7 @@ from echelon.data.cleaning import Dropped, NormalForm
 from echelon.data.corpora import ParallelText, chunks
 from echelon.data.duplicates import first_occurrences
 from echelon.data.halfway import Halfway
+from echelon.data.pieces import check_plain
 from echelon.data.pool import OrderedMap
 from echelon.data.prepared import CorpusEntry
 from echelon.data.progress import Progress, Report
@@ -59,6 +60,7 @@ def clean(texts: Sequence[ParallelText], rules: Clean, shop: Workshop) -> list[C
     """Clean the training corpora and drop pairs seen before, in the same corpus or an earlier one."""
     corpora = shop.halfway.clean_corpora()
     if corpora is None:
+        check_plain(texts)
         corpora = _clean(texts, rules, shop)
         shop.halfway.keep_clean(corpora)
     if not any(corpus.pairs - corpus.dropped.duplicate for corpus in corpora):
