@@ -49,9 +49,9 @@ Json = Annotated[
 Workers = Annotated[
     WorkerRange | None,
     typer.Option(
-        metavar="N|FEWEST:MOST",
+        metavar="N|FEWEST:MOST|auto",
         parser=_parse_workers,
-        help="Worker processes, in place of the recipe's; a range may lose workers and go on.",
+        help="Worker processes, in place of the recipe's, on each host; a range may lose workers and go on.",
     ),
 ]
 LabName = Annotated[str, typer.Option("--name", help="Which lab; several may be up.")]

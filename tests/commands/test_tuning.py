@@ -21,10 +21,11 @@ from echelon.commands.tuning import (
     slot_candidates,
     worker_candidates,
 )
-from echelon.errors import FINAL_STATUS, WorkerError
+from echelon.errors import FINAL_STATUS, UserError, WorkerError
 from echelon.recipe.loading import load_recipe, load_translation_recipe
 from echelon.recipe.schema import TranslationRecipe
 from echelon.recipe.workers import WorkerRange, parse_workers
+from echelon.runfolder import RunFolder
 from echelon.store import put_file
 
 
@@ -118,7 +119,7 @@ def pretended(monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, int]]:
 def test_workers_are_found_and_said(
     toy_recipe: Path, pretended: list[tuple[int, int]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.delenv("OMP_NUM_THREADS")
+    monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
     screen = io.StringIO()
     prepared: Any = None
 
@@ -241,7 +242,7 @@ def test_a_number_of_workers_that_fails_is_passed_over(
 
     monkeypatch.setattr(tuning, "measure", measure)
     monkeypatch.setattr(tuning, "available_cores", lambda: 2)
-    monkeypatch.delenv("OMP_NUM_THREADS")
+    monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
     screen = io.StringIO()
     prepared: Any = None
     found = find_workers(load_recipe(toy_recipe), prepared, Console(file=screen, width=200))
@@ -295,14 +296,24 @@ def test_what_was_found_is_written_down_and_kept(
     assert training.open_run(options)[0].model_dump()["train"]["batch_tokens"] == 4096
 
 
-def test_a_run_that_goes_on_says_what_workers_auto_is(toy_recipe: Path, tmp_path: Path) -> None:
+def test_a_run_that_goes_on_says_what_workers_auto_is_or_finds_it(
+    toy_recipe: Path,
+    tmp_path: Path,
+    pretended: list[tuple[int, int]],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
     with begin(TrainOptions(toy_recipe, tmp_path / "run"), Console(quiet=True)):
-        pass
-    screen = io.StringIO()
+        assert not pretended
     options = TrainOptions(toy_recipe, tmp_path / "run", parse_workers("auto"))
-    with begin(options, Console(file=screen, width=200)) as begun:
-        assert begun.recipe.train.workers == 1
-    assert screen.getvalue().endswith('workers = "auto" is 1, as the run was begun\n')
+    said = []
+    for _ in range(2):
+        screen = io.StringIO()
+        with begin(options, Console(file=screen, width=200)) as begun:
+            assert begun.recipe.train.workers == 2
+        said.append(screen.getvalue().splitlines()[-1])
+    assert said[0].startswith('workers = "auto" is 2 here (1: ')
+    assert said[1] == 'workers = "auto" is 2, as the run was begun'
 
 
 def test_a_run_that_is_taken_up_from_its_mirror_keeps_what_was_found_there(
@@ -322,4 +333,19 @@ def test_a_run_that_is_taken_up_from_its_mirror_keeps_what_was_found_there(
     with begin(TrainOptions(toy_recipe, tmp_path / "second", None, settings), Console(quiet=True)) as begun:
         kept = load_translation_recipe(begun.run.recipe).train
     assert (kept.workers, kept.batch, kept.batch_tokens) == (2, "given", 4096)
-    assert len(pretended) == measured > 0, "the new machine measured again"
+    workers = [workers for workers, _ in pretended[measured:]]
+    assert workers == [1, 2], "only the number of workers is the new machine's own"
+
+
+def test_a_mirror_of_another_run_leaves_nothing_in_this_one(
+    toy_recipe: Path, tmp_path: Path, pretended: list[tuple[int, int]]
+) -> None:
+    mirror = tmp_path / "mirror"
+    mirror.mkdir()
+    settings = ["train.batch=auto", "train.slots=4", f"checkpoint.mirror=file://{mirror}"]
+    with begin(TrainOptions(toy_recipe, tmp_path / "first", None, settings), Console(quiet=True)) as begun:
+        put_file(begun.run.recipe, f"file://{mirror}/recipe.toml")
+    other = TrainOptions(toy_recipe, tmp_path / "second", None, [*settings, "seed=77"])
+    with pytest.raises(UserError, match=r"another recipe \(seed differ"), begin(other, Console(quiet=True)):
+        pass
+    assert not RunFolder(tmp_path / "second").recipe.exists()

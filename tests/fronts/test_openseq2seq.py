@@ -94,8 +94,11 @@ def test_a_folder_at_an_address_is_refused_before_anything_is_made(
     config: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    with pytest.raises(UserError, match="--logdir gs://bucket/x: a run's folder is on this machine"):
-        translate([f"--config_file={config}", "--logdir=gs://bucket/x"])
+    cloudy = tmp_path / "cloudy.py"
+    cloudy.write_text(config.read_text().replace('"transformer-small"', '"gs://bucket/x"'))
+    for flags in ([f"--config_file={config}", "--logdir=gs://bucket/x"], [f"--config_file={cloudy}"]):
+        with pytest.raises(UserError, match="--logdir gs://bucket/x: a run's folder is on this machine"):
+            translate(flags)
     assert not (tmp_path / "gs:").exists()
 
 

@@ -143,7 +143,7 @@ def test_products_meet_few_numbers_of_rows(kernels: Kernels, monkeypatch: pytest
     assert seen <= {ROWS, 2 * ROWS}
 
 
-def test_memory_of_attention_grows_with_the_sentence_not_with_its_square(kernels: Kernels) -> None:
+def test_memory_of_attention_forward_grows_with_the_sentence_not_with_its_square(kernels: Kernels) -> None:
     sentence = Sequences.of([[4] * 6000])
     given = Projections.of_self(torch.randn(len(sentence.tokens), 3 * 8))
     how = Attended(sentence, sentence, heads=1, is_causal=False, drop=Drop())
@@ -152,7 +152,10 @@ def test_memory_of_attention_grows_with_the_sentence_not_with_its_square(kernels
         status = Path("/proc/self/status").read_text()
         return 1024 * int(status.split("VmHWM:")[1].split()[0])
 
-    Path("/proc/self/clear_refs").write_text("5")  # the most so far is forgotten
+    try:
+        Path("/proc/self/clear_refs").write_text("5")  # the most so far is forgotten
+    except OSError as error:
+        pytest.skip(f"the memory that was used at most cannot be told: {error}")
     before = most_memory_bytes()
     kernels.attend(given, how)
 

@@ -27,7 +27,7 @@ from echelon.launch.supervise import Supervised, policy_of, supervise
 from echelon.monitor.provenance import collect_provenance
 from echelon.monitor.records import RecordWriter, read_records
 from echelon.monitor.screen import open_screen
-from echelon.recipe.continuing import find_changes, found_in, with_found
+from echelon.recipe.continuing import find_changes, found_in, refuse_another_s, with_found
 from echelon.recipe.length import length_in_steps
 from echelon.recipe.loading import load_recipe
 from echelon.recipe.schema import LOWER_IS_BETTER, Recipe, TranslationTrain
@@ -74,12 +74,13 @@ def train(options: TrainOptions, console: Console) -> dict[str, Any]:
 def open_run(options: TrainOptions) -> tuple[Recipe, RunFolder]:
     """The recipe and the run's folder, which need not exist; refuses a folder that another recipe began."""
     recipe = _with_absolute_init(load_recipe(local_recipe(options.recipe), options.overrides))
-    if options.workers is not None and options.workers.is_auto:
-        recipe = _with_workers(recipe, "auto")
     run = _local_run(options.run, recipe)
     if options.cluster is not None:
         run = RunFolder(run.path.absolute())
+    found = _workers_found_before(recipe, run)
     recipe = _with_resolved(recipe, run)
+    if options.workers is not None and options.workers.is_auto:
+        recipe = _with_workers(recipe, found or "auto")
     _refuse_other_recipe(run, recipe)
     if options.cluster is not None:
         refuse_auto_batch(recipe)
@@ -110,9 +111,8 @@ def begin(options: TrainOptions, console: Console) -> Iterator[Begun]:
     prepared = prepare_data(recipe, options.recipe.parent, console)
     run.create()
     with run.lock() as lock:
-        _refuse_other_recipe(run, recipe)  # again: somebody may have begun a run here meanwhile
+        recipe, run = open_run(options)  # again: somebody may have begun a run here meanwhile
         _refuse_other_data(run, prepared)
-        recipe = _with_resolved(recipe, run)
         if _must_measure(recipe, options):
             recipe = _with_mirrored(recipe)
         recipe = _with_measured(recipe, prepared, options, console)
@@ -214,8 +214,15 @@ def _with_resolved(recipe: Recipe, run: RunFolder) -> Recipe:
     return _with_found_before(recipe, load_recipe(run.recipe)) if run.recipe.exists() else recipe
 
 
+def _workers_found_before(recipe: Recipe, run: RunFolder) -> int | str | None:
+    """What "auto" was found to be when the run was begun: only then has it another number than the recipe's file."""
+    before = load_recipe(run.recipe) if run.recipe.exists() else recipe
+    return before.train.workers if before.train.workers != recipe.train.workers else None
+
+
 def _with_mirrored(recipe: Recipe) -> Recipe:
-    """The recipe with what was found out for "auto" where the run began, if its checkpoints are at an address."""
+    """The recipe with what was found out for "auto" where the run began, if its checkpoints are at an address; the
+    number of workers is this machine's own."""
     if recipe.checkpoint.mirror is None:
         return recipe
     with tempfile.TemporaryDirectory() as folder:
@@ -224,7 +231,9 @@ def _with_mirrored(recipe: Recipe) -> Recipe:
         if not has_file(address):
             return recipe
         get_file(address, theirs)
-        return _with_found_before(recipe, load_recipe(theirs))
+        found = _with_workers(_with_found_before(recipe, load_recipe(theirs)), recipe.train.workers)
+        refuse_another_s(recipe.checkpoint.mirror, load_recipe(theirs), found)
+        return found
 
 
 def _with_found_before(recipe: Recipe, before: Recipe) -> Recipe:

@@ -16,7 +16,7 @@ from echelon.launch.site import find_place
 from echelon.recipe.loading import load_recipe
 from echelon.recipe.schema import TranslationRecipe
 from echelon.runfolder import RunFolder, write_atomically
-from echelon.store import is_address
+from echelon.store import address_of
 
 MODES = ("train", "eval", "train_eval", "infer", "interactive_infer")
 _TRAIN_SCORES = (
@@ -51,8 +51,8 @@ def translate(arguments: list[str]) -> Modern:
     notes = [f"--{name} {why}" for name, why in _IGNORED.items() if getattr(known, name) is not None]
     changes = _changes(others)
     config = _open_config(Path(known.config_file), known.logdir, changes, notes)
-    if is_address(str(known.logdir)):
-        raise UserError(f"--logdir {known.logdir}: a run's folder is on this machine; name one here")
+    if address := address_of(config.run):
+        raise UserError(f"--logdir {address}: a run's folder is on this machine; name one here")
     run = str(config.run)
     if known.benchmark:
         return Modern(["benchmark", config.write_recipe(), "--steps", str(known.bench_steps)], notes)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from echelon.errors import UserError
 from echelon.recipe.schema import Recipe
 
 MAY_CHANGE = (
@@ -32,6 +33,15 @@ _FOUND = ("hosts", "bucket_bytes", "hierarchical", "wire", "replicas")
 def find_changes(before: Recipe, now: Recipe) -> list[str]:
     """Dotted paths of the keys that differ and must not."""
     return find_changes_in_tables(before.model_dump(), now.model_dump())
+
+
+def refuse_another_s(address: str, theirs: Recipe, ours: Recipe) -> None:
+    """UserError where the checkpoints at an address are those of a recipe that learns something else."""
+    if changes := find_changes(theirs, ours):
+        raise UserError(
+            f"checkpoint.mirror: {address} has checkpoints of another recipe ({', '.join(changes)} differ); "
+            "use another address"
+        )
 
 
 def find_changes_in_tables(before: dict[str, Any], now: dict[str, Any]) -> list[str]:

@@ -12,7 +12,7 @@ from pathlib import Path
 from echelon.errors import StoreError, UserError
 from echelon.monitor.heartbeat import Heart
 from echelon.monitor.records import RecordWriter
-from echelon.recipe.continuing import find_changes
+from echelon.recipe.continuing import refuse_another_s
 from echelon.recipe.loading import load_recipe
 from echelon.runfolder import RunFolder
 from echelon.store import (
@@ -103,10 +103,5 @@ def _claim(address: str, run: RunFolder) -> None:
         theirs = Path(folder) / run.recipe.name
         if has_file(f"{address}/{run.recipe.name}"):
             get_file(f"{address}/{run.recipe.name}", theirs)
-            changes = find_changes(load_recipe(theirs), load_recipe(run.recipe))
-            if changes:
-                raise UserError(
-                    f"checkpoint.mirror: {address} has checkpoints of another recipe ({', '.join(changes)} differ); "
-                    "use another address"
-                )
+            refuse_another_s(address, load_recipe(theirs), load_recipe(run.recipe))
     put_file(run.recipe, f"{address}/{run.recipe.name}")

@@ -33,10 +33,10 @@ def load_library() -> ctypes.CDLL:
     if platform.system() != "Linux":
         raise KernelsUnavailableError("own kernels are built on Linux only")
     folder, name, compiler = cache_folder(), fingerprint(), find_compiler()
-    if compiler is None:
-        return _load_another_s(folder, name)
-    path = folder / f"{name}-{_digest([_run([compiler, '--version'])])}.so"
     try:
+        if compiler is None:
+            return _load_another_s(folder, name)
+        path = folder / f"{name}-{_digest([_run([compiler, '--version'])])}.so"
         return _load(path) or _compile_and_load(compiler, path)
     except OSError as error:
         raise KernelsUnavailableError(f"the kernels cannot be kept in {folder}: {error}") from None
