@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from echelon.data.prepare import prepare
-from echelon.data.prepared import Prepared, open_prepared
+from echelon.data.prepared import FORMAT_VERSION, Prepared, open_prepared
 from echelon.data.tokeniser import EOS, Tokeniser
 from echelon.errors import DataError
 from tests.data.corpus_files import MakeData, random_lines
@@ -91,9 +91,11 @@ def test_corpus_cannot_be_named_elsewhere(prepared: Prepared) -> None:
 
 def test_broken_manifest_is_named(prepared: Prepared) -> None:
     edit_manifest(prepared, format_version=99)
-    with pytest.raises(DataError, match=r"manifest\.json has format 99, this Echelon reads 1"):
+    with pytest.raises(
+        DataError, match=rf"manifest\.json has format 99, this Echelon reads {FORMAT_VERSION}"
+    ):
         open_prepared(prepared.folder)
-    edit_manifest(prepared, format_version=1, corpora=[])
+    edit_manifest(prepared, format_version=FORMAT_VERSION, corpora=[])
     with pytest.raises(DataError, match="names no training or validation set"):
         open_prepared(prepared.folder)
     (prepared.folder / "manifest.json").write_text("{")
