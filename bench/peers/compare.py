@@ -53,8 +53,8 @@ def compare(
     steps = 1 if is_busy else STEPS_A_ROUND[size]
     with tempfile.TemporaryDirectory(prefix="echelon-peers-") as folder:
         material = Material.of(size, Path(folder))
-        made = one_core if is_busy else all_cores
-        contenders = made(material, others, is_whole=size in SIZES_OF_ALL)
+        is_whole = size in SIZES_OF_ALL
+        contenders = one_core(material, others) if is_busy else all_cores(material, others, is_whole)
         try:
             contenders = warmed_up(contenders, steps, console)
             for number in range(1, rounds + 1):
@@ -85,8 +85,7 @@ def all_cores(material: Material, others: list[str], is_whole: bool) -> list[Con
     return found
 
 
-def one_core(material: Material, others: list[str], is_whole: bool) -> list[Contender]:
-    del is_whole
+def one_core(material: Material, others: list[str]) -> list[Contender]:
     return [
         *peers(material, others, 1),
         echelon(material, "Echelon"),

@@ -56,10 +56,8 @@ def main() -> None:
             results.append(take_step(training, step))
             cpu_seconds += time.process_time() - cpu_started
             flops += training.task.step_flops(step)
-        peak, core_peak = (
-            measure_peak(training),
-            peak_of_core(),
-        )  # after the steps: nobody else is warmed up for his
+        # After the steps, as peers are not warmed up for theirs either.
+        peak, core_peak = measure_peak(training), peak_of_core()
         answer = {
             "tokens": sum(result.targets for result in results),
             "seconds": sum(result.seconds for result in results),
