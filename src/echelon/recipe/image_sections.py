@@ -54,8 +54,8 @@ class ImageData(Section):
     """cifar10: refuse files that are not, bit for bit, the published ones. Turn it off for a part of the data set."""
     valid_images: NonNegativeInt | None = None
     """Training pictures held out as the validation set: equally many of each class, the last ones. Where not given:
-    digits 180, cifar10 5,000, folder none, as val/ is the validation set. With a number, val/ becomes the test set; 0
-    trains on everything and validates on nothing."""
+    digits 180, cifar10 5,000, folder none, as val/ is the validation set. With a number, val/ becomes the test set,
+    where there is no test/; 0 trains on everything and validates on nothing."""
     pixels: Annotated[int, Field(ge=4, le=1024)] | None = None
     """Height and width of what the model sees. Where not given, that of the pictures, which must all be alike."""
     stored_pixels: Annotated[int, Field(ge=4, le=2048)] | None = None
