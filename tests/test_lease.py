@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -8,7 +9,7 @@ import pytest
 import torch
 
 from echelon.errors import TrainingError
-from echelon.lease import LEASE_S, Lease, fence, newest_generation
+from echelon.lease import LEASE_S, Lease, fence, file_name, newest_generation
 from echelon.runfolder import RunFolder
 from echelon.train.checkpoint import TrainingState, checkpoint_folder, clear_for_saving, list_checkpoints
 from echelon.train.saver import SaveJob, Saver, plan_files
@@ -129,9 +130,35 @@ def test_a_generation_that_was_replaced_cannot_vouch_for_a_checkpoint(run: RunFo
     assert len(list_checkpoints(run.checkpoints)) == 2
 
 
-def save(run: RunFolder, step: int, generation: int) -> None:
+def test_a_save_that_froze_halfway_leaves_the_newer_generations_checkpoint_as_it_is(
+    run: RunFolder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run.generations.mkdir()
+    (run.generations / file_name(1)).touch()
+    fsync, num_calls = os.fsync, 0
+
+    def freeze(descriptor: int) -> None:
+        """While the first file is on its way to the disk the others take over, and save the same step."""
+        nonlocal num_calls
+        num_calls += 1
+        fsync(descriptor)
+        if num_calls == 1:
+            (run.generations / file_name(2)).touch()
+            with monkeypatch.context() as other:
+                other.setattr("os.getpid", lambda: 1)
+                save(run, step=20, generation=2, value=2.0)
+
+    monkeypatch.setattr("echelon.train.tensorfile.os.fsync", freeze)
+    with pytest.raises(TrainingError, match="generation 1 has been replaced by 2"):
+        save(run, step=20, generation=1, value=1.0)
+    (checkpoint,) = list_checkpoints(run.checkpoints)
+    checkpoint.verify()
+    assert checkpoint.load_model()["weights"].eq(2.0).all()
+
+
+def save(run: RunFolder, step: int, generation: int, value: float = 1.0) -> None:
     """As a worker of that generation does; raises what went wrong."""
-    folder, weights = checkpoint_folder(run.checkpoints, step), torch.ones(10)
+    folder, weights = checkpoint_folder(run.checkpoints, step), torch.full((10,), value)
     clear_for_saving(folder)
     files, names = plan_files({"weights": weights}, {"exp_avg/weights": weights}, 0, 1)
     saver = Saver()

@@ -4,8 +4,8 @@
 
 A number is taken by making its file, which the file system lets only one host do. Another host takes a higher number
 only where the newest lease was given back, or its file has not changed for `LEASE_S`, by the other host's own clock:
-clocks of hosts are not compared. Workers look for a newer file before they vouch for a checkpoint, so a host that was
-cut off or frozen and comes back changes nothing that counts.
+clocks of hosts are not compared. Workers look for a newer file before they replace or vouch for any file of a
+checkpoint, so a host that was cut off or frozen and comes back changes nothing that counts.
 """
 
 from __future__ import annotations

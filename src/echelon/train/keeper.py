@@ -119,8 +119,9 @@ class Keeper:
         if is_complete(folder):
             return True
         try:
+            self.may_write()
             clear_for_saving(folder)
-        except OSError as error:
+        except (OSError, TrainingError) as error:
             self._note_failure(error)  # the saver will fail as well, and say so; training goes on
         return False
 

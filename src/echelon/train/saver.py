@@ -176,12 +176,13 @@ def _pieces(flat: Tensor) -> Iterator[Tensor]:
 
 def write_job(job: SaveJob, images: Mapping[str, TensorImage]) -> None:
     """Write a worker's files, then vouch for each; when this returns, its part survives a power cut."""
-    written = {name: image.write(job.folder / name) for name, image in images.items()}
+    written = {name: image.write(job.folder / name, job.may_write) for name, image in images.items()}
     sync_folder(job.folder.parent)
     if job.state is not None:
+        job.may_write()
         written[STATE] = write_state(job.folder, job.state, job.all_files)
-    job.may_write()
     for name, result in written.items():
+        job.may_write()
         write_sidecar(job.folder, name, result)
 
 

@@ -12,7 +12,7 @@ import fcntl
 import json
 import mmap
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -55,8 +55,11 @@ class TensorImage:
         """Whether tensors of these names, shapes and types have their place here."""
         return _header(tensors) == self._header
 
-    def write(self, path: Path) -> Written:
-        """Replace `path` by this file, atomically; when this returns it survives a power cut."""
+    def write(self, path: Path, may_replace: Callable[[], None] = lambda: None) -> Written:
+        """Replace `path` by this file, atomically; when this returns it survives a power cut.
+
+        `may_replace` is asked at the last moment, and raises where `path` is to stay as it is.
+        """
         temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
         try:
             temporary.unlink(missing_ok=True)  # never write through a link that somebody put there
@@ -64,6 +67,7 @@ class TensorImage:
                 checksum = self._write(file.fileno())
                 file.truncate(self.bytes)
                 os.fsync(file.fileno())
+            may_replace()
             os.replace(temporary, path)
         except BaseException:
             temporary.unlink(missing_ok=True)
