@@ -66,6 +66,12 @@ def test_a_run_in_one_line(tmp_path: Path) -> None:
     assert (summarise(run).bleu, summarise(run).bleu_of) == (10.25, "test")
 
 
+def test_a_run_that_went_back_to_its_checkpoint_stands_there(tmp_path: Path) -> None:
+    again = START | {"step": 20}
+    assert summarise(make_run(tmp_path, "a", [START, STEP, again])).step == 20
+    assert summarise(make_run(tmp_path, "b", [START, STEP, again, STEP | {"step": 21}])).step == 21
+
+
 def test_a_run_without_records_has_no_score_and_the_age_of_its_recipe(tmp_path: Path) -> None:
     run = make_run(tmp_path, "a", [])
     summary = summarise(run)

@@ -26,6 +26,7 @@ from echelon.explain.history import RecordStore, read_history
 from echelon.explain.page import comparison_page, report_page
 from echelon.explain.report import Report, build_report
 from echelon.explain.texts import report_markdown, report_text
+from echelon.monitor.records import RecordWriter
 from echelon.runfolder import RunFolder
 from tests.explain.made_runs import COMPUTING, MadeRun
 
@@ -325,6 +326,19 @@ def test_a_step_that_was_made_again_counts_once_in_the_curves(tmp_path: Path) ->
     assert len(history.steps) == 20
     assert len(history.starts) == 2
     assert "started 2 times" in " ".join(answer(build_report(run), "duration").evidence)
+
+
+def test_a_run_that_went_back_to_its_checkpoint_stands_there(tmp_path: Path) -> None:
+    made = MadeRun(workers=1, hosts=1, steps=20)
+    run = made.write(tmp_path / "run", is_ended=False)
+    with run.lock():
+        before = read_history(run).seconds_left
+        with contextlib.closing(RecordWriter(run.worker_records(0))) as records:
+            records.write("start", step=5, steps=20, workers=1)
+        history = read_history(run)
+    assert before == 0
+    assert (history.last_step, len(history.steps)) == (5, 5)
+    assert history.seconds_left == pytest.approx(15 * sum(history.totals.values()) / 20)
 
 
 def test_a_run_that_has_only_begun_has_a_report(tmp_path: Path) -> None:

@@ -50,7 +50,7 @@ def summarise(run: RunFolder) -> RunSummary:
         name=run.name,
         path=str(run.path),
         state=_state(run, records),
-        step=max((record.get("step") or 0 for record in records if record["kind"] == "step"), default=0),
+        step=_step(records),
         steps=steps[-1] if steps else None,
         bleu=bleu,
         bleu_of=bleu_of,
@@ -59,6 +59,12 @@ def summarise(run: RunFolder) -> RunSummary:
         bytes=folder_bytes(run.path),
         last_change=max((record.get("time") or 0 for record in records), default=run.recipe.stat().st_mtime),
     )
+
+
+def _step(records: list[dict[str, Any]]) -> int:
+    """Where the run stands: a start goes back behind steps that were made after its checkpoint."""
+    standing = (record for record in reversed(records) if record["kind"] in ("start", "step"))
+    return next((record.get("step") or 0 for record in standing), 0)
 
 
 def _score(run: RunFolder, records: list[dict[str, Any]], metric: str) -> tuple[float | None, str | None]:

@@ -29,7 +29,7 @@ Record = dict[str, Any]
 
 @dataclass(frozen=True)
 class Worker:
-    """One worker's steps, each as it was made last."""
+    """One worker's steps, each as it was made last, up to where it stands."""
 
     rank: int
     host: str
@@ -75,6 +75,8 @@ class History:
     """Those that train."""
     totals: dict[str, float]
     """Seconds of the first worker by phase, from its first start to its last record, restarts included."""
+    num_made: int
+    """Steps of the first worker, those that were made again counted each time."""
     seconds: float
     """From the first record to the last."""
     pause_seconds: float
@@ -138,7 +140,7 @@ class History:
         """Until the planned end, at the pace so far; None where it does not train, or has made no step."""
         if self.outcome != "training" or not self.steps:
             return None
-        pace = (sum(self.totals.values()) or self.training_seconds) / len(self.steps)
+        pace = (sum(self.totals.values()) or self.training_seconds) / self.num_made
         return (self.planned_steps - self.last_step) * pace
 
     @property
@@ -236,6 +238,7 @@ def read_history(run: RunFolder, store: RecordStore | None = None) -> History:
         recipe=load_recipe(run.recipe),
         workers=workers or [Worker(0, "", {}, [])],
         totals=_totals(first),
+        num_made=sum(map(_is_step, first)),
         seconds=times[-1] - times[0] if times else 0.0,
         pause_seconds=_pause_seconds(first),
         starts=starts,
@@ -262,7 +265,18 @@ def _tellers(run: RunFolder) -> list[Path]:
 def _worker(rank: int, records: Sequence[Record]) -> Worker:
     starts = [record for record in records if record["kind"] == "start"]
     facts = starts[-1] if starts else {}
-    return Worker(rank, str(facts.get("host", "")), facts, _latest_by_step(filter(_is_step, records)))
+    return Worker(rank, str(facts.get("host", "")), facts, _standing_steps(records))
+
+
+def _standing_steps(records: Sequence[Record]) -> list[Record]:
+    """The steps that count, in order: a start goes back behind those made after its checkpoint."""
+    steps: list[Record] = []
+    for record in records:
+        if record["kind"] == "start" and isinstance(record.get("step"), int):
+            steps = [step for step in steps if step["step"] <= record["step"]]
+        elif _is_step(record):
+            steps.append(record)
+    return _latest_by_step(steps)
 
 
 def _is_step(record: Record) -> bool:
