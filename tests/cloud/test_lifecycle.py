@@ -183,6 +183,35 @@ def test_a_machine_that_ended_is_made_again(aws: Clients) -> None:
     assert second.hosts[1] == first.hosts[1]
 
 
+def test_a_machine_that_ends_while_it_starts_does_not_keep_the_next_from_being_made(aws: Clients) -> None:
+    first = up(aws)
+    client("ec2").terminate_instances(InstanceIds=[first.hosts[0].id])
+    events, orders = aws._client("ec2").meta.events, list[str]()
+
+    def refuse_ended(params: dict[str, Any], **_: Any) -> None:
+        token = params["body"]["ClientToken"]
+        if token in orders:
+            error = {"Code": "IdempotentInstanceTerminated", "Message": "ended"}
+            raise ClientError({"Error": error}, "RunInstances")
+        orders.append(token)
+
+    def end(parsed: dict[str, Any], **_: Any) -> None:
+        client("ec2").terminate_instances(InstanceIds=[i["InstanceId"] for i in parsed["Instances"]])
+
+    events.register("before-call.ec2.RunInstances", refuse_ended, unique_id="refuse")
+    events.register("after-call.ec2.RunInstances", end, unique_id="end")
+    try:
+        with pytest.raises(CloudError, match="ended while it was starting"):
+            up(aws)
+        events.unregister("after-call.ec2.RunInstances", unique_id="end")
+        second = up(aws)
+    finally:
+        events.unregister("before-call.ec2.RunInstances", unique_id="refuse")
+        events.unregister("after-call.ec2.RunInstances", unique_id="end")
+    assert [host.number for host in second.hosts] == [0, 1]
+    assert len(orders) == 2
+
+
 def test_two_clusters_side_by_side_do_not_touch_each_other(aws: Clients) -> None:
     up(aws)
     other = up(aws, sample_spec(name="other", bucket=None))

@@ -51,9 +51,12 @@ class Machines:
         if missing > 0:
             made = self._run(missing)
             usable += sorted(made, key=lambda instance: int(instance.get("AmiLaunchIndex", 0)))
+        ids = [str(instance["InstanceId"]) for instance in usable]
+        # Before they have started: AWS refuses the same order again once a machine of it has ended.
+        self._context.journal.note(self.name, PartRecord("making", tuple(ids)))
         self._number(usable)
         self.wait_for_machines()
-        return [str(instance["InstanceId"]) for instance in usable]
+        return ids
 
     def _run(self, count: int, address: str = "") -> list[dict[str, Any]]:
         """Start machines; waits for a role that AWS has made but does not know everywhere yet."""
