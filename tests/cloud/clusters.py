@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 from echelon.cloud.aws.calls import Clients
 from echelon.cloud.cost import estimate
-from echelon.cloud.journal import Cluster
+from echelon.cloud.journal import Cluster, Journal
 from echelon.cloud.lifecycle import Removed, bring_up, take_down
 from echelon.cloud.spec import ClusterSpec, parse_spec
 
@@ -26,6 +27,16 @@ def sample_spec(**changes: Any) -> ClusterSpec:
 def up(clients: Clients, spec: ClusterSpec | None = None) -> Cluster:
     spec = spec or sample_spec()
     return bring_up(spec, estimate(spec), spec.ssh_from, clients, lambda line: None)
+
+
+def age(hours: float, name: str = "wmt") -> Cluster:
+    """The cluster, as if it had been made so much earlier."""
+    journal = Journal(name)
+    cluster = journal.require()
+    journal.write(
+        replace(cluster, created=cluster.created - hours * 3600, deadline=cluster.deadline - hours * 3600)
+    )
+    return journal.require()
 
 
 def down(clients: Clients, name: str = "wmt") -> Removed:

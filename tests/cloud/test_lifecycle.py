@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
+from pathlib import Path
 from typing import Any, Literal
 
 import pytest
@@ -17,10 +18,11 @@ from echelon.cloud.aws.calls import Clients
 from echelon.cloud.aws.cluster import AwsCluster
 from echelon.cloud.aws.listing import find_everything
 from echelon.cloud.cost import estimate
-from echelon.cloud.journal import Journal, known_clusters
+from echelon.cloud.journal import Cluster, Journal, known_clusters
 from echelon.cloud.lifecycle import cost_so_far, left_words
+from echelon.commands.renting import Rented
 from echelon.errors import CloudError, UserError
-from tests.cloud.clusters import down, sample_spec, up
+from tests.cloud.clusters import age, down, sample_spec, up
 from tests.cloud.server import client, everything_left
 
 
@@ -183,6 +185,35 @@ def test_a_machine_that_ended_is_made_again(aws: Clients) -> None:
     assert second.hosts[1] == first.hosts[1]
 
 
+def test_a_machine_that_ends_while_it_starts_does_not_keep_the_next_from_being_made(aws: Clients) -> None:
+    first = up(aws)
+    client("ec2").terminate_instances(InstanceIds=[first.hosts[0].id])
+    events, orders = aws._client("ec2").meta.events, list[str]()
+
+    def refuse_ended(params: dict[str, Any], **_: Any) -> None:
+        token = params["body"]["ClientToken"]
+        if token in orders:
+            error = {"Code": "IdempotentInstanceTerminated", "Message": "ended"}
+            raise ClientError({"Error": error}, "RunInstances")
+        orders.append(token)
+
+    def end(parsed: dict[str, Any], **_: Any) -> None:
+        client("ec2").terminate_instances(InstanceIds=[i["InstanceId"] for i in parsed["Instances"]])
+
+    events.register("before-call.ec2.RunInstances", refuse_ended, unique_id="refuse")
+    events.register("after-call.ec2.RunInstances", end, unique_id="end")
+    try:
+        with pytest.raises(CloudError, match="ended while it was starting"):
+            up(aws)
+        events.unregister("after-call.ec2.RunInstances", unique_id="end")
+        second = up(aws)
+    finally:
+        events.unregister("before-call.ec2.RunInstances", unique_id="refuse")
+        events.unregister("after-call.ec2.RunInstances", unique_id="end")
+    assert [host.number for host in second.hosts] == [0, 1]
+    assert len(orders) == 2
+
+
 def test_two_clusters_side_by_side_do_not_touch_each_other(aws: Clients) -> None:
     up(aws)
     other = up(aws, sample_spec(name="other", bucket=None))
@@ -310,6 +341,105 @@ def test_a_replaced_machine_keeps_its_number_and_its_address(aws: Clients) -> No
     assert [host.number for host in hosts] == [0, 1]
     assert hosts[1].id != first.hosts[1].id
     assert hosts[1].private_address == first.hosts[1].private_address
+
+
+def test_a_machine_is_not_replaced_when_its_time_is_over(aws: Clients, tmp_path: Path) -> None:
+    lost = up(aws, sample_spec(spot=True, hours=2)).hosts[1]
+    client("ec2").terminate_instances(InstanceIds=[lost.id])
+    rented = Rented("wmt", tmp_path / "run", tmp_path / "data", lambda line: None)
+    assert rented._find_lost() == [lost]
+    age(1.8)
+    assert rented._find_lost() == [], "twelve minutes are left"
+    age(0.2)
+    assert rented._find_lost() == []
+    machines = AwsCluster(aws, Journal("wmt")).machines
+    with pytest.raises(CloudError, match="the time of wmt is over"):
+        machines.replace(lost)
+    assert len(machines.find()) == 1
+
+
+def birth_moments(cluster: Cluster) -> set[bool]:
+    """Whether the machines were told to end when the cluster does."""
+    moment = time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime(cluster.deadline - 300))
+    answers = [
+        client("ec2").describe_instance_attribute(InstanceId=host.id, Attribute="userData")
+        for host in cluster.hosts
+    ]
+    return {f"OnCalendar={moment}" in base64.b64decode(a["UserData"]["Value"]).decode() for a in answers}
+
+
+def test_a_cluster_whose_time_is_over_gets_a_new_one_beside_its_files(aws: Clients) -> None:
+    first = up(aws, sample_spec(hours=2))
+    client("ec2").terminate_instances(InstanceIds=[first.hosts[0].id])
+    old = age(3)
+    files = client("efs").describe_file_systems()["FileSystems"]
+    second = up(aws, sample_spec(hours=2))
+    assert second.deadline - second.created == pytest.approx(2 * 3600)
+    assert second.deadline > time.time() + 3600
+    assert birth_moments(second) == {True}
+    assert not {host.id for host in first.hosts} & {host.id for host in second.hosts}
+    assert len(AwsCluster(aws, Journal("wmt")).machines.find()) == 2, (
+        "one that has outlived its time is ended"
+    )
+    after = client("efs").describe_file_systems()["FileSystems"]
+    assert [each["FileSystemId"] for each in after] == [each["FileSystemId"] for each in files]
+    spent = cost_so_far(old, second.created)
+    assert spent > 2 * (old.hourly - old.shared_hourly)
+    assert cost_so_far(second, second.created + 3600) == pytest.approx(spent + second.hourly)
+    assert up(aws, sample_spec(hours=2)) == second
+
+
+def test_machines_that_are_about_to_end_are_left_to_it(aws: Clients) -> None:
+    spec = sample_spec(hours=2)
+    up(aws, spec)
+    old, before = age(1.8), everything_left()
+    with pytest.raises(UserError, match=r"end by themselves in \d+ minutes"):
+        up(aws, spec)
+    assert everything_left() == before
+    assert Journal("wmt").require() == old
+    client("ec2").terminate_instances(InstanceIds=[host.id for host in old.hosts])
+    second = up(aws, spec)
+    assert second.deadline - second.created == pytest.approx(2 * 3600)
+
+
+def test_a_new_time_without_machines_has_not_begun(aws: Clients) -> None:
+    hosts = up(aws).hosts
+    client("ec2").terminate_instances(InstanceIds=[host.id for host in hosts])
+    old, events = age(13), aws._client("ec2").meta.events
+    no = refuse("InsufficientInstanceCapacity", "RunInstances")
+    events.register("before-call.ec2.RunInstances", no, unique_id="refuse")
+    with pytest.raises(CloudError, match="stays"):
+        up(aws)
+    events.unregister("before-call.ec2.RunInstances", unique_id="refuse")
+    left = Journal("wmt").require()
+    assert replace(left, parts=old.parts) == old
+    assert [found.kind for found in find_everything(aws)].count("file system") == 1
+
+
+def test_each_time_has_an_order_of_its_own(aws: Clients) -> None:
+    hosts = up(aws).hosts
+    client("ec2").terminate_instances(InstanceIds=[host.id for host in hosts])
+    events, orders = aws._client("ec2").meta.events, list[str]()
+
+    def note(params: dict[str, Any], **_: Any) -> None:
+        orders.append(params["body"]["ClientToken"])
+
+    def crash(**_: Any) -> None:
+        raise CrashError
+
+    events.register("before-call.ec2.RunInstances", note, unique_id="note")
+    events.register("after-call.ec2.RunInstances", crash, unique_id="crash")
+    try:
+        age(13)
+        with pytest.raises(CrashError):
+            up(aws)
+        events.unregister("after-call.ec2.RunInstances", unique_id="crash")
+        age(13)
+        up(aws)
+    finally:
+        events.unregister("before-call.ec2.RunInstances", unique_id="note")
+        events.unregister("after-call.ec2.RunInstances", unique_id="crash")
+    assert len(set(orders)) == 2, "AWS refuses an order with the token of another"
 
 
 def test_a_cluster_begun_with_another_spec_is_not_changed(aws: Clients) -> None:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import io
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -11,11 +13,13 @@ from rich.console import Console
 
 from echelon.cloud.aws.calls import Clients
 from echelon.cloud.journal import Journal, known_clusters
+from echelon.cloud.lifecycle import cost_so_far
 from echelon.commands import clouds
 from echelon.commands.clusters import ClusterOptions, on_rented
 from echelon.commands.renting import render_own_folder, render_shared_folder
 from echelon.errors import CloudError, UserError
 from echelon.launch.hosts import Host
+from tests.cloud.clusters import age
 from tests.cloud.server import QUOTAS, client, everything_left
 
 CLUSTER = 'name = "wmt"\ntype = "g4dn.2xlarge"\ncount = 2\nhours = 4\nssh_from = "203.0.113.7"\n'
@@ -90,6 +94,28 @@ def test_machines_that_ended_by_themselves_are_shown_and_not_trained_on(aws: Cli
     (listed,) = clouds.list_clusters(None)
     assert (listed.state, listed.machines) == ("ended, its files are kept", 0)
     assert result["most"] > 0
+
+
+def test_machines_after_the_end_are_asked_for_anew(aws: Clients, file: Path) -> None:
+    up(file)
+    client("ec2").terminate_instances(InstanceIds=[host.id for host in Journal("wmt").require().hosts])
+    old = age(5)
+    QUOTAS["L-DB2E81BA"] = 8
+    with pytest.raises(UserError, match="request-service-quota-increase"):
+        clouds.up(file, lambda question: pytest.fail("asked"), Console(quiet=True))
+    QUOTAS.clear()
+    console = Console(record=True, file=io.StringIO(), width=200)
+    result = clouds.up(file, lambda question: True, console)
+    so_far = re.search(r"so far +\$ +(\S+): its time is over", console.export_text())
+    assert so_far
+    assert float(so_far[1]) == pytest.approx(cost_so_far(old, old.created + 5 * 3600), abs=0.03)
+    (listed,) = clouds.list_clusters(None)
+    assert (listed.state, listed.machines) == ("running", 2)
+    assert listed.ends_in_hours == pytest.approx(4, abs=0.5)
+    assert result["ends"] == Journal("wmt").require().deadline
+    assert listed.cost is not None
+    assert listed.cost > 4 * (old.hourly - old.shared_hourly)
+    assert on_rented("wmt", ClusterOptions([])).rented == "wmt"
 
 
 def test_a_cluster_becomes_hosts_to_train_on(

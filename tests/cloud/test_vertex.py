@@ -128,6 +128,17 @@ class FakeVertex(BaseHTTPRequestHandler):
     jobs: ClassVar[dict[str, dict[str, Any]]] = {}
     looks = 0
     ends_as = "JOB_STATE_SUCCEEDED"
+    faults: ClassVar[dict[str, list[int]]] = {}
+    """With what statuses the next requests for what ends so are answered; 0: not at all."""
+
+    def _fails(self) -> bool:
+        for ending, statuses in self.faults.items():
+            if self.path.endswith(ending) and statuses:
+                status = statuses.pop(0)
+                if status:
+                    self._answer(status, {"error": {"message": "not now"}})
+                return True
+        return False
 
     def _answer(self, status: int, value: Any) -> None:
         body = json.dumps(value).encode()
@@ -141,6 +152,8 @@ class FakeVertex(BaseHTTPRequestHandler):
 
     def do_POST(self) -> None:
         body, name = self._body(), "projects/mine/locations/us-central1/customJobs/7"
+        if self._fails():
+            return
         if self.path == "/v2/entries:list":
             first = [{"textPayload": "step 1", "timestamp": "2026-01-01T00:00:00Z"}]
             self._answer(200, {"entries": [] if "timestamp>" in body["filter"] else first})
@@ -154,6 +167,8 @@ class FakeVertex(BaseHTTPRequestHandler):
             self._answer(200, self.jobs[name])
 
     def do_GET(self) -> None:
+        if self._fails():
+            return
         if "?" in self.path:
             self._answer(200, {"customJobs": list(self.jobs.values())})
             return
@@ -171,6 +186,7 @@ class FakeVertex(BaseHTTPRequestHandler):
 def jobs(monkeypatch: pytest.MonkeyPatch) -> Iterator[VertexJobs]:
     monkeypatch.setattr(vertex_jobs, "_POLL_S", 0.01)
     FakeVertex.jobs, FakeVertex.looks, FakeVertex.ends_as = {}, 0, "JOB_STATE_SUCCEEDED"
+    FakeVertex.faults = {}
     server = HTTPServer(("127.0.0.1", 0), FakeVertex)
     thread = threading.Thread(target=server.serve_forever)
     thread.start()
@@ -201,6 +217,55 @@ def test_a_failed_job_says_why(jobs: VertexJobs) -> None:
     FakeVertex.ends_as = "JOB_STATE_FAILED"
     with pytest.raises(CloudError, match="out of memory"):
         jobs.follow(name, lambda line: None, limit_s=60)
+
+
+def test_requests_that_fail_do_not_end_the_following(jobs: VertexJobs) -> None:
+    name = jobs.submit(render_job(sample()))
+    FakeVertex.faults = {"customJobs/7": [503, 0, 429], "entries:list": [500]}
+    lines: list[str] = []
+    assert jobs.follow(name, lines.append, limit_s=60) == "JOB_STATE_SUCCEEDED"
+    assert lines == ["step 1"]
+    assert not any(FakeVertex.faults.values())
+
+
+def test_a_cancelling_that_fails_is_repeated(jobs: VertexJobs) -> None:
+    name = jobs.submit(render_job(sample()))
+    FakeVertex.ends_as = "JOB_STATE_RUNNING"
+    FakeVertex.faults = {":cancel": [503, 503]}
+    assert jobs.follow(name, lambda line: None, limit_s=0) == "JOB_STATE_CANCELLED"
+
+
+@pytest.mark.parametrize(("patience_s", "faults"), [(600.0, [503, 403]), (0.0, [503])])
+def test_who_follows_a_job_no_more_is_told_how_to_cancel_it(
+    jobs: VertexJobs, monkeypatch: pytest.MonkeyPatch, patience_s: float, faults: list[int]
+) -> None:
+    monkeypatch.setattr(vertex_jobs, "_PATIENCE_S", patience_s)
+    name = jobs.submit(render_job(sample()))
+    FakeVertex.faults = {"customJobs/7": [*faults]}
+    with pytest.raises(CloudError, match=r"(?s)not now.*customJobs/7 may go on; `echelon cloud down"):
+        jobs.follow(name, lambda line: None, limit_s=60)
+    assert FakeVertex.faults == {"customJobs/7": []}
+
+
+@pytest.mark.parametrize(("kind", "is_followed"), [("TransportError", True), ("RefreshError", False)])
+def test_a_token_that_cannot_be_renewed_is_a_failed_request(
+    jobs: VertexJobs, monkeypatch: pytest.MonkeyPatch, kind: str, is_followed: bool
+) -> None:
+    errors = pytest.importorskip("google.auth.exceptions", reason="google-auth is not here")
+    name = jobs.submit(render_job(sample()))
+    problems, request = [getattr(errors, kind)("no token")], jobs._session.request
+
+    def ask(*arguments: Any, **more: Any) -> Any:
+        if problems:
+            raise problems.pop()
+        return request(*arguments, **more)
+
+    monkeypatch.setattr(jobs._session, "request", ask)
+    if is_followed:
+        assert jobs.follow(name, lambda line: None, limit_s=60) == "JOB_STATE_SUCCEEDED"
+    else:
+        with pytest.raises(CloudError, match=r"(?s)application-default login.*may go on"):
+            jobs.follow(name, lambda line: None, limit_s=60)
 
 
 def test_jobs_are_found_by_name_while_they_run(jobs: VertexJobs) -> None:

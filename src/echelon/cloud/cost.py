@@ -8,7 +8,7 @@ from echelon.cloud.prices import HOURS_PER_MONTH, PriceList, price, price_list
 from echelon.cloud.spec import ClusterSpec
 from echelon.errors import UserError
 
-_SHORTEST_HOURS = 0.25
+SHORTEST_HOURS = 0.25
 """Below this a budget buys no training: machines need minutes to start, and minutes to save."""
 
 
@@ -51,7 +51,7 @@ def estimate(spec: ClusterSpec, machine_hourly: float | None = None) -> Bill:
     parts = _hourly_parts(spec, prices, each)
     affordable = spec.budget / sum(parts) if spec.budget else spec.hours
     max_hours = min(spec.hours, affordable)
-    if max_hours < _SHORTEST_HOURS:
+    if max_hours < SHORTEST_HOURS:
         raise UserError(
             f"budget = {spec.budget:g}: {spec.count} x {spec.type} cost ${sum(parts):.2f} an hour, so it lasts "
             f"{max_hours * 60:.0f} minutes; raise it, or use fewer or cheaper machines"

@@ -46,11 +46,14 @@ class Cluster:
     token: str
     """Tells this cluster from an earlier one of the same name."""
     created: float
+    """When its machines were ordered; seconds since 1970."""
     deadline: float
-    """When the machines end by themselves; seconds since 1970."""
+    """When they end by themselves."""
     hourly: float
     """What it costs an hour while the machines run."""
     shared_hourly: float
+    spent: float = 0.0
+    """US dollars, before `created`: for machines whose time was over, and for the files."""
     ssh_from: str = ""
     subnet: str = ""
     image: str = ""

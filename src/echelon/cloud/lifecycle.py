@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
@@ -9,7 +11,7 @@ from echelon.cloud.aws.calls import Clients
 from echelon.cloud.aws.cluster import AwsCluster
 from echelon.cloud.aws.listing import find_everything
 from echelon.cloud.aws.site import find_site
-from echelon.cloud.cost import Bill
+from echelon.cloud.cost import SHORTEST_HOURS, Bill
 from echelon.cloud.inventory import render_known_hosts, render_ssh_config
 from echelon.cloud.journal import Cluster, Journal, new_cluster
 from echelon.cloud.keys import make_key
@@ -33,18 +35,20 @@ class Removed:
 def bring_up(spec: ClusterSpec, bill: Bill, ssh_from: str, clients: Clients, tell: Tell) -> Cluster:
     """Make a cluster, or what is missing of it; what a failure left half-made is removed again.
 
-    A cluster that was whole before stays: its files may hold results.
+    A cluster that was whole before stays: its files may hold results. Where its time is over, it gets a new one.
     """
     journal = Journal(spec.name)
     with journal.lock():
-        was_whole = bool(_begin(journal, spec, bill, ssh_from, clients).hosts)
+        known = journal.read()
+        _begin(journal, spec, bill, ssh_from, clients)
         parts = AwsCluster(clients, journal)
         try:
             make_parts(parts.parts(), journal, tell)
             return write_inventory(journal, parts)
         except (EchelonError, KeyboardInterrupt) as error:
             said = str(error) or "interrupted"
-            if was_whole:
+            if known and known.hosts:
+                _give_back_time(journal, known, parts)
                 raise CloudError(
                     f"{said}\nthe rest of {spec.name} stays; `echelon cloud down` removes it"
                 ) from None
@@ -66,7 +70,7 @@ def _begin(journal: Journal, spec: ClusterSpec, bill: Bill, ssh_from: str, clien
                 f"{spec.name} was begun with another cluster.toml; `echelon cloud down {spec.name}` first, or use "
                 "another name"
             )
-        return known
+        return _renew(journal, known, bill, clients) if needs_new_time(known, clients) else known
     if any(found.cluster == spec.name for found in find_everything(clients)):
         raise UserError(
             f"there is a cluster {spec.name!r} in {spec.region} that is not written down here; `echelon cloud down "
@@ -81,6 +85,51 @@ def _begin(journal: Journal, spec: ClusterSpec, bill: Bill, ssh_from: str, clien
     )
     journal.write(cluster)
     return cluster
+
+
+def is_ending(cluster: Cluster) -> bool:
+    """Whether the time of its machines is over, or too short for any training."""
+    return cluster.deadline - time.time() < SHORTEST_HOURS * 3600
+
+
+def needs_new_time(cluster: Cluster, clients: Clients) -> bool:
+    """Whether machines that are made now need a later end than is written down.
+
+    UserError where others are about to end: nothing can put that off.
+    """
+    if not is_ending(cluster):
+        return False
+    name, left_s = cluster.spec.name, cluster.deadline - time.time()
+    if left_s > 0 and AwsCluster(clients, Journal(name)).machines.find():
+        raise UserError(
+            f"the machines of {name} end by themselves in {left_s / 60:.0f} minutes; the same command rents others then"
+        )
+    return True
+
+
+def _renew(journal: Journal, known: Cluster, bill: Bill, clients: Clients) -> Cluster:
+    """Begin a new time; machines that have outlived the one before end first."""
+    machines = AwsCluster(clients, journal).machines
+    for id_ in machines.find():
+        machines.remove(id_)
+    now = time.time()
+    cluster = replace(
+        known,
+        created=now,
+        deadline=now + bill.max_hours * 3600,
+        hourly=bill.hourly,
+        shared_hourly=bill.shared_hour,
+        spent=cost_so_far(known, now),
+    )
+    journal.write(cluster)
+    return cluster
+
+
+def _give_back_time(journal: Journal, known: Cluster, parts: AwsCluster) -> None:
+    """A time for which no machine could be had has not begun."""
+    with contextlib.suppress(EchelonError):
+        if not parts.machines.find():
+            journal.write(replace(known, parts=journal.require().parts))
 
 
 def write_inventory(journal: Journal, parts: AwsCluster) -> Cluster:
@@ -113,7 +162,7 @@ def cost_so_far(cluster: Cluster, now: float) -> float:
     machines_s = max(0.0, min(now, cluster.deadline) - cluster.created)
     files_s = max(0.0, now - cluster.created)
     machines_hourly = cluster.hourly - cluster.shared_hourly
-    return (machines_hourly * machines_s + cluster.shared_hourly * files_s) / 3600
+    return cluster.spent + (machines_hourly * machines_s + cluster.shared_hourly * files_s) / 3600
 
 
 def left_words(name: str, left: Sequence[Left]) -> str:

@@ -10,6 +10,10 @@ from echelon.cloud.vertex import VertexSpec
 from echelon.errors import CloudError, UserError
 
 _POLL_S = 10.0
+_PATIENCE_S = 600.0
+"""For how long Google Cloud may not answer before a job is followed no more."""
+_REFUSALS = ("401", "403", "404")
+"""What asking again does not change."""
 _OVER = ("JOB_STATE_SUCCEEDED", "JOB_STATE_FAILED", "JOB_STATE_CANCELLED", "JOB_STATE_EXPIRED")
 _LOGS = "https://logging.googleapis.com/v2/entries:list"
 
@@ -43,20 +47,32 @@ class VertexJobs:
         ]
 
     def follow(self, name: str, tell: Callable[[str], None], limit_s: float) -> str:
-        """Tell what the job logs until it is over, and return its state; after `limit_s` it is cancelled."""
-        deadline, seen = time.monotonic() + limit_s, ""
+        """Tell what the job logs until it is over, and return its state; after `limit_s` it is cancelled.
+
+        Requests that fail are made again for some minutes; CloudError where that does not help.
+        """
+        answered = time.monotonic()
+        deadline, seen = answered + limit_s, ""
         while True:
-            job = self._call("GET", name)
-            seen = self._tell_logs(name, seen, tell)
+            try:
+                job = self._call("GET", name)
+                seen = self._tell_logs(name, seen, tell)
+                if time.monotonic() > deadline and job.get("state") not in _OVER:
+                    self.cancel(name)
+                    tell("the time limit is over: cancelling the job")
+                    deadline = float("inf")
+                answered = time.monotonic()
+            except CloudError as error:
+                if error.code in _REFUSALS or time.monotonic() - answered > _PATIENCE_S:
+                    raise CloudError(
+                        f"{error}\n{name} may go on; `echelon cloud down FILE.TOML` cancels it", error.code
+                    ) from None
+                job = {}
             state = str(job.get("state", ""))
+            if state == "JOB_STATE_FAILED":
+                raise CloudError(f"{name} has failed: {job.get('error', {}).get('message', 'no word')}")
             if state in _OVER:
-                if state == "JOB_STATE_FAILED":
-                    raise CloudError(f"{name} has failed: {job.get('error', {}).get('message', 'no word')}")
                 return state
-            if time.monotonic() > deadline:
-                tell("the time limit is over: cancelling the job")
-                self.cancel(name)
-                deadline = float("inf")
             time.sleep(_POLL_S)
 
     def _tell_logs(self, name: str, since: str, tell: Callable[[str], None]) -> str:
@@ -83,9 +99,32 @@ class VertexJobs:
             answer = self._session.request(method, url, timeout=60, **arguments)
         except OSError as error:
             raise CloudError(f"Google Cloud cannot be reached: {error}") from None
+        except _auth_errors() as error:
+            raise _explain(error) from None
         if answer.status_code >= 400:
-            raise CloudError(f"Google Cloud has refused ({answer.status_code}): {_message(answer)}")
+            status = str(answer.status_code)
+            raise CloudError(f"Google Cloud has refused ({status}): {_message(answer)}", status)
         return dict(answer.json())
+
+
+def _auth_errors() -> tuple[type[Exception], ...]:
+    """What google-auth raises when it asks for a new token, as it does every hour; nothing where it is not here."""
+    try:
+        from google.auth.exceptions import GoogleAuthError
+    except ImportError:
+        return ()
+    return (GoogleAuthError,)
+
+
+def _explain(error: Exception) -> CloudError:
+    from google.auth.exceptions import TransportError
+
+    if isinstance(error, TransportError) or getattr(error, "retryable", False):
+        return CloudError(f"Google Cloud cannot be reached: {error}")
+    return CloudError(
+        f"Google Cloud does not accept your credentials: {error}; `gcloud auth application-default login` sets them",
+        "401",
+    )
 
 
 def _message(answer: Any) -> str:

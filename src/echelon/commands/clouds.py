@@ -18,7 +18,14 @@ from echelon.cloud.aws.site import spot_price
 from echelon.cloud.cost import bill_words, estimate
 from echelon.cloud.inventory import host_name
 from echelon.cloud.journal import Cluster, Journal, known_clusters
-from echelon.cloud.lifecycle import Removed, bring_up, cost_so_far, left_words, take_down
+from echelon.cloud.lifecycle import (
+    Removed,
+    bring_up,
+    cost_so_far,
+    left_words,
+    needs_new_time,
+    take_down,
+)
 from echelon.cloud.prices import price
 from echelon.cloud.spec import ClusterSpec, allowed_network, load_spec
 from echelon.commands.renting import make_ready
@@ -50,9 +57,14 @@ def up(path: Path, ask: Ask, console: Console) -> dict[str, Any]:
     clients = Clients(spec.region)
     known = Journal(spec.name).read()
     bill = estimate(spec, spot_price(clients, spec) if spec.spot else None)
-    _check_quota(clients, spec, known)
+    is_over = known is not None and needs_new_time(known, clients)
+    if known is None or is_over:
+        check_quota(clients, spec, spec.count)
     ssh_from = known.ssh_from if known else str(_who_may_log_in(spec))
     console.print(bill_words(spec, bill), markup=False, highlight=False, soft_wrap=True)
+    if known and is_over:
+        cost = cost_so_far(known, time.time())
+        console.print(f"  so far            ${cost:8.2f}: its time is over", markup=False, highlight=False)
     console.print(f"  SSH is open to {ssh_from} only", markup=False, highlight=False)
     if not ask("Rent these machines?"):
         raise UserError("nothing was made")
@@ -75,11 +87,6 @@ def up_words(result: dict[str, Any]) -> str:
         f"{name} is ready: {', '.join(result['hosts'])}; ${result['hourly']:.2f} an hour until {ends} at the latest\n"
         f"`echelon train RECIPE --cluster {name}` trains there, `echelon cloud down {name}` ends it"
     )
-
-
-def _check_quota(clients: Clients, spec: ClusterSpec, known: Cluster | None) -> None:
-    if known is None:
-        check_quota(clients, spec, spec.count)
 
 
 def _who_may_log_in(spec: ClusterSpec) -> object:

@@ -16,7 +16,7 @@ from echelon.cloud.aws.calls import Clients
 from echelon.cloud.aws.cluster import AwsCluster
 from echelon.cloud.inventory import host_name
 from echelon.cloud.journal import Cluster, HostRecord, Journal
-from echelon.cloud.lifecycle import write_inventory
+from echelon.cloud.lifecycle import is_ending, write_inventory
 from echelon.commands.readiness import hosts_words
 from echelon.errors import CloudError, EchelonError, HostsError, RemoteError
 from echelon.launch.check import check_hosts
@@ -178,10 +178,13 @@ class Rented:
                 self._tell(f"a machine that was taken away could not be replaced yet: {error}")
 
     def _find_lost(self) -> list[HostRecord]:
-        """Machines that are gone, or going."""
+        """Machines that are gone, or going; none where the time is over for all of them, or nearly."""
+        cluster = self._journal.require()
+        if is_ending(cluster):
+            return []
         hosts = self._machines.machines.hosts()
         alive = {host.number for host in hosts if host.state in ("pending", "running")}
-        return [host for host in self._journal.require().hosts if host.number not in alive]
+        return [host for host in cluster.hosts if host.number not in alive]
 
     def _replace(self, lost: HostRecord) -> None:
         host = host_name(self._cluster.spec.name, lost.number)
@@ -214,5 +217,5 @@ def require_running(cluster: Cluster) -> None:
     if time.time() > cluster.deadline:
         raise CloudError(
             f"the machines of {cluster.spec.name} have ended by themselves, as their time was over; "
-            f"`echelon cloud down {cluster.spec.name}` removes the rest"
+            f"the same `echelon cloud up` rents others, `echelon cloud down {cluster.spec.name}` removes the rest"
         )

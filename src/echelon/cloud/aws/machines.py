@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import time
 from dataclasses import replace
 from typing import Any
 
@@ -14,7 +15,7 @@ from echelon.cloud.inventory import host_name
 from echelon.cloud.journal import HostRecord, PartRecord
 from echelon.cloud.keys import make_key
 from echelon.cloud.parts import wait_until
-from echelon.cloud.userdata import Birth, render_user_data
+from echelon.cloud.userdata import SAVING_S, Birth, render_user_data
 from echelon.errors import CloudError
 
 _ALIVE = ("pending", "running", "shutting-down", "stopping", "stopped")
@@ -51,12 +52,20 @@ class Machines:
         if missing > 0:
             made = self._run(missing)
             usable += sorted(made, key=lambda instance: int(instance.get("AmiLaunchIndex", 0)))
+        ids = [str(instance["InstanceId"]) for instance in usable]
+        # Before they have started: AWS refuses the same order again once a machine of it has ended.
+        self._context.journal.note(self.name, PartRecord("making", tuple(ids)))
         self._number(usable)
         self.wait_for_machines()
-        return [str(instance["InstanceId"]) for instance in usable]
+        return ids
 
     def _run(self, count: int, address: str = "") -> list[dict[str, Any]]:
-        """Start machines; waits for a role that AWS has made but does not know everywhere yet."""
+        """Start machines; waits for a role that AWS has made but does not know everywhere yet.
+
+        CloudError where their time is over: a timer in the past ends no machine.
+        """
+        if time.time() > self._context.cluster.deadline - SAVING_S:
+            raise CloudError(f"the time of {self._context.name} is over: no machine is started")
         order, started = self._order(count, address), list[dict[str, Any]]()
 
         def have_begun() -> bool:
@@ -87,7 +96,7 @@ class Machines:
         """What RunInstances is asked for: all machines or none; the same order twice starts them once."""
         cluster, spec = self._context.cluster, self._context.cluster.spec
         before = cluster.parts["machines"].ids if "machines" in cluster.parts else ()
-        token = hashlib.sha256("".join([cluster.token, *before]).encode()).hexdigest()
+        token = hashlib.sha256("".join([cluster.token, str(cluster.deadline), *before]).encode()).hexdigest()
         disk = {
             "VolumeSize": spec.disk_gb,
             "VolumeType": "gp3",
