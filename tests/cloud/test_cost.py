@@ -28,6 +28,11 @@ def test_a_budget_ends_the_machines_earlier() -> None:
     assert estimate(sample_spec(count=4, hours=1, budget=10)).max_hours == 1
 
 
+def test_a_time_too_short_for_any_training_is_refused() -> None:
+    with pytest.raises(UserError, match=r"hours = 0\.1: .* at least 0\.25"):
+        estimate(sample_spec(hours=0.1))
+
+
 def test_a_budget_that_buys_no_training_is_refused() -> None:
     with pytest.raises(
         UserError, match=r"budget = 0\.5: 4 x g4dn\.2xlarge cost \$3\.11 an hour, so it lasts 10 minutes"

@@ -44,13 +44,18 @@ class Bill:
 def estimate(spec: ClusterSpec, machine_hourly: float | None = None) -> Bill:
     """The bill of a cluster; `machine_hourly` is one machine's price where it is known better than from the list.
 
-    UserError where the budget is too small for any training.
+    UserError where the hours or the budget are too few for any training.
     """
     prices = price_list(spec.provider)
     each = machine_hourly or price(spec.provider, spec.type, spec.spot, spec.region)
     parts = _hourly_parts(spec, prices, each)
     affordable = spec.budget / sum(parts) if spec.budget else spec.hours
     max_hours = min(spec.hours, affordable)
+    if spec.hours < SHORTEST_HOURS:
+        raise UserError(
+            f"hours = {spec.hours:g}: machines need minutes to start, and minutes to save; "
+            f"give at least {SHORTEST_HOURS:g}"
+        )
     if max_hours < SHORTEST_HOURS:
         raise UserError(
             f"budget = {spec.budget:g}: {spec.count} x {spec.type} cost ${sum(parts):.2f} an hour, so it lasts "
