@@ -159,6 +159,15 @@ def checkpoint_folder(checkpoints: Path, step: int) -> Path:
     return checkpoints / f"step-{step:08d}"
 
 
+def best_beside(folder: Path) -> Path | None:
+    """Where the checkpoint belongs that the one in `folder` names as the best; None where it names none."""
+    try:
+        best = TrainingState.from_json((folder / STATE).read_text()).best
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+        return None
+    return checkpoint_folder(folder.parent, best.step) if best else None
+
+
 def shard_file(rank: int, size: int) -> str:
     """The file that holds worker `rank`'s share of the optimiser's state."""
     return f"optimiser-{rank}-of-{size}.safetensors"

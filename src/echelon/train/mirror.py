@@ -24,7 +24,7 @@ from echelon.store import (
     put_folder,
     remove_folder_at,
 )
-from echelon.train.checkpoint import list_checkpoints
+from echelon.train.checkpoint import best_beside, list_checkpoints
 
 _WAIT_S = 1.0
 
@@ -68,7 +68,8 @@ class Mirror:
 
     def _upload(self, folder: Path) -> None:
         put_folder(folder, f"{self._address}/checkpoints/{folder.name}")
-        kept = {path.name for path in self._run.checkpoints.iterdir()} | {folder.name}
+        best = best_beside(folder)
+        kept = {path.name for path in (*self._run.checkpoints.iterdir(), folder, *([best] if best else []))}
         for name in list_folders(f"{self._address}/checkpoints"):
             if name not in kept and name < folder.name:
                 remove_folder_at(f"{self._address}/checkpoints/{name}")
@@ -82,20 +83,26 @@ class Mirror:
                 put_file(file, f"{self._address}/{file.relative_to(self._run.path).as_posix()}")
 
 
-def fetch_newest(address: str, run: RunFolder, heart: Heart) -> str | None:
-    """Fetch the newest checkpoint at `address` where it is newer than all here; its name. UserError where another run's
-    are there. The recipe is put there first, so that no other run comes after this one."""
+def fetch_newest(address: str, run: RunFolder, heart: Heart) -> list[str]:
+    """Fetch the newest checkpoint at `address` where it is newer than all here, and the best where it is only there;
+    their names. UserError where another run's are there. The recipe is put there first, so that no other run comes
+    after this one."""
     _claim(address.rstrip("/"), run)
     root = f"{address.rstrip('/')}/checkpoints"
-    names = [name for name in list_folders(root) if name.startswith("step-")]
-    if not names:
-        return None
-    newest = max(names)
-    here = [checkpoint.folder.name for checkpoint in list_checkpoints(run.checkpoints)]
-    if max(here, default="") >= newest:
-        return None
-    get_folder(f"{root}/{newest}", run.checkpoints / newest, heart.beat)
-    return newest
+    there = {name for name in list_folders(root) if name.startswith("step-")}
+    here = {checkpoint.folder.name for checkpoint in list_checkpoints(run.checkpoints)}
+    fetched: list[str] = []
+
+    def fetch(folder: Path | None) -> None:
+        if folder is not None and folder.name in there - here - set(fetched):
+            get_folder(f"{root}/{folder.name}", folder, heart.beat)
+            fetched.append(folder.name)
+
+    if there:
+        newest = run.checkpoints / max(there | here)
+        fetch(newest)
+        fetch(best_beside(newest))
+    return fetched
 
 
 def _claim(address: str, run: RunFolder) -> None:

@@ -44,11 +44,11 @@ def resume(training: Training) -> None:
 
 
 def fetch_from_mirror(training: Training) -> None:
-    """A newer checkpoint than the run folder's, where there is one at the address; the first worker passes it on."""
+    """A newer checkpoint than the run folder's, where there is one at the address, which the first worker passes on,
+    and the best."""
     address = training.recipe.checkpoint.mirror
     assert address is not None
-    name = fetch_newest(address, training.run, training.group.heart)
-    if name is not None:
+    for name in fetch_newest(address, training.run, training.group.heart):
         training.records.write("event", message=f"{name} was fetched from {address}")
 
 
