@@ -72,6 +72,19 @@ def test_what_is_put_comes_back(place: str, folder: Path, tmp_path: Path) -> Non
     assert names == {file.name: file.read_bytes() for file in folder.iterdir()}
 
 
+def test_a_long_download_beats_while_a_file_arrives(place: str, folder: Path, tmp_path: Path) -> None:
+    size = 9 << 20 if place.startswith("memory") else 900_000  # aiohttp warns of more in one piece
+    (folder / "model.safetensors").write_bytes(bytes(size))
+    put_folder(folder, f"{place}/g")
+    sizes: list[int] = []
+
+    def beat() -> None:
+        sizes.extend(file.stat().st_size for file in tmp_path.glob(".back.*.fetching/model.safetensors"))
+
+    get_folder(f"{place}/g", tmp_path / "back", beat)
+    assert any(0 < arrived < size for arrived in sizes)
+
+
 def test_a_folder_counts_only_with_its_manifest(place: str, folder: Path, tmp_path: Path) -> None:
     put_folder(folder, f"{place}/b/step-1")
     put_folder(folder, f"{place}/b/step-2")

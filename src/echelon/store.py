@@ -67,7 +67,8 @@ def put_folder(folder: Path, address: str, beat: Beat = lambda: None) -> None:
 
 
 def get_folder(address: str, folder: Path, beat: Beat = lambda: None) -> None:
-    """Fetch a whole folder, checked; StoreError where it is not whole or not right. One that is here already stays."""
+    """Fetch a whole folder, checked; StoreError where it is not whole or not right. One that is here already stays.
+    Each part of a file that arrives or is checked beats."""
     if folder.exists():
         return
     with _explaining(address):
@@ -82,12 +83,11 @@ def get_folder(address: str, folder: Path, beat: Beat = lambda: None) -> None:
             for name, file in files.items():
                 target = unfinished / name
                 target.parent.mkdir(exist_ok=True)
-                system.get_file(f"{path}/{name}", str(target))
-                if StoredFile(target.stat().st_size, _sha256(target)) != file:
+                system.get_file(f"{path}/{name}", str(target), callback=_calling(beat))
+                if StoredFile(target.stat().st_size, _sha256(target, beat)) != file:
                     raise StoreError(
                         f"{address}/{name}: is not what its manifest says; remove the folder there"
                     )
-                beat()
             _publish(unfinished, folder)
         finally:
             shutil.rmtree(unfinished, ignore_errors=True)
@@ -180,11 +180,19 @@ def _read_manifest(system: Any, path: str) -> dict[str, StoredFile] | None:
     return files
 
 
-def _sha256(file: Path) -> str:
+def _calling(beat: Beat) -> Any:
+    """What has fsspec's packages beat at each part of a file."""
+    from fsspec.callbacks import Callback
+
+    return Callback(hooks={"beat": lambda *_place, **_more: beat()})
+
+
+def _sha256(file: Path, beat: Beat = lambda: None) -> str:
     digest = hashlib.sha256()
     with open(file, "rb") as content:
         while block := content.read(_BLOCK_BYTES):
             digest.update(block)
+            beat()
     return digest.hexdigest()
 
 
