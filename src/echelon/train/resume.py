@@ -27,8 +27,7 @@ if TYPE_CHECKING:
 
 def resume(training: Training) -> None:
     """Load the newest good checkpoint, or the weights that the recipe starts from. Collective."""
-    if training.keeper.mirror is not None:
-        fetch_from_mirror(training)
+    fetch_from_mirror(training)
     newest = agree_on_newest(training)
     if newest is not None:
         load_newest(training, newest)
@@ -45,11 +44,14 @@ def resume(training: Training) -> None:
 
 def fetch_from_mirror(training: Training) -> None:
     """A newer checkpoint than the run folder's, where there is one at the address, which the first worker passes on,
-    and the best."""
+    and the best. Collective."""
     address = training.recipe.checkpoint.mirror
-    assert address is not None
-    for name in fetch_newest(address, training.run, training.group.heart):
-        training.records.write("event", message=f"{name} was fetched from {address}")
+    if address is None:
+        return
+    if training.group.is_first:
+        for name in fetch_newest(address, training.run, training.group.heart):
+            training.records.write("event", message=f"{name} was fetched from {address}")
+    training.group.await_first("fetching")
 
 
 def roll_back(training: Training, reason: str) -> None:

@@ -154,8 +154,7 @@ def work(run: RunFolder, group: Group, records: RecordWriter, stop: StopRequest)
         training.meter.lap("evaluation")
     if sampler is not None:
         sampler.stop()
-    if training.keeper.mirror is not None:
-        training.keeper.mirror.finish(group.heart)
+    finish_mirror(training)
     for tracker in training.trackers:
         tracker.close()
     records.write(
@@ -166,6 +165,15 @@ def work(run: RunFolder, group: Group, records: RecordWriter, stop: StopRequest)
         **training.meter.take(),
     )
     return outcome
+
+
+def finish_mirror(training: Training) -> None:
+    """Return when the first worker has uploaded everything, however long that takes. Collective."""
+    if training.recipe.checkpoint.mirror is None:
+        return
+    if training.keeper.mirror is not None:
+        training.keeper.mirror.finish(training.group.heart)
+    training.group.await_first("mirroring")
 
 
 def set_up(run: RunFolder, group: Group, records: RecordWriter) -> Training:
