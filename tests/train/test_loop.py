@@ -23,6 +23,7 @@ from echelon.models.loss import SummedLoss
 from echelon.monitor.records import RecordWriter, read_records
 from echelon.recipe.loading import load_recipe
 from echelon.runfolder import RunFolder
+from echelon.store import list_folders
 from echelon.tasks.task import Scores, Slot
 from echelon.train import keeper, loop, saver
 from echelon.train.checkpoint import Best, choose_checkpoint, is_complete, list_checkpoints
@@ -369,3 +370,13 @@ def test_a_checkpoint_made_with_kernels_goes_on_in_plain_pytorch(set_up_toy: Set
     assert going_on.state.step == 10
     train(going_on)
     torch.testing.assert_close(going_on.flat.weights, whole.flat.weights, rtol=1e-2, atol=1e-3)
+
+
+def test_a_run_whose_upload_was_cut_short_uploads_when_it_goes_on(set_up_toy: SetUp) -> None:
+    train(set_up_toy("run", "train.steps=10"))
+    there = "memory://cut-short"
+    again = set_up_toy("run", "train.steps=10", f"checkpoint.mirror={there}")
+    assert train(again) is Outcome.FINISHED
+    assert again.keeper.mirror is not None
+    again.keeper.mirror.finish(again.group.heart)
+    assert list_folders(f"{there}/checkpoints") == ["step-00000010"]

@@ -110,6 +110,8 @@ def load_newest(training: Training, newest: Newest) -> None:
         checkpoint = choose_checkpoint(training.run.checkpoints, folder)
         load_checkpoint(training, checkpoint)
         optimiser = checkpoint.load_optimiser()
+        if training.keeper.mirror is not None:  # what ended the run may have ended an upload
+            training.keeper.mirror.put(folder)
     if not newest.is_everywhere:
         pass_on(training, newest, optimiser or training.optimiser.state())
         if training.group.keeps_folder and not newest.is_here and folder.exists():
