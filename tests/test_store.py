@@ -19,6 +19,7 @@ from echelon.store import (
     list_folders,
     put_folder,
     remove_folder_at,
+    remove_unfinished,
 )
 from tests.cloud.server import REGION, moto_server
 from tests.sshd import free_port
@@ -109,8 +110,13 @@ def test_an_upload_that_breaks_off_leaves_nothing_that_counts(
         put_folder(folder, f"{place}/c/step-1", break_off)
     assert calls
     assert list_folders(f"{place}/c") == []
-    put_folder(folder, f"{place}/c/step-1")
+    assert list_folders(f"{place}/c", whole=False) == ["step-1"]
+    remove_unfinished(f"{place}/c/step-1")
+    assert list_folders(f"{place}/c", whole=False) == []
+    assert put_folder(folder, f"{place}/c/step-1")
     assert list_folders(f"{place}/c") == ["step-1"]
+    remove_unfinished(f"{place}/c/step-1")
+    assert not put_folder(folder, f"{place}/c/step-1"), "it is whole and stayed"
 
 
 def test_who_comes_second_takes_the_folder_of_who_was_faster(

@@ -51,12 +51,13 @@ def address_of(path: Path) -> str | None:
     return f"{match[1]}://{match[2]}" if match is not None else None
 
 
-def put_folder(folder: Path, address: str, beat: Beat = lambda: None) -> None:
-    """Copy a folder's files, and then the manifest that makes them count. A folder that is there whole stays."""
+def put_folder(folder: Path, address: str, beat: Beat = lambda: None) -> bool:
+    """Copy a folder's files, and then the manifest that makes them count. A folder that is there whole stays: whether
+    it was not."""
     with _explaining(address):
         system, path = _open(address)
         if _read_manifest(system, path) is not None:
-            return
+            return False
         files: dict[str, StoredFile] = {}
         for file in sorted(entry for entry in folder.rglob("*") if entry.is_file()):
             name = file.relative_to(folder).as_posix()
@@ -64,6 +65,7 @@ def put_folder(folder: Path, address: str, beat: Beat = lambda: None) -> None:
             system.put_file(str(file), f"{path}/{name}")
             beat()
         system.pipe_file(f"{path}/{MANIFEST}", _MANIFEST.dump_json(files, indent=1))
+    return True
 
 
 def get_folder(address: str, folder: Path, beat: Beat = lambda: None) -> None:
@@ -102,8 +104,8 @@ def _publish(unfinished: Path, folder: Path) -> None:
     sync_folder(folder.parent)
 
 
-def list_folders(address: str) -> list[str]:
-    """The names of the whole folders below an address, in order."""
+def list_folders(address: str, *, whole: bool = True) -> list[str]:
+    """The names of the whole folders below an address, or of everything there, in order."""
     with _explaining(address):
         system, path = _open(address)
         try:
@@ -111,7 +113,7 @@ def list_folders(address: str) -> list[str]:
         except FileNotFoundError:
             return []
         names = sorted({str(entry).rstrip("/").rpartition("/")[2] for entry in entries})
-        return [name for name in names if system.exists(f"{path}/{name}/{MANIFEST}")]
+        return [name for name in names if not whole or system.exists(f"{path}/{name}/{MANIFEST}")]
 
 
 def remove_folder_at(address: str) -> None:
@@ -122,6 +124,12 @@ def remove_folder_at(address: str) -> None:
             system.rm_file(f"{path}/{MANIFEST}")
         with contextlib.suppress(FileNotFoundError):
             system.rm(path, recursive=True)
+
+
+def remove_unfinished(address: str) -> None:
+    """Remove what an upload that broke off has left of a folder; one that is whole stays."""
+    if not has_file(f"{address}/{MANIFEST}"):
+        remove_folder_at(address)
 
 
 def put_file(file: Path, address: str) -> None:

@@ -8,6 +8,7 @@ from pathlib import Path
 import fsspec
 import pytest
 import torch
+from fsspec.implementations.memory import MemoryFileSystem
 from tests.checkpoints import write_checkpoint
 from tests.sample_image_recipe import sample_image_recipe
 from tests.sample_recipe import sample_recipe
@@ -18,7 +19,7 @@ from echelon.monitor.heartbeat import Heart
 from echelon.monitor.records import RecordWriter
 from echelon.recipe.toml import dump_recipe
 from echelon.runfolder import RunFolder, remove_folder, write_json
-from echelon.store import list_folders, put_folder
+from echelon.store import MANIFEST, list_folders, put_folder
 from echelon.tasks.classification import ClassificationTask
 from echelon.train.checkpoint import Best, TrainingState, checkpoint_folder
 from echelon.train.mirror import Mirror, fetch_newest
@@ -74,7 +75,7 @@ def test_what_the_task_needs_to_use_a_model_is_at_the_address_too(tmp_path: Path
 def test_a_run_that_goes_on_from_its_mirror_has_the_best_checkpoint_here_and_there(
     run: RunFolder, address: str, mirror: Mirror, tmp_path: Path
 ) -> None:
-    mirror.put(save(run, 5))
+    save(run, 5)
     mirror.put(save(run, 10, best=5))
     mirror.finish(Heart())
     second = make_run(tmp_path / "new-disk")
@@ -93,3 +94,32 @@ def test_the_best_checkpoint_stays_at_the_address_where_this_disk_has_lost_it(
     mirror.put(save(run, 11, best=5))
     mirror.finish(Heart())
     assert list_folders(f"{address}/checkpoints") == names(5, 11)
+
+
+def test_an_upload_that_fails_leaves_nothing_at_the_address(
+    run: RunFolder, address: str, mirror: Mirror, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    put_file = MemoryFileSystem.put_file
+
+    def cut_off(self: MemoryFileSystem, file: str, path: str) -> None:
+        if file.endswith("state.json"):
+            raise OSError("the line is cut")
+        put_file(self, file, path)
+
+    monkeypatch.setattr(MemoryFileSystem, "put_file", cut_off)
+    mirror.put(save(run, 5))
+    mirror.finish(Heart())
+    assert list_folders(f"{address}/checkpoints", whole=False) == []
+
+
+def test_what_a_killed_upload_left_is_removed_and_nothing_of_others(
+    run: RunFolder, address: str, mirror: Mirror
+) -> None:
+    there = fsspec.filesystem("memory")
+    root = address.removeprefix("memory:/")
+    put_folder(save(run, 5), f"{address}/checkpoints/step-00000005")
+    there.rm_file(f"{root}/checkpoints/step-00000005/{MANIFEST}")
+    there.pipe_file(f"{root}/checkpoints/notes/mine.txt", b"")
+    mirror.put(save(run, 10))
+    mirror.finish(Heart())
+    assert list_folders(f"{address}/checkpoints", whole=False) == ["notes", *names(10)]
