@@ -58,6 +58,7 @@ from echelon.train.weights import Weights, choose_weights, load_weights
 
 _GROUP_TIMEOUT_S = 300.0
 """How long a collective may take beyond `restart.hang_seconds`, by which the launcher has seen who hangs."""
+_FOR_EVER_S = 365 * 24 * 3600.0
 _PR_SET_PDEATHSIG = 1
 
 
@@ -80,7 +81,7 @@ def main(arguments: Sequence[str]) -> NoReturn:
     records = RecordWriter(run.worker_records(rank))
     try:
         hang_s = load_recipe(run.recipe).restart.hang_seconds
-        group = join_group(hang_s + _GROUP_TIMEOUT_S, heart)
+        group = join_group(longest_collective_s(hang_s), heart)
         if options.benchmark:
             outcome = Outcome.FINISHED
             training = set_up(run, group, records)
@@ -97,6 +98,11 @@ def main(arguments: Sequence[str]) -> NoReturn:
             traceback.print_exc()
         leave(records, FINAL_STATUS if isinstance(error, UserError | TrainingError) else 1)
     leave(records, INTERRUPTED_STATUS if outcome is Outcome.INTERRUPTED else 0)
+
+
+def longest_collective_s(hang_s: float) -> float:
+    """How long a worker waits in a collective: a last resort, where `restart.hang_seconds` sets a limit at all."""
+    return hang_s + _GROUP_TIMEOUT_S if hang_s else _FOR_EVER_S
 
 
 def leave(records: RecordWriter, status: int) -> NoReturn:
