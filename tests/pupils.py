@@ -35,7 +35,7 @@ def _run(rank: int, work: Work, size: int, folder: Path) -> None:
     torch.set_num_threads(1)
     store = dist.FileStore(str(folder / "store"), size)  # type: ignore[attr-defined]
     dist.init_process_group("gloo", store=store, rank=rank, world_size=size)
-    torch.save(work(Group(rank, size)), folder / f"{rank}.pt")
+    torch.save(work(Group(rank, size, store=store)), folder / f"{rank}.pt")
     dist.destroy_process_group()
 
 

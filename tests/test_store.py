@@ -19,6 +19,7 @@ from echelon.store import (
     list_folders,
     put_folder,
     remove_folder_at,
+    remove_unfinished,
 )
 from tests.cloud.server import REGION, moto_server
 from tests.sshd import free_port
@@ -72,6 +73,19 @@ def test_what_is_put_comes_back(place: str, folder: Path, tmp_path: Path) -> Non
     assert names == {file.name: file.read_bytes() for file in folder.iterdir()}
 
 
+def test_a_long_download_beats_while_a_file_arrives(place: str, folder: Path, tmp_path: Path) -> None:
+    size = 9 << 20 if place.startswith("memory") else 900_000  # aiohttp warns of more in one piece
+    (folder / "model.safetensors").write_bytes(bytes(size))
+    put_folder(folder, f"{place}/g")
+    sizes: list[int] = []
+
+    def beat() -> None:
+        sizes.extend(file.stat().st_size for file in tmp_path.glob(".back.*.fetching/model.safetensors"))
+
+    get_folder(f"{place}/g", tmp_path / "back", beat)
+    assert any(0 < arrived < size for arrived in sizes)
+
+
 def test_a_folder_counts_only_with_its_manifest(place: str, folder: Path, tmp_path: Path) -> None:
     put_folder(folder, f"{place}/b/step-1")
     put_folder(folder, f"{place}/b/step-2")
@@ -96,8 +110,13 @@ def test_an_upload_that_breaks_off_leaves_nothing_that_counts(
         put_folder(folder, f"{place}/c/step-1", break_off)
     assert calls
     assert list_folders(f"{place}/c") == []
-    put_folder(folder, f"{place}/c/step-1")
+    assert list_folders(f"{place}/c", whole=False) == ["step-1"]
+    remove_unfinished(f"{place}/c/step-1")
+    assert list_folders(f"{place}/c", whole=False) == []
+    assert put_folder(folder, f"{place}/c/step-1")
     assert list_folders(f"{place}/c") == ["step-1"]
+    remove_unfinished(f"{place}/c/step-1")
+    assert not put_folder(folder, f"{place}/c/step-1"), "it is whole and stayed"
 
 
 def test_who_comes_second_takes_the_folder_of_who_was_faster(

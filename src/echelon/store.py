@@ -51,12 +51,13 @@ def address_of(path: Path) -> str | None:
     return f"{match[1]}://{match[2]}" if match is not None else None
 
 
-def put_folder(folder: Path, address: str, beat: Beat = lambda: None) -> None:
-    """Copy a folder's files, and then the manifest that makes them count. A folder that is there whole stays."""
+def put_folder(folder: Path, address: str, beat: Beat = lambda: None) -> bool:
+    """Copy a folder's files, and then the manifest that makes them count. A folder that is there whole stays: whether
+    it was not."""
     with _explaining(address):
         system, path = _open(address)
         if _read_manifest(system, path) is not None:
-            return
+            return False
         files: dict[str, StoredFile] = {}
         for file in sorted(entry for entry in folder.rglob("*") if entry.is_file()):
             name = file.relative_to(folder).as_posix()
@@ -64,10 +65,12 @@ def put_folder(folder: Path, address: str, beat: Beat = lambda: None) -> None:
             system.put_file(str(file), f"{path}/{name}")
             beat()
         system.pipe_file(f"{path}/{MANIFEST}", _MANIFEST.dump_json(files, indent=1))
+    return True
 
 
 def get_folder(address: str, folder: Path, beat: Beat = lambda: None) -> None:
-    """Fetch a whole folder, checked; StoreError where it is not whole or not right. One that is here already stays."""
+    """Fetch a whole folder, checked; StoreError where it is not whole or not right. One that is here already stays.
+    Each part of a file that arrives or is checked beats."""
     if folder.exists():
         return
     with _explaining(address):
@@ -82,12 +85,11 @@ def get_folder(address: str, folder: Path, beat: Beat = lambda: None) -> None:
             for name, file in files.items():
                 target = unfinished / name
                 target.parent.mkdir(exist_ok=True)
-                system.get_file(f"{path}/{name}", str(target))
-                if StoredFile(target.stat().st_size, _sha256(target)) != file:
+                system.get_file(f"{path}/{name}", str(target), callback=_calling(beat))
+                if StoredFile(target.stat().st_size, _sha256(target, beat)) != file:
                     raise StoreError(
                         f"{address}/{name}: is not what its manifest says; remove the folder there"
                     )
-                beat()
             _publish(unfinished, folder)
         finally:
             shutil.rmtree(unfinished, ignore_errors=True)
@@ -102,8 +104,8 @@ def _publish(unfinished: Path, folder: Path) -> None:
     sync_folder(folder.parent)
 
 
-def list_folders(address: str) -> list[str]:
-    """The names of the whole folders below an address, in order."""
+def list_folders(address: str, *, whole: bool = True) -> list[str]:
+    """The names of the whole folders below an address, or of everything there, in order."""
     with _explaining(address):
         system, path = _open(address)
         try:
@@ -111,7 +113,7 @@ def list_folders(address: str) -> list[str]:
         except FileNotFoundError:
             return []
         names = sorted({str(entry).rstrip("/").rpartition("/")[2] for entry in entries})
-        return [name for name in names if system.exists(f"{path}/{name}/{MANIFEST}")]
+        return [name for name in names if not whole or system.exists(f"{path}/{name}/{MANIFEST}")]
 
 
 def remove_folder_at(address: str) -> None:
@@ -122,6 +124,12 @@ def remove_folder_at(address: str) -> None:
             system.rm_file(f"{path}/{MANIFEST}")
         with contextlib.suppress(FileNotFoundError):
             system.rm(path, recursive=True)
+
+
+def remove_unfinished(address: str) -> None:
+    """Remove what an upload that broke off has left of a folder; one that is whole stays."""
+    if not has_file(f"{address}/{MANIFEST}"):
+        remove_folder_at(address)
 
 
 def put_file(file: Path, address: str) -> None:
@@ -180,11 +188,19 @@ def _read_manifest(system: Any, path: str) -> dict[str, StoredFile] | None:
     return files
 
 
-def _sha256(file: Path) -> str:
+def _calling(beat: Beat) -> Any:
+    """What has fsspec's packages beat at each part of a file."""
+    from fsspec.callbacks import Callback
+
+    return Callback(hooks={"beat": lambda *_place, **_more: beat()})
+
+
+def _sha256(file: Path, beat: Beat = lambda: None) -> str:
     digest = hashlib.sha256()
     with open(file, "rb") as content:
         while block := content.read(_BLOCK_BYTES):
             digest.update(block)
+            beat()
     return digest.hexdigest()
 
 

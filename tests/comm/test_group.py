@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import os
+import time
 from pathlib import Path
 
 import torch
@@ -51,6 +52,24 @@ def train_on_first_host(kind: str, everybody: Group) -> dict[str, Tensor]:
     pupil.train(range(1, 4))
     pupil.exchange.settle()
     return {"size": torch.tensor(group.size), "losses": torch.tensor(pupil.losses)}
+
+
+def wait_for_first(file: Path, everybody: Group) -> dict[str, Tensor]:
+    """Two hosts with two workers each; on the first of them one writes a file while the other waits."""
+    os.environ["LOCAL_RANK"] = str(everybody.rank % 2)
+    group = everybody.first_hosts(1)
+    if group is None:
+        return {}
+    if group.is_first:
+        time.sleep(0.5)
+        file.touch()
+    group.await_first("writing")
+    return {"is_written": torch.tensor(file.exists())}
+
+
+def test_the_others_of_a_part_wait_for_its_first(tmp_path: Path) -> None:
+    results = run_workers(functools.partial(wait_for_first, tmp_path / "file"), 4, tmp_path)
+    assert [bool(result["is_written"]) for result in results[:2]] == [True, True]
 
 
 def build(kind: str, group: Group) -> Exchange:

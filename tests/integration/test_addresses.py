@@ -52,7 +52,7 @@ def test_a_run_goes_on_from_its_mirror_with_data_from_an_address(
     monkeypatch.setenv("ECHELON_CACHE", str(tmp_path / "other-cache"))
     second = RunFolder(tmp_path / "second")
     more = ["--set", f"data.prepared={prepared['address']}", "--set", "train.steps=40"]
-    echelon("train", f"{bucket}/recipe.toml", "--run", second.path, "--workers", "1", *sets, *more)
+    echelon("train", f"{bucket}/recipe.toml", "--run", second.path, "--workers", "2", *sets, *more)
     records = read_records(second.worker_records(0))
     assert next(record["step"] for record in records if record["kind"] == "start") == 30
     assert any("was fetched from s3://mine/runs/toy" in str(record.get("message")) for record in records)

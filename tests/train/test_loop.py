@@ -23,8 +23,9 @@ from echelon.models.loss import SummedLoss
 from echelon.monitor.records import RecordWriter, read_records
 from echelon.recipe.loading import load_recipe
 from echelon.runfolder import RunFolder
+from echelon.store import list_folders, put_folder
 from echelon.tasks.task import Scores, Slot
-from echelon.train import keeper, loop, saver
+from echelon.train import keeper, loop, mirror, saver
 from echelon.train.checkpoint import Best, choose_checkpoint, is_complete, list_checkpoints
 from echelon.train.keeper import RESOLVE_STEP
 from echelon.train.loop import Outcome, Training, train
@@ -369,3 +370,40 @@ def test_a_checkpoint_made_with_kernels_goes_on_in_plain_pytorch(set_up_toy: Set
     assert going_on.state.step == 10
     train(going_on)
     torch.testing.assert_close(going_on.flat.weights, whole.flat.weights, rtol=1e-2, atol=1e-3)
+
+
+def test_a_run_whose_upload_was_cut_short_uploads_when_it_goes_on(set_up_toy: SetUp) -> None:
+    train(set_up_toy("run", "train.steps=10"))
+    there = "memory://cut-short"
+    again = set_up_toy("run", "train.steps=10", f"checkpoint.mirror={there}")
+    assert train(again) is Outcome.FINISHED
+    assert again.keeper.mirror is not None
+    again.keeper.mirror.finish(again.group.heart)
+    assert list_folders(f"{there}/checkpoints") == ["step-00000010"]
+
+
+def test_a_mirror_slower_than_saving_gets_what_it_began_with_and_then_the_newest(
+    set_up_toy: SetUp, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    has_begun, may_go_on, there = threading.Event(), threading.Event(), "memory://slow"
+
+    def put_slowly(folder: Path, address: str) -> bool:
+        has_begun.set()
+        may_go_on.wait()
+        return put_folder(folder, address)
+
+    def put_and_see_it_begin(folder: Path) -> None:
+        put(folder)
+        has_begun.wait()
+
+    monkeypatch.setattr(mirror, "put_folder", put_slowly)
+    training = set_up_toy("run", "train.steps=30", "checkpoint.keep=2", f"checkpoint.mirror={there}")
+    slow = training.keeper.mirror
+    assert slow is not None
+    put = slow.put
+    monkeypatch.setattr(slow, "put", put_and_see_it_begin)
+    train(training)
+    may_go_on.set()
+    slow.finish(training.group.heart)
+    assert list_folders(f"{there}/checkpoints") == ["step-00000010", "step-00000030"]
+    assert not any("mirroring failed" in message for message in events(training))

@@ -19,6 +19,7 @@ from torch import Tensor
 from echelon.monitor.heartbeat import Heart
 
 _NEWS = "echelon/news"
+_DONE = "echelon/done/"
 _FOR_EVER = timedelta(days=365)
 
 
@@ -188,7 +189,15 @@ class Group:
             [world[rank] for rank in ranks], timeout=self._timeout, use_local_synchronization=True
         )
         place = ranks.index(self.rank)
-        return Group(place, len(ranks), heart, sharers, connections=connections, timeout=self._timeout)
+        return Group(
+            place,
+            len(ranks),
+            heart,
+            sharers,
+            connections=connections,
+            store=self._store,
+            timeout=self._timeout,
+        )
 
     def local_ranks(self) -> list[int]:
         """Every worker's number on its host, as launchers tell it, in rank order, everywhere."""
@@ -205,6 +214,17 @@ class Group:
         with self.heart.waiting():
             self._store.wait([_NEWS], _FOR_EVER)
         return str(self._store.get(_NEWS).decode())
+
+    def await_first(self, deed: str) -> None:
+        """Return when the first worker has come this far, however long its `deed` takes, which is done only once."""
+        if self.size == 1:
+            return
+        assert self._store is not None, "only groups of a launcher's making have a store"
+        with self.heart.waiting():
+            if self.is_first:
+                self._store.set(_DONE + deed, "")
+            else:
+                self._store.wait([_DONE + deed], _FOR_EVER)
 
     def barrier(self) -> None:
         """Return when every worker has come this far."""

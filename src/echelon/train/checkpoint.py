@@ -159,6 +159,15 @@ def checkpoint_folder(checkpoints: Path, step: int) -> Path:
     return checkpoints / f"step-{step:08d}"
 
 
+def best_beside(folder: Path) -> Path | None:
+    """Where the checkpoint belongs that the one in `folder` names as the best; None where it names none."""
+    try:
+        best = TrainingState.from_json((folder / STATE).read_text()).best
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+        return None
+    return checkpoint_folder(folder.parent, best.step) if best else None
+
+
 def shard_file(rank: int, size: int) -> str:
     """The file that holds worker `rank`'s share of the optimiser's state."""
     return f"optimiser-{rank}-of-{size}.safetensors"
@@ -233,12 +242,16 @@ def scheduled(found: Sequence[Checkpoint], every: int | None) -> list[Checkpoint
     return [c for c in found if every is None or c.step % every == 0 or c is found[-1]]
 
 
-def prune_checkpoints(checkpoints: Path, keep: int, best: Best | None, every: int | None = None) -> None:
-    """Remove all but the newest `keep` of the interval and the best, and saves cut short before the newest whole."""
+def prune_checkpoints(
+    checkpoints: Path, keep: int, best: Best | None, every: int | None = None, held: Sequence[Path] = ()
+) -> None:
+    """Remove all but the newest `keep` of the interval, the best and what is `held`, and saves cut short before the
+    newest whole."""
     finish_removals(checkpoints)
     found = list_checkpoints(checkpoints)
     complete = [checkpoint.step for checkpoint in found]
     wanted = {*(c.step for c in scheduled(found, every)[-keep:]), *([best.step] if best else [])}
+    wanted |= {checkpoint.step for checkpoint in found if checkpoint.folder in held}
     newest = max(complete, default=0)
     for step, folder in _numbered(checkpoints):
         if step < newest and step not in wanted and (step in complete or not _is_finished(folder)):

@@ -176,8 +176,12 @@ class Keeper:
         self.records.write("checkpoint", step=step, name=name, bytes=size, seconds=seconds)
         if self.mirror is not None:
             self.mirror.put(pending.folder)
-        keep, best, every = self.recipe.checkpoint.keep, pending.state.best, self._every(pending.state)
-        self.saver.tidy(lambda: prune_checkpoints(self.run.checkpoints, keep, best, every))
+        self.saver.tidy(lambda: self._prune(pending.state))
+
+    def _prune(self, state: TrainingState) -> None:
+        held = self.mirror.held if self.mirror is not None else ()
+        keep, every = self.recipe.checkpoint.keep, self._every(state)
+        prune_checkpoints(self.run.checkpoints, keep, state.best, every, held)
 
     def finish(self, state: TrainingState) -> None:
         """Return when this step's checkpoint is on the disk, whole; CheckpointError where it cannot be. Collective."""

@@ -27,8 +27,7 @@ if TYPE_CHECKING:
 
 def resume(training: Training) -> None:
     """Load the newest good checkpoint, or the weights that the recipe starts from. Collective."""
-    if training.keeper.mirror is not None:
-        fetch_from_mirror(training)
+    fetch_from_mirror(training)
     newest = agree_on_newest(training)
     if newest is not None:
         load_newest(training, newest)
@@ -44,12 +43,15 @@ def resume(training: Training) -> None:
 
 
 def fetch_from_mirror(training: Training) -> None:
-    """A newer checkpoint than the run folder's, where there is one at the address; the first worker passes it on."""
+    """A newer checkpoint than the run folder's, where there is one at the address, which the first worker passes on,
+    and the best. Collective."""
     address = training.recipe.checkpoint.mirror
-    assert address is not None
-    name = fetch_newest(address, training.run, training.group.heart)
-    if name is not None:
-        training.records.write("event", message=f"{name} was fetched from {address}")
+    if address is None:
+        return
+    if training.group.is_first:
+        for name in fetch_newest(address, training.run, training.group.heart):
+            training.records.write("event", message=f"{name} was fetched from {address}")
+    training.group.await_first("fetching")
 
 
 def roll_back(training: Training, reason: str) -> None:
@@ -108,6 +110,8 @@ def load_newest(training: Training, newest: Newest) -> None:
         checkpoint = choose_checkpoint(training.run.checkpoints, folder)
         load_checkpoint(training, checkpoint)
         optimiser = checkpoint.load_optimiser()
+        if training.keeper.mirror is not None:  # what ended the run may have ended an upload
+            training.keeper.mirror.put(folder)
     if not newest.is_everywhere:
         pass_on(training, newest, optimiser or training.optimiser.state())
         if training.group.keeps_folder and not newest.is_here and folder.exists():

@@ -58,6 +58,7 @@ from echelon.train.weights import Weights, choose_weights, load_weights
 
 _GROUP_TIMEOUT_S = 300.0
 """How long a collective may take beyond `restart.hang_seconds`, by which the launcher has seen who hangs."""
+_FOR_EVER_S = 365 * 24 * 3600.0
 _PR_SET_PDEATHSIG = 1
 
 
@@ -80,7 +81,7 @@ def main(arguments: Sequence[str]) -> NoReturn:
     records = RecordWriter(run.worker_records(rank))
     try:
         hang_s = load_recipe(run.recipe).restart.hang_seconds
-        group = join_group(hang_s + _GROUP_TIMEOUT_S, heart)
+        group = join_group(longest_collective_s(hang_s), heart)
         if options.benchmark:
             outcome = Outcome.FINISHED
             training = set_up(run, group, records)
@@ -97,6 +98,11 @@ def main(arguments: Sequence[str]) -> NoReturn:
             traceback.print_exc()
         leave(records, FINAL_STATUS if isinstance(error, UserError | TrainingError) else 1)
     leave(records, INTERRUPTED_STATUS if outcome is Outcome.INTERRUPTED else 0)
+
+
+def longest_collective_s(hang_s: float) -> float:
+    """How long a worker waits in a collective: a last resort, where `restart.hang_seconds` sets a limit at all."""
+    return hang_s + _GROUP_TIMEOUT_S if hang_s else _FOR_EVER_S
 
 
 def leave(records: RecordWriter, status: int) -> NoReturn:
@@ -154,8 +160,7 @@ def work(run: RunFolder, group: Group, records: RecordWriter, stop: StopRequest)
         training.meter.lap("evaluation")
     if sampler is not None:
         sampler.stop()
-    if training.keeper.mirror is not None:
-        training.keeper.mirror.finish(group.heart)
+    finish_mirror(training)
     for tracker in training.trackers:
         tracker.close()
     records.write(
@@ -166,6 +171,15 @@ def work(run: RunFolder, group: Group, records: RecordWriter, stop: StopRequest)
         **training.meter.take(),
     )
     return outcome
+
+
+def finish_mirror(training: Training) -> None:
+    """Return when the first worker has uploaded everything, however long that takes. Collective."""
+    if training.recipe.checkpoint.mirror is None:
+        return
+    if training.keeper.mirror is not None:
+        training.keeper.mirror.finish(training.group.heart)
+    training.group.await_first("mirroring")
 
 
 def set_up(run: RunFolder, group: Group, records: RecordWriter) -> Training:

@@ -1,0 +1,84 @@
+"""What workers do round the loop: how long they wait for each other."""
+
+from __future__ import annotations
+
+import functools
+import os
+import threading
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor, wait
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+import torch.distributed as dist
+from tests.pupils import run_workers
+from tests.sshd import free_port
+from torch import Tensor
+
+from echelon.comm.group import Group, join_group
+from echelon.train import resume
+from echelon.train.worker import finish_mirror, longest_collective_s
+
+
+def let_the_first_be_slow(work: Callable[[Any], None], is_over: threading.Event) -> None:
+    """`work` of two workers, the first of which waits for `is_over`. They have a store and no connections, so that a
+    collective, which has a limit, would fail."""
+    store = dist.HashStore()  # type: ignore[attr-defined]
+    trainings = [
+        SimpleNamespace(
+            recipe=SimpleNamespace(checkpoint=SimpleNamespace(mirror="memory://slow")),
+            run=None,
+            group=Group(rank, 2, store=store),
+            keeper=SimpleNamespace(mirror=mirror),
+        )
+        for rank, mirror in enumerate((SimpleNamespace(finish=lambda _heart: is_over.wait()), None))
+    ]
+    with ThreadPoolExecutor() as pool:
+        ends = [pool.submit(work, training) for training in trainings]
+        are_early = wait(ends, timeout=0.3).done
+        is_over.set()
+    assert not are_early
+    for end in ends:
+        end.result()
+
+
+def test_the_others_wait_for_a_long_upload_without_a_limit() -> None:
+    let_the_first_be_slow(finish_mirror, threading.Event())
+
+
+def test_the_others_wait_for_a_long_download_without_a_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+    is_over = threading.Event()
+
+    def fetch(*_arguments: object) -> list[str]:
+        is_over.wait()
+        return []
+
+    monkeypatch.setattr(resume, "fetch_newest", fetch)
+    let_the_first_be_slow(resume.fetch_from_mirror, is_over)
+
+
+def test_where_a_hang_has_no_limit_a_collective_has_none() -> None:
+    assert longest_collective_s(0.0) > 30 * 24 * 3600
+    assert longest_collective_s(300.0) > 300.0
+
+
+def join_for_ever(port: int, group: Group) -> dict[str, Tensor]:
+    """The workers of another group, which joins as a launcher's does."""
+    dist.destroy_process_group()
+    os.environ |= {
+        "RANK": str(group.rank),
+        "WORLD_SIZE": "2",
+        "MASTER_ADDR": "127.0.0.1",
+        "MASTER_PORT": str(port),
+    }
+    joined = join_group(longest_collective_s(0.0))
+    joined.await_first("coming here")
+    return {"ranks": torch.tensor(joined.gather_json(joined.rank))}
+
+
+def test_workers_that_wait_for_ever_get_together(tmp_path: Path) -> None:
+    results = run_workers(functools.partial(join_for_ever, free_port()), 2, tmp_path)
+    assert [result["ranks"].tolist() for result in results] == [[0, 1], [0, 1]]
