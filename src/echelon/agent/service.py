@@ -7,6 +7,7 @@ import base64
 import contextlib
 import fcntl
 import os
+import shlex
 import signal
 import socket
 import sys
@@ -121,7 +122,11 @@ def _hold(path: Path) -> Iterator[None]:
     descriptor = open_no_link(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC)
     try:
         if not take_lock(descriptor, fcntl.LOCK_EX, LOOK_S):
-            raise RunError(f"{path.parent}: an agent of this host is at work already; stop the run first")
+            run = shlex.quote(str(path.parent))
+            raise RunError(
+                f"{path.parent}: an agent of this host is at work already, so the run is going on; `echelon attach "
+                f"{run}` follows it, `echelon stop {run}` ends it"
+            )
         os.ftruncate(descriptor, 0)
         os.pwrite(descriptor, f"{os.getpid()} {socket.gethostname()}\n".encode(), 0)
         yield
