@@ -1,14 +1,73 @@
-"""What is run on a host that trains in a container."""
+"""What is run on a host that trains in a container; and containers that come and go, in a docker that is a script."""
 
 from __future__ import annotations
 
+import os
+import sys
 from pathlib import Path
 
+import pytest
+
+from echelon.agent.service import _hold
 from echelon.agent.spec import HostSpec
-from echelon.cluster.boxes import render_box
+from echelon.cluster.boxes import boxes, render_box
 from echelon.cluster.starting import Seat
+from echelon.errors import RunError
 from echelon.launch.container import DockerHost, container_name
 from echelon.launch.ssh import Remote
+from echelon.runfolder import RunFolder
+
+FAKE_DOCKER = """\
+#!/bin/sh
+verb=$1
+shift
+case "$verb" in
+version)
+    echo docker=28.0 ;;
+run)
+    for word; do
+        case "$word" in --name=*) name=${word#--name=} ;; esac
+    done
+    mkdir "FOLDER/$name" || { echo "Conflict. The container name \\"/$name\\" is already in use" >&2; exit 125; }
+    echo "$name" ;;
+exec)  # exec --interactive NAME python3 ...
+    [ -d "FOLDER/$2" ] || { echo "Error response from daemon: No such container: $2" >&2; exit 1; }
+    shift 3
+    exec PYTHON "$@" ;;
+kill)
+    rmdir "FOLDER/$1" ;;
+esac
+"""
+"""A container is a folder, and what runs in it a process like any other."""
+
+
+@pytest.fixture
+def containers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The folder of the containers that there are."""
+    containers, bin_ = tmp_path / "containers", tmp_path / "bin"
+    containers.mkdir()
+    bin_.mkdir()
+    script = FAKE_DOCKER.replace("FOLDER", str(containers)).replace("PYTHON", sys.executable)
+    (bin_ / "docker").write_text(script)
+    (bin_ / "docker").chmod(0o755)
+    monkeypatch.setenv("PATH", f"{bin_}:{os.environ['PATH']}")
+    return containers
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> RunFolder:
+    run = RunFolder(tmp_path / "run")
+    run.create()
+    return run
+
+
+def seat_here(number: int) -> Seat:
+    spec = HostSpec(f"host{number}", "127.0.0.1", "lo", 1)
+    return Seat(number, Remote("localhost"), (), spec, sees_our_folder=False)
+
+
+def names(containers: Path) -> set[str]:
+    return {path.name for path in containers.iterdir()}
 
 
 def test_a_hosts_container_is_started_with_exactly_this() -> None:
@@ -31,3 +90,35 @@ def test_a_hosts_container_is_started_with_exactly_this() -> None:
         "echelon:1",
         *("-m", "echelon.agent", "stay", str(run), "1"),
     ]
+
+
+def test_a_container_is_there_while_it_is_needed(containers: Path, run: RunFolder, tmp_path: Path) -> None:
+    with boxes("echelon:1", [seat_here(0), seat_here(1)], run.path, tmp_path) as seats:
+        assert [seat.number for seat in seats] == [0, 1]
+        assert names(containers) == {container_name(run.path, 0), container_name(run.path, 1)}
+        assert seats[1].run_agent("ask", str(run.path), "1")["is_running"] is False
+    assert names(containers) == set()
+
+
+def test_the_containers_of_the_run_that_is_going_on_are_left_alone(
+    containers: Path, run: RunFolder, tmp_path: Path
+) -> None:
+    """Of two hosts one is at work in its container, and the other has lost its own."""
+    at_work = container_name(run.path, 0)
+    (containers / at_work).mkdir()
+    with (
+        _hold(run.agent_lock(0)),
+        pytest.raises(RunError, match=r"host0: .*`echelon attach .*run` follows it"),
+        boxes("echelon:1", [seat_here(0), seat_here(1)], run.path, tmp_path),
+    ):
+        pass
+    assert names(containers) == {at_work}
+
+
+def test_a_container_that_no_agent_came_to_makes_way(
+    containers: Path, run: RunFolder, tmp_path: Path
+) -> None:
+    (containers / container_name(run.path, 0)).mkdir()
+    with boxes("echelon:1", [seat_here(0)], run.path, tmp_path) as (seat,):
+        assert seat.run_agent("ask", str(run.path), "0")["is_running"] is False
+    assert names(containers) == set()

@@ -17,7 +17,7 @@ from echelon.agent.agent import place_of
 from echelon.agent.membership import Plan
 from echelon.agent.spec import AgentSpec, HostSpec
 from echelon.cloud.journal import Journal
-from echelon.cluster.boxes import end_boxes, open_boxes, render_box
+from echelon.cluster.boxes import boxes, render_box
 from echelon.cluster.fetching import fetch_results
 from echelon.cluster.roster import write_roster
 from echelon.cluster.starting import (
@@ -234,30 +234,28 @@ def train_on_hosts(
     with (
         open_hosts(options, run, recipe, prepared) as hosts,
         _kept(options, run, prepared, console) as is_ready,
+        ExitStack() as stack,
     ):
         seats = hosts.get_ready(console)
-        try:
-            if options.container:
-                seats = open_boxes(options.container, seats, run.path, prepared.folder.resolve())
-            is_shared = is_folder_shared(seats, run)
-            write_roster(run, seats, socket.gethostname(), options.ssh_config, is_shared=is_shared)
-            _note_link(run, hosts.link)
-            specs = hosts.specs(seats, is_shared=is_shared)
-            stops = StopRequests()
-            with (
-                closing(RunScreen(run, len(seats), recipe.train.log_every, console)) as screen,
-                run.lock(with_others=True),
-                # Before the first agent starts, as all must hear of a signal. A terminal that is closed ends the
-                # launcher, and not the run: the agents do without.
-                signals_call(stops.ask, (signal.SIGINT, signal.SIGTERM)),
-            ):
-                start_agents(seats, specs)
-                ended = _watch(seats, specs, run, screen, stops, is_ready=is_ready)
-            if ended.outcome == "finished" and not any(seat.sees_our_folder for seat in seats):
-                fetch_results(ended.saw_the_end, run)
-        finally:
-            if options.container:
-                end_boxes(seats, run.path)
+        if options.container:
+            folder = prepared.folder.resolve()
+            seats = stack.enter_context(boxes(options.container, seats, run.path, folder))
+        is_shared = is_folder_shared(seats, run)
+        write_roster(run, seats, socket.gethostname(), options.ssh_config, is_shared=is_shared)
+        _note_link(run, hosts.link)
+        specs = hosts.specs(seats, is_shared=is_shared)
+        stops = StopRequests()
+        with (
+            closing(RunScreen(run, len(seats), recipe.train.log_every, console)) as screen,
+            run.lock(with_others=True),
+            # Before the first agent starts, as all must hear of a signal. A terminal that is closed ends the
+            # launcher, and not the run: the agents do without.
+            signals_call(stops.ask, (signal.SIGINT, signal.SIGTERM)),
+        ):
+            start_agents(seats, specs)
+            ended = _watch(seats, specs, run, screen, stops, is_ready=is_ready)
+        if ended.outcome == "finished" and not any(seat.sees_our_folder for seat in seats):
+            fetch_results(ended.saw_the_end, run)
     return Supervised(ended.outcome == "finished", ended.restarts)
 
 
