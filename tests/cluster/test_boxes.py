@@ -4,18 +4,25 @@ from __future__ import annotations
 
 import os
 import sys
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import pytest
 
 from echelon.agent.service import _hold
 from echelon.agent.spec import HostSpec
-from echelon.cluster.boxes import boxes, render_box
+from echelon.cluster.boxes import boxes, open_box, render_box
 from echelon.cluster.starting import Seat
+from echelon.cluster.watching import HostWatch
 from echelon.errors import RunError
 from echelon.launch.container import DockerHost, container_name
 from echelon.launch.ssh import Remote
+from echelon.monitor.records import RecordWriter
 from echelon.runfolder import RunFolder
+from tests.agent.cluster import open_cluster
 
 FAKE_DOCKER = """\
 #!/bin/sh
@@ -72,7 +79,7 @@ def names(containers: Path) -> set[str]:
 
 def test_a_hosts_container_is_started_with_exactly_this() -> None:
     seat = Seat(1, Remote("gpu2"), (), HostSpec("gpu2", "10.0.0.2", "eth0", 4), sees_our_folder=False)
-    host = DockerHost(uid=1000, gid=100, gpus=4, folders=frozenset())
+    host = DockerHost(uid=1000, gid=100, gpus=4, folders=frozenset([Path("/run/echelon")]))
     run, data = Path("/home/ann/runs/base"), Path("/home/ann/cache/prepared/abc")
     assert render_box("echelon:1", seat, run, data, host) == [
         *("docker", "run", "--rm", "--detach", "--init", "--pull=never"),
@@ -84,6 +91,7 @@ def test_a_hosts_container_is_started_with_exactly_this() -> None:
         "--gpus=all",
         f"--mount=type=bind,source={run},target={run}",
         f"--mount=type=bind,source={data},target={data}",
+        "--mount=type=bind,source=/run/echelon,target=/run/echelon,readonly",
         "--env=HOME=/tmp",
         "--env=SSH_CONNECTION",
         "--entrypoint=python3",
@@ -122,3 +130,46 @@ def test_a_container_that_no_agent_came_to_makes_way(
     with boxes("echelon:1", [seat_here(0)], run.path, tmp_path) as (seat,):
         assert seat.run_agent("ask", str(run.path), "0")["is_running"] is False
     assert names(containers) == set()
+
+
+def wait_until(is_so: Callable[[], object]) -> None:
+    deadline = time.monotonic() + 120
+    while not is_so():
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+
+
+def test_a_host_whose_container_has_gone_gets_another_and_an_agent_in_it(
+    containers: Path, run: RunFolder, tmp_path: Path
+) -> None:
+    run.recipe.write_text("")
+    told: list[str] = []
+    with (
+        open_cluster([run], 2) as cluster,
+        boxes("echelon:1", [seat_here(0)], run.path, tmp_path) as (seat,),
+    ):
+        (containers / container_name(run.path, 0)).rmdir()
+        spec = replace(cluster.spec, run=str(run.path))
+        again = partial(open_box, "echelon:1", seat, run.path, tmp_path)
+        watch = HostWatch(seat, spec, run, told.append, open_box=again)
+        wait_until(lambda: told)
+        agent = cluster.agent(0)
+        seat.run_agent("stop", str(run.path), "0", "--now")
+        watch.close()
+    assert told == ["host0: its agent had gone, and was started again"]
+    assert agent is not None
+
+
+def test_how_a_run_ended_is_heard_although_its_container_ended_first(
+    containers: Path, run: RunFolder, tmp_path: Path
+) -> None:
+    records = RecordWriter(run.agent_records(0))
+    records.write("outcome", outcome="finished", message="")
+    records.close()
+    with boxes("echelon:1", [seat_here(0)], run.path, tmp_path) as (seat,):
+        (containers / container_name(run.path, 0)).rmdir()
+        again = partial(open_box, "echelon:1", seat, run.path, tmp_path)
+        watch = HostWatch(seat, None, run, lambda _: None, open_box=again)
+        wait_until(lambda: watch.outcome)
+        watch.close()
+    assert watch.outcome == "finished"

@@ -9,6 +9,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
+from echelon.agent.agent import LEAVE_FILE
 from echelon.cluster.starting import Seat, do_everywhere
 from echelon.errors import RemoteError, RunError
 from echelon.launch.container import (
@@ -21,6 +22,8 @@ from echelon.launch.container import (
     render_run,
 )
 
+_NOTICES = Path(LEAVE_FILE).parent
+"""Where a host is told that it is about to be taken away."""
 _START_S = 120.0
 _MAKE_WAY_S = 20.0
 """How long a container that is no longer needed may take to end."""
@@ -47,9 +50,8 @@ def boxes(image: str, seats: Sequence[Seat], run: Path, data: Path) -> Iterator[
 
 def open_box(image: str, seat: Seat, run: Path, data: Path) -> Seat:
     """Start a host's container; RunError where there is one with an agent at work."""
-    folders = sorted({run, data})
     seat.remote.run(["mkdir", "-p", str(run)], timeout_s=_START_S)
-    host = look_at(seat.remote, folders)
+    host = look_at(seat.remote, [_NOTICES])
     command = render_box(image, seat, run, data, host)
     name = container_name(run, seat.number)
     inside = replace(seat, python=("docker", "exec", "--interactive", name, PYTHON))
@@ -79,7 +81,8 @@ def _make_way(inside: Seat, run: Path) -> None:
 def render_box(image: str, seat: Seat, run: Path, data: Path, host: DockerHost | None = None) -> list[str]:
     """The command that starts a host's container, which waits for the agent to come and to go."""
     host = host or DockerHost(0, 0, 0, frozenset())
-    container = Container(image, container_name(run, seat.number), tuple(dict.fromkeys((run, data))))
+    notices = (_NOTICES,) if _NOTICES in host.folders else ()
+    container = Container(image, container_name(run, seat.number), tuple(dict.fromkeys((run, data))), notices)
     stay = [PYTHON, "-m", "echelon.agent", "stay", str(run), str(seat.number)]
     return render_run(container, host, stay, in_background=True)
 

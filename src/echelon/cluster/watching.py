@@ -66,6 +66,7 @@ class HostWatch:
         mirrors: bool = True,
         is_ready: Callable[[], bool] = lambda: True,
         shared: SharedFiles | None = None,
+        open_box: Callable[[], object] | None = None,
     ) -> None:
         self.seat = seat
         self.outcome: str | None = None
@@ -84,6 +85,8 @@ class HostWatch:
         self._shared = shared
         self._is_ready = is_ready
         """False while a machine that takes the place of another is being set up."""
+        self._open_box = open_box
+        """Starts its container again, where it trains in one: that has ended with the agent, or with the machine."""
         self._mirrors = mirrors and not seat.sees_our_folder
         """Whether what the host writes is to be kept in our run folder, and nobody else does that."""
         self._offsets = _read_offsets(run.mirror_state(seat.number)) if self._mirrors else {}
@@ -109,12 +112,12 @@ class HostWatch:
                 self._note_reached(True)
                 if last.get("alive") is False:
                     self._agent_has_gone(last)
-            except (RemoteError, OSError, ValueError) as error:
+            except (EchelonError, OSError, ValueError) as error:
                 self._note_reached(False, str(error))
             self.is_done.wait(_RETRY_S)
 
     def _follow(self) -> dict[str, Any]:
-        """Take in what the host writes until it stops, and return its last word."""
+        """Take in what the host writes until it stops; its last word, or none where it has got a new container."""
         seat = self.seat
         command = [*seat.python, "-m", "echelon.agent", "follow", str(self._run.path), str(seat.number)]
         self._process = process = seat.remote.start(
@@ -141,7 +144,9 @@ class HostWatch:
                     break
             process.kill()
         if not last:
-            raise RemoteError(seat.name, "connection lost", "it cannot be reached")
+            if self._open_box is None:
+                raise RemoteError(seat.name, "connection lost", "it cannot be reached")
+            self._open_box()
         return last
 
     def _keep(self, news: dict[str, Any]) -> None:

@@ -17,7 +17,7 @@ from echelon.agent.agent import place_of
 from echelon.agent.membership import Plan
 from echelon.agent.spec import AgentSpec, HostSpec
 from echelon.cloud.journal import Journal
-from echelon.cluster.boxes import boxes, render_box
+from echelon.cluster.boxes import boxes, open_box, render_box
 from echelon.cluster.fetching import fetch_results
 from echelon.cluster.roster import write_roster
 from echelon.cluster.starting import (
@@ -237,9 +237,11 @@ def train_on_hosts(
         ExitStack() as stack,
     ):
         seats = hosts.get_ready(console)
+        open_again = None
         if options.container:
             folder = prepared.folder.resolve()
             seats = stack.enter_context(boxes(options.container, seats, run.path, folder))
+            open_again = partial(open_box, options.container, run=run.path, data=folder)
         is_shared = is_folder_shared(seats, run)
         write_roster(run, seats, socket.gethostname(), options.ssh_config, is_shared=is_shared)
         _note_link(run, hosts.link)
@@ -253,7 +255,7 @@ def train_on_hosts(
             signals_call(stops.ask, (signal.SIGINT, signal.SIGTERM)),
         ):
             start_agents(seats, specs)
-            ended = _watch(seats, specs, run, screen, stops, is_ready=is_ready)
+            ended = _watch(seats, specs, run, screen, stops, is_ready=is_ready, open_again=open_again)
         if ended.outcome == "finished" and not any(seat.sees_our_folder for seat in seats):
             fetch_results(ended.saw_the_end, run)
     return Supervised(ended.outcome == "finished", ended.restarts)
@@ -340,6 +342,7 @@ def _watch(
     stops: StopRequests,
     *,
     is_ready: Callable[[str], bool],
+    open_again: Callable[[Seat], object] | None,
 ) -> _Ended:
     """Show the run until it is over."""
     records = RecordWriter(run.launcher_records)
@@ -350,7 +353,15 @@ def _watch(
 
     shared = SharedFiles(run, seats) if specs[0].shares_folder else None
     watches = [
-        HostWatch(seat, specs[seat.number], run, tell, is_ready=partial(is_ready, seat.name), shared=shared)
+        HostWatch(
+            seat,
+            specs[seat.number],
+            run,
+            tell,
+            is_ready=partial(is_ready, seat.name),
+            shared=shared,
+            open_box=partial(open_again, seat) if open_again else None,
+        )
         for seat in seats
     ]
     try:
