@@ -15,14 +15,17 @@ import pytest
 from echelon.agent.service import _hold
 from echelon.agent.spec import HostSpec
 from echelon.cluster.boxes import boxes, open_box, render_box
+from echelon.cluster.fetching import fetch_results
 from echelon.cluster.starting import Seat
 from echelon.cluster.watching import HostWatch
-from echelon.errors import RunError
+from echelon.commands.clusters import _outside_boxes
+from echelon.errors import RunError, TrainingError
 from echelon.launch.container import DockerHost, container_name
 from echelon.launch.ssh import Remote
 from echelon.monitor.records import RecordWriter
 from echelon.runfolder import RunFolder
 from tests.agent.cluster import open_cluster
+from tests.cluster.test_fetching import make_run
 
 FAKE_DOCKER = """\
 #!/bin/sh
@@ -32,6 +35,7 @@ case "$verb" in
 version)
     echo docker=28.0 ;;
 run)
+    [ "$2" = --detach ] || { until [ "$1" = echelon:1 ]; do shift; done; shift; exec PYTHON "$@"; }
     for word; do
         case "$word" in --name=*) name=${word#--name=} ;; esac
     done
@@ -173,3 +177,12 @@ def test_how_a_run_ended_is_heard_although_its_container_ended_first(
         wait_until(lambda: watch.outcome)
         watch.close()
     assert watch.outcome == "finished"
+
+
+def test_the_result_comes_home_although_the_containers_have_ended(containers: Path, tmp_path: Path) -> None:
+    run = make_run(tmp_path / "there", best=10)
+    with boxes("echelon:1", [seat_here(0)], run.path, tmp_path) as seats:
+        (containers / container_name(run.path, 0)).rmdir()
+        with pytest.raises(TrainingError, match="could not be brought here"):
+            fetch_results(seats, run)
+        assert fetch_results(_outside_boxes(seats, run, "echelon:1"), run) == "host0"

@@ -6,7 +6,7 @@ import shlex
 import signal
 import socket
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, closing, contextmanager
+from contextlib import ExitStack, closing, contextmanager, suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -24,6 +24,7 @@ from echelon.cluster.starting import (
     Seat,
     Size,
     choose_size,
+    do_everywhere,
     is_folder_shared,
     render_specs,
     start_agents,
@@ -35,7 +36,7 @@ from echelon.commands.renting import Rented, rented_hosts, require_running
 from echelon.data.planning import AnyPrepared
 from echelon.errors import HostsError, RemoteError, UserError
 from echelon.launch.check import HostReport, check_hosts
-from echelon.launch.container import render_transfer, send_image
+from echelon.launch.container import python_with, render_transfer, send_image
 from echelon.launch.findings import Link, Needs, PreparedData
 from echelon.launch.hosts import Host
 from echelon.launch.install import ENVIRONMENT, InstallOptions, install_hosts
@@ -257,8 +258,20 @@ def train_on_hosts(
             start_agents(seats, specs)
             ended = _watch(seats, specs, run, screen, stops, is_ready=is_ready, open_again=open_again)
         if ended.outcome == "finished" and not any(seat.sees_our_folder for seat in seats):
-            fetch_results(ended.saw_the_end, run)
+            fetch_results(_outside_boxes(ended.saw_the_end, run, options.container), run)
     return Supervised(ended.outcome == "finished", ended.restarts)
+
+
+def _outside_boxes(seats: Sequence[Seat], run: RunFolder, image: str | None) -> list[Seat]:
+    """Hosts whose containers have ended with their agents, as they can be asked all the same."""
+
+    def outside(seat: Seat) -> Seat:
+        if image is not None:
+            with suppress(RemoteError):  # it then answers as little as it does now
+                return replace(seat, python=tuple(python_with(seat.remote, image, run.path)))
+        return seat
+
+    return do_everywhere(seats, outside)
 
 
 def _note_link(run: RunFolder, link: Link | None) -> None:

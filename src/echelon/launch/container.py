@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import re
+import secrets
 import shlex
 import subprocess
 import tempfile
@@ -98,6 +99,13 @@ def render_run(
         container.image,
         *command[1:],
     ]
+
+
+def python_with(remote: Remote, image: str, folder: Path) -> list[str]:
+    """What runs Python on a host in a container of its own, for one command on a folder, which is made."""
+    remote.run(["mkdir", "-p", str(folder)], timeout_s=_ASK_S)
+    container = Container(image, f"echelon-once-{secrets.token_hex(4)}", (folder,))
+    return render_run(container, look_at(remote), [PYTHON])
 
 
 def render_kill(name: str) -> list[str]:
