@@ -187,8 +187,10 @@ class Hosts:
     def _send_data(self, reports: Sequence[HostReport], console: Console) -> None:
         names = [report.host.name for report in reports]
         console.print(f"copying the prepared data to {', '.join(names)} ...", highlight=False)
-        folder = self._prepared.folder.resolve()
-        pythons = {report.host.name: report.python for report in reports}
+        folder, image = self._prepared.folder.resolve(), self._options.container
+        pythons: dict[str, Sequence[str]] = {report.host.name: report.python for report in reports}
+        if image:  # a check has only folders that are there
+            pythons = {name: python_with(self._remotes[name], image, folder.parent) for name in names}
         _raise_problems(sync_hosts([self._remotes[name] for name in names], folder, folder, pythons=pythons))
 
     def _seat(self, number: int, report: HostReport) -> Seat:
