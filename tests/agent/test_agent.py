@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from echelon.agent.agent import Agent
+from echelon.agent.following import last_outcome
 from echelon.agent.membership import Failure, Plan, Statement
 from echelon.lease import Lease
 from echelon.monitor.records import RecordWriter, read_records
@@ -163,6 +164,21 @@ def test_a_failure_counts_once_however_long_the_run_folder_is_not_to_be_had(
     assert not agent._mine.plan.over
     events = [record["message"] for record in read_records(run.agent_records(0))]
     assert events == ["boom", "restarting (1 of 3) from the newest checkpoint"]
+
+
+def test_an_agent_that_waited_for_the_others_in_vain_does_not_say_that_the_run_has_failed(
+    run: RunFolder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("echelon.agent.agent._ALONE_S", 0.0)
+    with open_cluster([run], 3) as cluster:
+        spec = replace(cluster.spec, run=str(run.path))
+    records = RecordWriter(run.agent_records(0))
+    agent = Agent(spec, run, 0, records)
+    agent._mine = Statement(0, plan=Plan(1, 1, (0, 1, 2), port=1))
+    agent._alive, agent._alive_since = [0], agent._alive_since - 1
+    asyncio.run(agent._leave())
+    records.close()
+    assert last_outcome(run, 0) == {"outcome": "alone", "message": "too few hosts were left"}
 
 
 @pytest.mark.slow

@@ -3,16 +3,29 @@
 from __future__ import annotations
 
 import base64
+import secrets
 import sys
+from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from echelon.agent.spec import HostSpec, dump_spec, parse_spec
-from echelon.cluster.starting import Seat, Size, choose_size, is_folder_shared, passed_on, render_specs
-from echelon.errors import HostsError, RemoteError
-from echelon.launch.ssh import Remote
+from echelon.cluster.starting import (
+    Seat,
+    Size,
+    choose_size,
+    is_folder_shared,
+    passed_on,
+    render_specs,
+    start_agents,
+)
+from echelon.errors import HostsError, RemoteError, RunError
+from echelon.launch.ssh import Completed, Remote
+from echelon.monitor.records import read_records
 from echelon.runfolder import RunFolder
+from tests.agent.cluster import open_cluster
 from tests.sample_recipe import sample_recipe
 
 
@@ -80,3 +93,42 @@ def test_a_host_that_fails_while_folders_are_compared_leaves_no_marks_on_the_oth
     with pytest.raises(RemoteError, match="bad"):
         is_folder_shared(seats, run)
     assert list(run.path.glob(".mark-*")) == []
+
+
+class LostRemote(Remote):
+    """This machine, over a line that breaks before the first answer has come."""
+
+    is_broken = False
+
+    def run(self, command: Sequence[str], *, stdin: bytes | None = None, timeout_s: float) -> Completed:
+        completed = super().run(command, stdin=stdin, timeout_s=timeout_s)
+        if not self.is_broken:
+            self.is_broken = True
+            raise RemoteError(self.host, "connection lost", "the connection was lost")
+        return completed
+
+
+def test_the_same_command_again_leaves_the_agents_of_the_run_that_is_going_on_alone(tmp_path: Path) -> None:
+    """Of three hosts the first is at work already, and what came of the third is not known."""
+    run = RunFolder(tmp_path / "run")
+    run.create()
+    run.recipe.write_text("")
+    with open_cluster([run], 3) as cluster:
+        cluster.start(0)
+        before = cluster.agent(0)
+        remotes = [Remote("localhost"), Remote("localhost"), LostRemote("localhost")]
+        seats = [
+            Seat(number, remotes[number], (sys.executable,), spec, sees_our_folder=False)
+            for number, spec in enumerate(cluster.spec.hosts)
+        ]
+        specs = [
+            replace(cluster.spec, run=str(run.path), host=seat.number, secret=secrets.token_hex(32))
+            for seat in seats
+        ]
+        with pytest.raises(RunError, match=r"is going on; `echelon attach .*run` follows it"):
+            start_agents(seats, specs)
+        assert before is not None
+        assert cluster.agent(0) == before
+        starts = [len(read_records(run.agent_records(host))) for host in (1, 2)]
+        assert all(starts), "they were started,"
+        assert [cluster.agent(1), cluster.agent(2)] == [None, None], "and stopped again"

@@ -2,18 +2,25 @@
 
 from __future__ import annotations
 
+import contextlib
 import sys
 import time
+from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from echelon.agent.spec import HostSpec
+from echelon.cluster import watching
 from echelon.cluster.starting import Seat
-from echelon.cluster.watching import HostWatch, SharedFiles
+from echelon.cluster.watching import HostWatch, SharedFiles, watch_hosts
+from echelon.errors import TrainingError
+from echelon.launch.local import StopRequests
 from echelon.launch.ssh import Remote
 from echelon.monitor.records import RecordWriter
 from echelon.runfolder import RunFolder
+from tests.agent.cluster import Cluster
 
 
 def test_a_host_whose_login_script_prints_is_followed_all_the_same(tmp_path: Path) -> None:
@@ -48,3 +55,148 @@ def test_no_byte_is_kept_twice(tmp_path: Path, sent: list[tuple[int, bytes]]) ->
     for at, data in sent:
         files.append(tmp_path / "records" / "worker-0.jsonl", "records/worker-0.jsonl", at, data)
     assert (tmp_path / "records" / "worker-0.jsonl").read_bytes() == b"abc"
+
+
+AGENT = """
+folder=$1 verb=$4
+case "$verb" in
+start)
+    cat > "$folder/orders" && rm "$folder/last" && echo "{}" ;;
+follow)
+    while [ -d "$folder" ] && [ ! -f "$folder/last" ]; do cat "$folder/word" && sleep 0.1 || exit; done
+    [ ! -d "$folder" ] || cat "$folder/last" ;;
+esac
+"""
+"""In place of the agent of one host: says the `word` in its folder until there is a `last` one; a start removes it."""
+TRAINS, WAITS = '{"alive": true, "trains": true}', '{"alive": true, "trains": false}'
+ALONE = '{"alive": false, "outcome": "alone", "message": "too few hosts were left"}'
+FINISHED = '{"alive": false, "outcome": "finished", "message": ""}'
+
+
+class Trio:
+    """Three hosts of a run, a folder each, and a watch on each."""
+
+    def __init__(self, folder: Path) -> None:
+        self.run = RunFolder(folder / "run")
+        self.run.create()
+        self.hosts = [folder / name for name in ("a", "b", "c")]
+        self.told: list[str] = []
+        self.watches: list[HostWatch] = []
+        self._agent = folder / "agent.sh"
+        self._agent.write_text(AGENT)
+        for host in self.hosts:
+            host.mkdir()
+
+    def say(self, word: str, *hosts: int, last: bool = False) -> None:
+        for host in hosts:
+            new = self.hosts[host] / "new"
+            new.write_text(word + "\n")
+            new.replace(self.hosts[host] / ("last" if last else "word"))
+
+    def watch(self) -> None:
+        orders = replace(Cluster([self.run], 3).spec, run=str(self.run.path))
+        for number, host in enumerate(self.hosts):
+            spec = HostSpec(host.name, "127.0.0.1", "lo", 1)
+            seat = Seat(number, Remote("localhost"), ("sh", str(self._agent), str(host)), spec, True)
+            self.watches.append(HostWatch(seat, orders, self.run, self.told.append))
+
+    def end(self, on_poll: Callable[[], None]) -> str:
+        deadline = time.monotonic() + 60
+
+        def check() -> None:
+            assert time.monotonic() < deadline, self.told
+            on_poll()
+
+        return watch_hosts(self.watches, self.run.path, StopRequests(), check)
+
+    def was_started(self, host: int) -> bool:
+        return (self.hosts[host] / "orders").exists()
+
+
+@pytest.fixture
+def trio(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Trio]:
+    monkeypatch.setattr(watching, "_RETRY_S", 0.1)
+    trio = Trio(tmp_path)
+    yield trio
+    with contextlib.suppress(OSError):
+        trio.say(FINISHED, 0, 1, 2, last=True)
+    for watch in trio.watches:
+        watch.close()
+
+
+def test_a_host_that_waited_in_vain_is_with_the_others_again(trio: Trio) -> None:
+    trio.say(TRAINS, 0, 1)
+    trio.say(WAITS, 2)
+    trio.say(ALONE, 2, last=True)
+    trio.watch()
+
+    def on_poll() -> None:
+        if trio.was_started(2):
+            trio.say(FINISHED, 0, 1, 2, last=True)
+
+    assert trio.end(on_poll) == "finished"
+    assert trio.told == ["c: its agent had gone, and was started again"]
+
+
+def test_hosts_that_have_all_waited_in_vain_have_failed(trio: Trio) -> None:
+    trio.say(WAITS, 0, 1, 2)
+    trio.say(ALONE, 2, last=True)
+    trio.watch()
+
+    def on_poll() -> None:
+        if trio.watches[2].outcome:
+            trio.say(ALONE, 0, 1, last=True)
+
+    with pytest.raises(TrainingError, match="too few hosts were left"):
+        trio.end(on_poll)
+    assert not any(trio.was_started(host) for host in (0, 1, 2))
+
+
+def test_hosts_that_cannot_be_reached_may_go_on_without_the_one_that_can(trio: Trio, tmp_path: Path) -> None:
+    away = [host.rename(tmp_path / f"away-{host.name}") for host in trio.hosts[:2]]
+    trio.say(ALONE, 2, last=True)
+    trio.watch()
+    polls = 0
+
+    def on_poll() -> None:
+        nonlocal polls
+        polls += bool(trio.watches[2].outcome) and not any(watch.is_reached for watch in trio.watches[:2])
+        if polls == 5 and away:
+            for folder, host in zip(away, trio.hosts, strict=False):
+                (folder / "word").write_text(TRAINS + "\n")
+                folder.rename(host)
+            away.clear()
+        if trio.was_started(2):
+            trio.say(FINISHED, 0, 1, 2, last=True)
+
+    assert trio.end(on_poll) == "finished"
+
+
+def test_hosts_that_stay_away_are_not_waited_for(trio: Trio, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(watching, "_IN_DOUBT_S", 0.0)
+    for host in trio.hosts[:2]:
+        host.rmdir()
+    trio.say(ALONE, 2, last=True)
+    trio.watch()
+    with pytest.raises(TrainingError, match="too few hosts were left"):
+        trio.end(lambda: None)
+
+
+def test_a_host_whose_agent_keeps_dying_does_not_end_the_run(
+    trio: Trio, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(watching, "_MOST_RESTARTS", 0)
+    monkeypatch.setattr(watching, "_LAST_WORDS_S", 0.0)
+    trio.say(TRAINS, 0, 1)
+    trio.say('{"alive": false}', 2, last=True)
+    trio.watch()
+    polls = 0
+
+    def on_poll() -> None:
+        nonlocal polls
+        polls += bool(trio.watches[2].outcome)
+        if polls == 5:
+            trio.say(FINISHED, 0, 1, last=True)
+
+    assert trio.end(on_poll) == "finished"
+    assert [message.partition(";")[0] for message in trio.told] == ["c: its agent keeps dying"]

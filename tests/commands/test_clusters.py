@@ -6,21 +6,30 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from types import SimpleNamespace
+from typing import cast
 
 import pytest
 from rich.console import Console
 
 from echelon.agent.service import find_agent
-from echelon.commands import clusters
-from echelon.commands.clusters import ClusterOptions
+from echelon.commands import clusters, renting
+from echelon.commands.clusters import ClusterOptions, Hosts
 from echelon.commands.dry_run import plan_over_ssh
+from echelon.commands.renting import Rented
 from echelon.commands.training import TrainOptions
+from echelon.data.planning import AnyPrepared
 from echelon.errors import UserError
+from echelon.launch.check import HostReport
 from echelon.launch.hosts import Host, parse_hosts
+from echelon.launch.ssh import Remote
 from echelon.recipe.workers import parse_workers
 from echelon.runfolder import RunFolder
 from tests.integration.runs import worker_processes
+from tests.sample_recipe import sample_recipe
 
 
 @pytest.mark.slow
@@ -70,6 +79,48 @@ def test_a_dry_run_puts_nothing_on_the_hosts_and_says_what_would_be(
     assert missing.commands[2] == "'~/.echelon/env/bin/python' -m echelon.agent start < orders"
     assert "GLOO_SOCKET_IFNAME='(found when the host is ready)'" in missing.commands[3]
     assert not run.exists()
+
+
+def test_data_are_copied_by_a_container_that_has_their_place(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """On a host that was checked, and on a machine that has taken the place of another."""
+    data, used = tmp_path / "cache" / "abc", list[object]()
+    data.mkdir(parents=True)
+
+    def sync(*_: object, pythons: dict[str, list[str]]) -> dict[str, object]:
+        used.append(pythons)
+        return {}
+
+    def python_with(remote: Remote, image: str, folder: Path) -> list[str]:
+        return [remote.host, image, str(folder)]
+
+    @contextmanager
+    def open_remotes(_: str, names: list[str]) -> Iterator[list[Remote]]:
+        yield [Remote(name) for name in names]
+
+    for module in (clusters, renting):
+        monkeypatch.setattr(module, "sync_hosts", sync)
+        monkeypatch.setattr(module, "python_with", python_with)
+    for name in ("wait_for_answer", "install", "_run_script"):
+        monkeypatch.setattr(renting, name, lambda *_: None)
+    monkeypatch.setattr(renting, "_open", open_remotes)
+    options = ClusterOptions([Host("local")], container="trainer", sync=True)
+    remotes = {"local": Remote("local")}
+    prepared = cast(AnyPrepared, SimpleNamespace(folder=data))
+    hosts = Hosts(options, RunFolder(tmp_path / "run"), sample_recipe(), prepared, remotes)
+    hosts._send_data([HostReport(Host("local"))], Console(quiet=True))
+    rented = Rented.__new__(Rented)
+    spec = SimpleNamespace(name="wmt", container="trainer", shared=False)
+    rented.__dict__.update(
+        _cluster=SimpleNamespace(spec=spec),
+        _run=tmp_path / "run",
+        _data=data,
+        _tell=print,
+        _unready={"local"},
+    )
+    rented._set_up("local")
+    assert used == [{"local": ["local", "trainer", str(data.parent)]}] * 2
 
 
 def test_workers_are_those_of_each_host_without_a_number_of_its_own() -> None:

@@ -18,6 +18,7 @@ from echelon.launch.container import (
     container_name,
     find_image,
     look_at,
+    python_with,
     render_kill,
     render_run,
     render_transfer,
@@ -26,6 +27,7 @@ from echelon.launch.container import (
 from echelon.launch.findings import Needs
 from echelon.launch.hosts import parse_hosts
 from echelon.launch.ssh import Remote
+from echelon.launch.sync import sync_folder
 from tests.sshd import Sshd
 
 CONTAINER = Container(
@@ -178,3 +180,13 @@ def test_hosts_are_checked_from_within_the_container(dockers: Dockers, there: Re
     assert "--network=host" in ran
     assert f" --mount=type=bind,source={tmp_path}/run,target={tmp_path}/run " in ran
     assert ran.endswith(" --entrypoint=python3 trainer -m echelon.launch.probe\n")
+
+
+def test_a_folder_is_copied_to_where_there_was_none(dockers: Dockers, there: Remote, tmp_path: Path) -> None:
+    source, target = tmp_path / "here", tmp_path / "cache" / "there"
+    source.mkdir()
+    (source / "data").write_text("data")
+    sync_folder(there, source, target, python=python_with(there, "trainer", target.parent))
+    assert (target / "data").read_text() == "data"
+    mount = f"--mount=type=bind,source={target.parent},target={target.parent}"
+    assert f" {mount} " in (dockers.there / "run").read_text()

@@ -55,6 +55,8 @@ _STRANGERS = 16
 a moment for what a stranger never gets done."""
 _LINGER_S = 3.0
 """How long an agent goes on telling the others that the run is over."""
+ALONE = "alone"
+"""The outcome of an agent that waited for the others in vain: the run may go on without it."""
 _ALONE_S = 1800.0
 """How long an agent without enough others waits for them."""
 _MOST_PENALTY_S = 120.0
@@ -462,9 +464,10 @@ class Agent:
             await asyncio.to_thread(job.wait)
         self._close_listener()
         plan = self._mine.plan
-        reason = plan.reason if plan and plan.over else "too few hosts were left"
-        reason = {"failed": reason}.get(over, "")
-        self._records.write("outcome", outcome=over, message=reason, host=self._spec.me.name)
+        is_alone = over == "failed" and not (plan and plan.over)
+        reason = "too few hosts were left" if is_alone else plan.reason if plan else ""
+        outcome = ALONE if is_alone else over
+        self._records.write("outcome", outcome=outcome, message=reason, host=self._spec.me.name)
         if self._lease is not None and self._mine.leads:
             with contextlib.suppress(OSError):
                 await asyncio.to_thread(self._lease.give_back)

@@ -8,7 +8,7 @@ import time
 from pathlib import Path
 from typing import TextIO
 
-from echelon.agent.service import find_agent
+from echelon.agent.service import find_agent, workers_of
 from echelon.monitor.records import read_records
 from echelon.runfolder import RunFolder, to_json
 
@@ -24,18 +24,18 @@ def follow(run: RunFolder, host: int, offsets: dict[str, int] | None, out: TextI
     """Print what is new in the run's records and logs beyond `offsets`, until the agent has gone.
 
     Without offsets only whether the agent lives: for a launcher that sees the run folder itself. Lines are
-    `{"file": NAME, "at": OFFSET, "data": BASE64}`, `{"alive": true}` every so often, and in the end
-    `{"alive": false}` with the run's outcome, where the agent lived to see it.
+    `{"file": NAME, "at": OFFSET, "data": BASE64}`, `{"alive": true, "trains": WHETHER}` every so often, and in the
+    end `{"alive": false}` with the run's outcome, where the agent lived to see it.
     """
     said = 0.0
     while True:
-        is_alive = find_agent(run, host) is not None
+        agent = find_agent(run, host)
         has_more = offsets is not None and _print_news(run, offsets, out)
-        if not is_alive and not has_more:
+        if agent is None and not has_more:
             break
         if time.monotonic() - said > _BEAT_S:
             said = time.monotonic()
-            _print(out, {"alive": True})
+            _print(out, {"alive": True, "trains": agent is not None and bool(workers_of(agent))})
         if not has_more:
             time.sleep(_POLL_S)
     _print(out, {"alive": False, **last_outcome(run, host)})

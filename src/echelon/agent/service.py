@@ -7,6 +7,7 @@ import base64
 import contextlib
 import fcntl
 import os
+import shlex
 import signal
 import socket
 import sys
@@ -121,7 +122,11 @@ def _hold(path: Path) -> Iterator[None]:
     descriptor = open_no_link(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC)
     try:
         if not take_lock(descriptor, fcntl.LOCK_EX, LOOK_S):
-            raise RunError(f"{path.parent}: an agent of this host is at work already; stop the run first")
+            run = shlex.quote(str(path.parent))
+            raise RunError(
+                f"{path.parent}: an agent of this host is at work already, so the run is going on; `echelon attach "
+                f"{run}` follows it, `echelon stop {run}` ends it"
+            )
         os.ftruncate(descriptor, 0)
         os.pwrite(descriptor, f"{os.getpid()} {socket.gethostname()}\n".encode(), 0)
         yield
@@ -169,7 +174,7 @@ def stop(run: RunFolder, host: int, *, now: bool) -> dict[str, Any]:
             os.kill(pid, signal.SIGTERM)
             return {"was_running": True}
         os.kill(pid, signal.SIGSTOP)  # so that it starts nothing while its workers are being ended
-        for worker in _children(pid):
+        for worker in workers_of(pid):
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(worker, signal.SIGKILL)
         # Its last word, without which a launcher would take it for dead and start it again.
@@ -181,12 +186,12 @@ def stop(run: RunFolder, host: int, *, now: bool) -> dict[str, Any]:
     return {"was_running": True}
 
 
-def _children(pid: int) -> list[int]:
-    """The processes that `pid` has started and that still run."""
+def workers_of(pid: int) -> list[int]:
+    """The workers that agent `pid` has started and that still run: of its processes, those that lead a group."""
     found = []
     for entry in Path("/proc").iterdir():
         with contextlib.suppress(OSError, ValueError, IndexError):
-            parent = int((entry / "stat").read_text().rpartition(")")[2].split()[1])
-            if parent == pid:
+            parent, group = (entry / "stat").read_text().rpartition(")")[2].split()[1:3]
+            if int(parent) == pid and group == entry.name:
                 found.append(int(entry.name))
     return found

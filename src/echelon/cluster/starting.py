@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 
 from echelon.agent.spec import AgentSpec, HostSpec, dump_spec
 from echelon.agent.wire import SECRET_BYTES
-from echelon.errors import HostsError, RemoteError, RunError
+from echelon.errors import HostsError, Reason, RemoteError, RunError
 from echelon.launch.ssh import Remote
 from echelon.launch.trust import digest_of
 from echelon.recipe.schema import Recipe
@@ -22,6 +22,8 @@ from echelon.runfolder import RunFolder, parse_json
 _START_S = 60.0
 _FIRST_PORT, _NUM_PORTS = 20_000, 10_000
 """Below the ports that systems give to outgoing connections."""
+_IN_DOUBT: tuple[Reason, ...] = ("timed out", "connection lost")
+"""After these nobody knows whether what was asked for has been done."""
 _PASSED_ON = ("OMP_", "MKL_", "KMP_", "NCCL_", "GLOO_", "TORCH_")
 Value = TypeVar("Value")
 
@@ -82,7 +84,7 @@ def choose_size(text: str | None, hosts: int, *, is_shared: bool) -> Size:
 
 def do_everywhere(seats: Sequence[Seat], action: Callable[[Seat], Value]) -> list[Value]:
     """`action` on all hosts side by side; RemoteError of the first host that failed, once all are done."""
-    with ThreadPoolExecutor(len(seats)) as pool:
+    with ThreadPoolExecutor(max(1, len(seats))) as pool:
         futures = [pool.submit(action, seat) for seat in seats]
     return [future.result() for future in futures]
 
@@ -146,20 +148,24 @@ def run_files(run: RunFolder) -> dict[str, str]:
 
 
 def start_agents(seats: Sequence[Seat], specs: Sequence[AgentSpec]) -> None:
-    """Start all agents side by side; where one cannot be started, the others are stopped again."""
-    problems: list[str] = []
+    """Start all agents side by side; where one cannot be started, the others are stopped again.
+
+    An agent that was there before is that of a run which is going on: it is left alone.
+    """
+    problems: dict[int, RemoteError] = {}
 
     def start(seat: Seat) -> None:
         try:
             start_agent(seat, specs[seat.number])
         except RemoteError as error:
-            problems.append(str(error))
+            problems[seat.number] = error
 
     do_everywhere(seats, start)
     if problems:
-        # Where one could not be started, it cannot be stopped either.
-        do_everywhere(seats, lambda seat: _ask_quietly(seat, "stop", specs[0].run, str(seat.number), "--now"))
-        raise RunError("\n".join(sorted(problems)))
+        in_doubt = {number for number, problem in problems.items() if problem.reason in _IN_DOUBT}
+        ours = [seat for seat in seats if seat.number not in problems or seat.number in in_doubt]
+        do_everywhere(ours, lambda seat: _ask_quietly(seat, "stop", specs[0].run, str(seat.number), "--now"))
+        raise RunError("\n".join(sorted(map(str, problems.values()))))
 
 
 def start_agent(seat: Seat, spec: AgentSpec) -> None:

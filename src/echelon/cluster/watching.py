@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+from echelon.agent.agent import ALONE
 from echelon.agent.following import FOLLOWED
 from echelon.agent.spec import AgentSpec
 from echelon.cluster.starting import Seat, start_agent
@@ -23,7 +24,11 @@ _POLL_S = 0.1
 _STOP_S = 15.0
 """How long hosts that can be reached may take to end everything at once."""
 _LAST_WORDS_S = 10.0
+_IN_DOUBT_S = 60.0
+"""How long hosts that cannot be reached may leave it open whether they go on without those that can."""
 _NOTE_S = 2.0
+_OF_THE_RUN = ("finished", "interrupted", "failed")
+"""Outcomes that all agents agree on, whichever of them tells."""
 _MOST_RESTARTS = 100
 """Of one host's agent; a host that comes and goes that often is of no use."""
 Tell = Callable[[str], None]
@@ -61,11 +66,17 @@ class HostWatch:
         mirrors: bool = True,
         is_ready: Callable[[], bool] = lambda: True,
         shared: SharedFiles | None = None,
+        open_box: Callable[[], object] | None = None,
     ) -> None:
         self.seat = seat
         self.outcome: str | None = None
+        """The run's (`_OF_THE_RUN`), or that of the host alone: "alone", which it may come back from, or "gone"."""
         self.message = ""
         self.is_reached = True
+        self.trains = False
+        """Whether it had workers when it was last heard."""
+        self.may_come_back = False
+        """Whether others train, so that a host which waited for them in vain is to be with them again."""
         self.is_done = threading.Event()
         self._spec = spec
         """How to start its agent again; None for one who only watches."""
@@ -74,6 +85,8 @@ class HostWatch:
         self._shared = shared
         self._is_ready = is_ready
         """False while a machine that takes the place of another is being set up."""
+        self._open_box = open_box
+        """Starts its container again, where it trains in one: that has ended with the agent, or with the machine."""
         self._mirrors = mirrors and not seat.sees_our_folder
         """Whether what the host writes is to be kept in our run folder, and nobody else does that."""
         self._offsets = _read_offsets(run.mirror_state(seat.number)) if self._mirrors else {}
@@ -99,12 +112,12 @@ class HostWatch:
                 self._note_reached(True)
                 if last.get("alive") is False:
                     self._agent_has_gone(last)
-            except (RemoteError, OSError, ValueError) as error:
+            except (EchelonError, OSError, ValueError) as error:
                 self._note_reached(False, str(error))
             self.is_done.wait(_RETRY_S)
 
     def _follow(self) -> dict[str, Any]:
-        """Take in what the host writes until it stops, and return its last word."""
+        """Take in what the host writes until it stops; its last word, or none where it has got a new container."""
         seat = self.seat
         command = [*seat.python, "-m", "echelon.agent", "follow", str(self._run.path), str(seat.number)]
         self._process = process = seat.remote.start(
@@ -123,13 +136,17 @@ class HostWatch:
                     continue
                 last = news
                 self._note_reached(True)
+                if "alive" in last:
+                    self.trains = bool(last.get("trains"))
                 if "file" in last:
                     self._keep(last)
                 if self.is_done.is_set():
                     break
             process.kill()
         if not last:
-            raise RemoteError(seat.name, "connection lost", "it cannot be reached")
+            if self._open_box is None:
+                raise RemoteError(seat.name, "connection lost", "it cannot be reached")
+            self._open_box()
         return last
 
     def _keep(self, news: dict[str, Any]) -> None:
@@ -154,20 +171,24 @@ class HostWatch:
                 write_json(self._run.mirror_state(self.seat.number), self._offsets)
 
     def _agent_has_gone(self, last: dict[str, Any]) -> None:
-        if last.get("outcome"):
-            self.outcome, self.message = str(last["outcome"]), str(last.get("message") or "")
-            self.is_done.set()
-        elif self._spec is None:
-            self.outcome = "gone"
-            self.is_done.set()
+        outcome, message = str(last.get("outcome") or "gone"), str(last.get("message") or "")
+        if outcome in _OF_THE_RUN or self._spec is None:
+            self._end(outcome, message)
+        elif outcome == ALONE and not self.may_come_back:
+            self.outcome, self.message = outcome, message
         elif self._restarts == _MOST_RESTARTS:
             log = self._run.agent_log(self.seat.number)
-            self.outcome, self.message = "failed", f"{self.seat.name}: its agent keeps dying; see {log}"
-            self.is_done.set()
+            self._end("gone", f"{self.seat.name}: its agent keeps dying; see {log}")
+            self._tell(self.message)
         else:
             self._restarts += 1
+            self.outcome = None
             start_agent(self.seat, self._spec)
             self._tell(f"{self.seat.name}: its agent had gone, and was started again")
+
+    def _end(self, outcome: str, message: str) -> None:
+        self.outcome, self.message = outcome, message
+        self.is_done.set()
 
     def _note_reached(self, is_reached: bool, why: str = "") -> None:
         if is_reached != self.is_reached:
@@ -201,7 +222,8 @@ def watch_hosts(
 ) -> str:
     """Wait until the run is over on all hosts that can be reached; how it ended. Raises TrainingError where it failed.
 
-    The first stop request has the run save and leave, the second ends it at once.
+    One host that knows how the run has ended is enough; that a host has waited in vain, or keeps dying, counts only
+    where no other goes on. The first stop request has the run save and leave, the second ends it at once.
     """
     asked = 0
     over_since: float | None = None
@@ -214,11 +236,19 @@ def watch_hosts(
             for watch in watches:
                 threading.Thread(target=stop_host, args=(watch.seat, run, wanted > 1), daemon=True).start()
         outcomes = {watch.outcome for watch in watches if watch.outcome}
-        if outcomes and over_since is None:
-            over_since = time.monotonic()
+        is_known = any(outcome in _OF_THE_RUN for outcome in outcomes)
         is_over = all(watch.outcome or not watch.is_reached for watch in watches)
-        if over_since is not None and (is_over or time.monotonic() - over_since > _LAST_WORDS_S):
+        if not (is_known or (is_over and outcomes)):
+            over_since = None
+        elif over_since is None:
+            over_since = time.monotonic()
+        is_certain = is_over if is_known else all(watch.outcome for watch in watches)
+        patience_s = _LAST_WORDS_S if is_known else _IN_DOUBT_S
+        if is_certain or (over_since is not None and time.monotonic() - over_since > patience_s):
             break
+        is_going_on = any(watch.trains and watch.is_reached and not watch.outcome for watch in watches)
+        for watch in watches:
+            watch.may_come_back = is_going_on and not asked
         if asked > 1 and (time.monotonic() > deadline or is_over):
             return _say_who_was_not_reached(watches)
         time.sleep(_POLL_S)
@@ -237,8 +267,8 @@ def _judge(watches: Sequence[HostWatch]) -> str:
     for wanted in ("finished", "interrupted"):
         if wanted in outcomes:
             return wanted
-    failed = [watch for watch in watches if watch.outcome == "failed" and watch.message]
-    raise TrainingError(failed[0].message if failed else "the agents of all hosts have gone")
+    told = sorted((watch for watch in watches if watch.message), key=lambda watch: watch.outcome != "failed")
+    raise TrainingError(told[0].message if told else "the agents of all hosts have gone")
 
 
 def _say_who_was_not_reached(watches: Sequence[HostWatch]) -> str:

@@ -6,7 +6,7 @@ import shlex
 import signal
 import socket
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, closing, contextmanager
+from contextlib import ExitStack, closing, contextmanager, suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -17,13 +17,14 @@ from echelon.agent.agent import place_of
 from echelon.agent.membership import Plan
 from echelon.agent.spec import AgentSpec, HostSpec
 from echelon.cloud.journal import Journal
-from echelon.cluster.boxes import end_boxes, open_boxes, render_box
+from echelon.cluster.boxes import boxes, open_box, render_box
 from echelon.cluster.fetching import fetch_results
 from echelon.cluster.roster import write_roster
 from echelon.cluster.starting import (
     Seat,
     Size,
     choose_size,
+    do_everywhere,
     is_folder_shared,
     render_specs,
     start_agents,
@@ -35,7 +36,7 @@ from echelon.commands.renting import Rented, rented_hosts, require_running
 from echelon.data.planning import AnyPrepared
 from echelon.errors import HostsError, RemoteError, UserError
 from echelon.launch.check import HostReport, check_hosts
-from echelon.launch.container import render_transfer, send_image
+from echelon.launch.container import python_with, render_transfer, send_image
 from echelon.launch.findings import Link, Needs, PreparedData
 from echelon.launch.hosts import Host
 from echelon.launch.install import ENVIRONMENT, InstallOptions, install_hosts
@@ -186,8 +187,10 @@ class Hosts:
     def _send_data(self, reports: Sequence[HostReport], console: Console) -> None:
         names = [report.host.name for report in reports]
         console.print(f"copying the prepared data to {', '.join(names)} ...", highlight=False)
-        folder = self._prepared.folder.resolve()
-        pythons = {report.host.name: report.python for report in reports}
+        folder, image = self._prepared.folder.resolve(), self._options.container
+        pythons: dict[str, Sequence[str]] = {report.host.name: report.python for report in reports}
+        if image:  # a check has only folders that are there
+            pythons = {name: python_with(self._remotes[name], image, folder.parent) for name in names}
         _raise_problems(sync_hosts([self._remotes[name] for name in names], folder, folder, pythons=pythons))
 
     def _seat(self, number: int, report: HostReport) -> Seat:
@@ -234,31 +237,43 @@ def train_on_hosts(
     with (
         open_hosts(options, run, recipe, prepared) as hosts,
         _kept(options, run, prepared, console) as is_ready,
+        ExitStack() as stack,
     ):
         seats = hosts.get_ready(console)
-        try:
-            if options.container:
-                seats = open_boxes(options.container, seats, run.path, prepared.folder.resolve())
-            is_shared = is_folder_shared(seats, run)
-            write_roster(run, seats, socket.gethostname(), options.ssh_config, is_shared=is_shared)
-            _note_link(run, hosts.link)
-            specs = hosts.specs(seats, is_shared=is_shared)
-            stops = StopRequests()
-            with (
-                closing(RunScreen(run, len(seats), recipe.train.log_every, console)) as screen,
-                run.lock(with_others=True),
-                # Before the first agent starts, as all must hear of a signal. A terminal that is closed ends the
-                # launcher, and not the run: the agents do without.
-                signals_call(stops.ask, (signal.SIGINT, signal.SIGTERM)),
-            ):
-                start_agents(seats, specs)
-                ended = _watch(seats, specs, run, screen, stops, is_ready=is_ready)
-            if ended.outcome == "finished" and not any(seat.sees_our_folder for seat in seats):
-                fetch_results(ended.saw_the_end, run)
-        finally:
-            if options.container:
-                end_boxes(seats, run.path)
+        open_again = None
+        if options.container:
+            folder = prepared.folder.resolve()
+            seats = stack.enter_context(boxes(options.container, seats, run.path, folder))
+            open_again = partial(open_box, options.container, run=run.path, data=folder)
+        is_shared = is_folder_shared(seats, run)
+        write_roster(run, seats, socket.gethostname(), options.ssh_config, is_shared=is_shared)
+        _note_link(run, hosts.link)
+        specs = hosts.specs(seats, is_shared=is_shared)
+        stops = StopRequests()
+        with (
+            closing(RunScreen(run, len(seats), recipe.train.log_every, console)) as screen,
+            run.lock(with_others=True),
+            # Before the first agent starts, as all must hear of a signal. A terminal that is closed ends the
+            # launcher, and not the run: the agents do without.
+            signals_call(stops.ask, (signal.SIGINT, signal.SIGTERM)),
+        ):
+            start_agents(seats, specs)
+            ended = _watch(seats, specs, run, screen, stops, is_ready=is_ready, open_again=open_again)
+        if ended.outcome == "finished" and not any(seat.sees_our_folder for seat in seats):
+            fetch_results(_outside_boxes(ended.saw_the_end, run, options.container), run)
     return Supervised(ended.outcome == "finished", ended.restarts)
+
+
+def _outside_boxes(seats: Sequence[Seat], run: RunFolder, image: str | None) -> list[Seat]:
+    """Hosts whose containers have ended with their agents, as they can be asked all the same."""
+
+    def outside(seat: Seat) -> Seat:
+        if image is not None:
+            with suppress(RemoteError):  # it then answers as little as it does now
+                return replace(seat, python=tuple(python_with(seat.remote, image, run.path)))
+        return seat
+
+    return do_everywhere(seats, outside)
 
 
 def _note_link(run: RunFolder, link: Link | None) -> None:
@@ -342,6 +357,7 @@ def _watch(
     stops: StopRequests,
     *,
     is_ready: Callable[[str], bool],
+    open_again: Callable[[Seat], object] | None,
 ) -> _Ended:
     """Show the run until it is over."""
     records = RecordWriter(run.launcher_records)
@@ -352,7 +368,15 @@ def _watch(
 
     shared = SharedFiles(run, seats) if specs[0].shares_folder else None
     watches = [
-        HostWatch(seat, specs[seat.number], run, tell, is_ready=partial(is_ready, seat.name), shared=shared)
+        HostWatch(
+            seat,
+            specs[seat.number],
+            run,
+            tell,
+            is_ready=partial(is_ready, seat.name),
+            shared=shared,
+            open_box=partial(open_again, seat) if open_again else None,
+        )
         for seat in seats
     ]
     try:

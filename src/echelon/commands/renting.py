@@ -20,7 +20,7 @@ from echelon.cloud.lifecycle import is_ending, write_inventory
 from echelon.commands.readiness import hosts_words
 from echelon.errors import CloudError, EchelonError, HostsError, RemoteError
 from echelon.launch.check import check_hosts
-from echelon.launch.container import send_image
+from echelon.launch.container import python_with, send_image
 from echelon.launch.findings import Needs
 from echelon.launch.hosts import Host
 from echelon.launch.install import InstallOptions, install_hosts
@@ -200,7 +200,9 @@ class Rented:
             self._make_data_folder(remotes)
             self._make_run_folder(remotes)
             install(self._cluster, remotes)
-            _raise_first(sync_hosts(remotes, self._data, self._data))
+            image = self._cluster.spec.container
+            pythons = {host: python_with(remotes[0], image, self._data.parent)} if image else None
+            _raise_first(sync_hosts(remotes, self._data, self._data, pythons=pythons))
         self._unready.discard(host)
         self._tell(f"{host} is back")
 

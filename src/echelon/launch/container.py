@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import re
+import secrets
 import shlex
 import subprocess
 import tempfile
@@ -41,6 +42,8 @@ class Container:
     """Unique on a host; `docker kill NAME` ends everything in it."""
     folders: tuple[Path, ...] = ()
     """Mounted at the same paths: the run folder, the data, the cache."""
+    read_only: tuple[Path, ...] = ()
+    """Mounted at the same paths as well, but not to be written to."""
     environment: Mapping[str, str] = field(default_factory=dict)
 
 
@@ -66,12 +69,13 @@ def render_run(
     container: Container, host: DockerHost, command: Sequence[str], *, in_background: bool = False
 ) -> list[str]:
     """The command that runs `command` in a container on a host; its input and output are the container's."""
-    for folder in container.folders:
+    for folder in (*container.folders, *container.read_only):
         if re.search('[,"\n]', str(folder)):
             raise HostsError(
                 f"{folder}: docker cannot mount a folder with a comma or a quote in its name; rename it"
             )
     mounts = [f"type=bind,source={folder},target={folder}" for folder in dict.fromkeys(container.folders)]
+    mounts += [f"type=bind,source={folder},target={folder},readonly" for folder in container.read_only]
     return [
         *(
             "docker",
@@ -95,6 +99,13 @@ def render_run(
         container.image,
         *command[1:],
     ]
+
+
+def python_with(remote: Remote, image: str, folder: Path) -> list[str]:
+    """What runs Python on a host in a container of its own, for one command on a folder, which is made."""
+    remote.run(["mkdir", "-p", str(folder)], timeout_s=_ASK_S)
+    container = Container(image, f"echelon-once-{secrets.token_hex(4)}", (folder,))
+    return render_run(container, look_at(remote), [PYTHON])
 
 
 def render_kill(name: str) -> list[str]:
