@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import signal
@@ -65,7 +66,7 @@ def test_machines_are_rented_trained_on_replaced_and_given_back(toy_recipe: Path
     laptop = tmp_path / "laptop"
     laptop.mkdir()
     (laptop / "cluster.toml").write_text(CLUSTER.format(mount=tmp_path / "shared"))
-    with hypervisor(tmp_path) as (cloud, address):
+    with hypervisor(tmp_path) as (cloud, address), contextlib.ExitStack() as leaving:
         environment = {
             **os.environ,
             "PYTHONPATH": str(ROOT / "src"),
@@ -99,6 +100,8 @@ def test_machines_are_rented_trained_on_replaced_and_given_back(toy_recipe: Path
                 env=environment,
                 cwd=laptop,
             )
+        leaving.callback(train.wait)
+        leaving.callback(train.kill)  # first, and in vain where it has ended by itself
         wait_for(lambda: "generation 1: whole-0, whole-1" in events(run) and steps(run) > 0, train, tmp_path)
         machines = json.loads(echelon("cloud", "list", "--json").stdout)[0]["found"]
         doomed = [each["id"] for each in machines if each["kind"] == "machine"][1]
