@@ -3,8 +3,9 @@
 Two local workers train recipes/multi30k.toml with every seed: for 1,500 steps under every exchange, against exact
 all-reduce; or to the recipe's end on every path through the model, against plain PyTorch in float32. Two hours, and
 three for paths, on two cores; fewer steps say less. Usage, with ECHELON_DATA set:
-    python -m bench.quality [--what exchanges|paths] [--steps N] [--seeds 1,2] [--only low_rank,local] [--json FILE]
-What FILE holds already is not trained again.
+    python -m bench.quality [--what exchanges|paths] [--steps N] [--seeds 1,2] [--only low_rank,local]
+        [--json FILE] [--runs FOLDER]
+What FILE holds already is not trained again; a training that was interrupted goes on from its checkpoint in FOLDER.
 """
 
 from __future__ import annotations
@@ -115,15 +116,17 @@ def main() -> None:
     parser.add_argument("--seeds", type=lambda text: [int(seed) for seed in text.split(",")], default=[1, 2])
     parser.add_argument("--only", type=lambda text: text.split(","))
     parser.add_argument("--json", type=Path)
+    parser.add_argument("--runs", type=Path, help="where runs are kept; not given: nowhere")
     options = parser.parse_args()
     ways = WAYS[options.what]
     steps = options.steps or (1500 if options.what == "exchanges" else None)
     done = {(each.way, each.seed, each.steps): each for each in read_results(options.json)}
     results: list[Result] = []
-    with tempfile.TemporaryDirectory(prefix="bench-quality-") as folder:
+    with tempfile.TemporaryDirectory(prefix="bench-quality-") as scratch:
+        folder = options.runs or Path(scratch)
         for seed in options.seeds:
             for way in dict.fromkeys([next(iter(ways)), *(options.only or ways)]):
-                result = done.get((way, seed, steps)) or train(way, ways[way], seed, steps, Path(folder))
+                result = done.get((way, seed, steps)) or train(way, ways[way], seed, steps, folder)
                 results.append(result)
                 print(result, flush=True)
                 done[way, seed, steps] = result
