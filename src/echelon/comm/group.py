@@ -20,7 +20,7 @@ from echelon.monitor.heartbeat import Heart
 
 _NEWS = "echelon/news"
 _DONE = "echelon/done/"
-_FOR_EVER = timedelta(days=365)
+FOR_EVER = timedelta(days=365)
 
 
 class Pending(Protocol):
@@ -212,7 +212,7 @@ class Group:
         """What another worker tells, however long that takes; not collective."""
         assert self._store is not None, "a group of one has nobody to wait for"
         with self.heart.waiting():
-            self._store.wait([_NEWS], _FOR_EVER)
+            self._store.wait([_NEWS], FOR_EVER)
         return str(self._store.get(_NEWS).decode())
 
     def await_first(self, deed: str) -> None:
@@ -224,7 +224,7 @@ class Group:
             if self.is_first:
                 self._store.set(_DONE + deed, "")
             else:
-                self._store.wait([_DONE + deed], _FOR_EVER)
+                self._store.wait([_DONE + deed], FOR_EVER)
 
     def barrier(self) -> None:
         """Return when every worker has come this far."""

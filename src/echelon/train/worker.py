@@ -22,7 +22,7 @@ from typing import NoReturn
 
 import torch
 
-from echelon.comm.group import Group, join_group
+from echelon.comm.group import FOR_EVER, Group, join_group
 from echelon.errors import (
     FINAL_STATUS,
     INTERRUPTED_STATUS,
@@ -58,7 +58,6 @@ from echelon.train.weights import Weights, choose_weights, load_weights
 
 _GROUP_TIMEOUT_S = 300.0
 """How long a collective may take beyond `restart.hang_seconds`, by which the launcher has seen who hangs."""
-_FOR_EVER_S = 365 * 24 * 3600.0
 _PR_SET_PDEATHSIG = 1
 
 
@@ -102,7 +101,7 @@ def main(arguments: Sequence[str]) -> NoReturn:
 
 def longest_collective_s(hang_s: float) -> float:
     """How long a worker waits in a collective: a last resort, where `restart.hang_seconds` sets a limit at all."""
-    return hang_s + _GROUP_TIMEOUT_S if hang_s else _FOR_EVER_S
+    return hang_s + _GROUP_TIMEOUT_S if hang_s else FOR_EVER.total_seconds()
 
 
 def leave(records: RecordWriter, status: int) -> NoReturn:
