@@ -97,6 +97,10 @@ class RunFolder:
     def agent_lock(self, host: int) -> Path:
         return self.path / f"agent-{host}.lock"
 
+    def agent_locks(self) -> list[Path]:
+        """Those of the agents that have been at work in this folder."""
+        return sorted(self.path.glob("agent-*.lock"))
+
     def mirror_state(self, host: int) -> Path:
         """How much of a host's records and logs has come back to a launcher that does not share its folder."""
         return self.path / f"mirror-{host}.json"

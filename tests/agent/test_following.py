@@ -41,7 +41,7 @@ def test_it_is_told_whether_an_agent_has_workers(tmp_path: Path, trains: bool) -
     thread = threading.Thread(target=follow, args=(run, 0, None, out))
     with subprocess.Popen(["sleep", "600"], start_new_session=trains) as process:
         try:
-            with _hold(run.agent_lock(0)):
+            with _hold(run.agent_lock(0), "a"):
                 thread.start()
                 while not out.getvalue() and thread.is_alive():
                     time.sleep(0.01)

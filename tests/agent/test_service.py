@@ -13,10 +13,15 @@ from pathlib import Path
 import pytest
 
 from echelon.agent.service import _hold, find_agent
-from echelon.agent.spec import dump_spec
+from echelon.agent.spec import AgentSpec, dump_spec
 from echelon.errors import RunError
 from echelon.runfolder import RunFolder, parse_json
 from tests.agent.cluster import open_cluster
+
+
+def start(spec: AgentSpec) -> subprocess.CompletedProcess[bytes]:
+    command = [sys.executable, "-m", "echelon.agent", "start"]
+    return subprocess.run(command, input=dump_spec(spec), capture_output=True, check=False, timeout=60)
 
 
 def test_whatever_keeps_an_agent_from_starting_is_what_its_launcher_hears(tmp_path: Path) -> None:
@@ -25,13 +30,7 @@ def test_whatever_keeps_an_agent_from_starting_is_what_its_launcher_hears(tmp_pa
     run.recipe.mkdir()
     with open_cluster([run], 1) as cluster:
         spec = replace(cluster.spec, run=str(run.path), files={"recipe.toml": ""})
-        answer = subprocess.run(
-            [sys.executable, "-m", "echelon.agent", "start"],
-            input=dump_spec(spec),
-            capture_output=True,
-            check=False,
-            timeout=60,
-        )
+        answer = start(spec)
     assert answer.returncode == 1
     assert "Is a directory" in parse_json(answer.stdout)["error"]
 
@@ -41,13 +40,24 @@ def test_somebody_who_only_looks_does_not_keep_an_agent_out(tmp_path: Path) -> N
     looking = os.open(lock, os.O_RDWR | os.O_CREAT)
     fcntl.flock(looking, fcntl.LOCK_EX)
     threading.Timer(0.1, os.close, [looking]).start()
-    with _hold(lock), pytest.raises(RunError, match="at work already"), _hold(lock):
+    with _hold(lock, "a"), pytest.raises(RunError, match="at work already"), _hold(lock, "a"):
         pass
+
+
+def test_the_same_hosts_in_another_order_are_refused_while_the_run_goes_on(tmp_path: Path) -> None:
+    """This machine is host 1 of the run that goes on, and would be host 0 of the new launch."""
+    run = RunFolder(tmp_path / "run")
+    run.create()
+    with open_cluster([run], 1) as cluster, _hold(run.agent_lock(1), "another"):
+        answer = start(replace(cluster.spec, run=str(run.path), files={"recipe.toml": ""}))
+    assert answer.returncode == RunError.exit_status
+    assert "at work already" in parse_json(answer.stdout)["error"]
+    assert not run.recipe.exists()
 
 
 def test_an_agent_is_found_while_it_holds_its_lock(tmp_path: Path) -> None:
     run = RunFolder(tmp_path)
     assert find_agent(run, 0) is None
-    with _hold(run.agent_lock(0)):
+    with _hold(run.agent_lock(0), "a"):
         assert find_agent(run, 0) == os.getpid()
     assert find_agent(run, 0) is None

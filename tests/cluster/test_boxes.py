@@ -119,7 +119,7 @@ def test_the_containers_of_the_run_that_is_going_on_are_left_alone(
     at_work = container_name(run.path, 0)
     (containers / at_work).mkdir()
     with (
-        _hold(run.agent_lock(0)),
+        _hold(run.agent_lock(0), "a"),
         pytest.raises(RunError, match=r"host0: .*`echelon attach .*run` follows it"),
         boxes("echelon:1", [seat_here(0), seat_here(1)], run.path, tmp_path),
     ):

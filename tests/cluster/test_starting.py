@@ -110,10 +110,11 @@ class LostRemote(Remote):
 
 def test_the_same_command_again_leaves_the_agents_of_the_run_that_is_going_on_alone(tmp_path: Path) -> None:
     """Of three hosts the first is at work already, and what came of the third is not known."""
-    run = RunFolder(tmp_path / "run")
-    run.create()
-    run.recipe.write_text("")
-    with open_cluster([run], 3) as cluster:
+    runs = [RunFolder(tmp_path / f"host{number}" / "run") for number in range(3)]
+    for run in runs:
+        run.create()
+        run.recipe.write_text("")
+    with open_cluster(runs, 3) as cluster:
         cluster.start(0)
         before = cluster.agent(0)
         remotes = [Remote("localhost"), Remote("localhost"), LostRemote("localhost")]
@@ -121,14 +122,12 @@ def test_the_same_command_again_leaves_the_agents_of_the_run_that_is_going_on_al
             Seat(number, remotes[number], (sys.executable,), spec, sees_our_folder=False)
             for number, spec in enumerate(cluster.spec.hosts)
         ]
-        specs = [
-            replace(cluster.spec, run=str(run.path), host=seat.number, secret=secrets.token_hex(32))
-            for seat in seats
-        ]
+        again = replace(cluster.spec, secret=secrets.token_hex(32))
+        specs = [replace(again, run=str(run.path), host=number) for number, run in enumerate(runs)]
         with pytest.raises(RunError, match=r"is going on; `echelon attach .*run` follows it"):
             start_agents(seats, specs)
         assert before is not None
         assert cluster.agent(0) == before
-        starts = [len(read_records(run.agent_records(host))) for host in (1, 2)]
+        starts = [len(read_records(runs[host].agent_records(host))) for host in (1, 2)]
         assert all(starts), "they were started,"
         assert [cluster.agent(1), cluster.agent(2)] == [None, None], "and stopped again"

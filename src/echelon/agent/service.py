@@ -14,7 +14,7 @@ import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import IO, Any, NoReturn
+from typing import IO, Any, NamedTuple, NoReturn
 
 from echelon.agent.agent import Agent
 from echelon.agent.firewall import guard
@@ -94,7 +94,8 @@ def _prepare(spec: AgentSpec) -> Iterator[tuple[RunFolder, int, socket.socket]]:
     """The run folder with its files, its lock, and the agent's port."""
     run = RunFolder(Path(spec.run))
     run.create()
-    with run.lock(with_others=True) as lock, _hold(run.agent_lock(spec.host)):
+    with run.lock(with_others=True) as lock, _hold(run.agent_lock(spec.host), spec.launch):
+        _refuse_other_launches(run, spec.launch)
         for name, content in spec.files.items():
             if name not in _SENT_FILES:
                 raise RunError(f"{name!r} is not a file that a launcher may send")
@@ -117,21 +118,32 @@ def _prepare(spec: AgentSpec) -> Iterator[tuple[RunFolder, int, socket.socket]]:
 
 
 @contextlib.contextmanager
-def _hold(path: Path) -> Iterator[None]:
-    """The lock of one host's agent, with its process number in it."""
+def _hold(path: Path, launch: str) -> Iterator[None]:
+    """The lock of one host's agent; in it are its process number, its machine, and which launch it is of."""
     descriptor = open_no_link(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC)
     try:
         if not take_lock(descriptor, fcntl.LOCK_EX, LOOK_S):
-            run = shlex.quote(str(path.parent))
-            raise RunError(
-                f"{path.parent}: an agent of this host is at work already, so the run is going on; `echelon attach "
-                f"{run}` follows it, `echelon stop {run}` ends it"
-            )
+            raise _goes_on(path.parent)
         os.ftruncate(descriptor, 0)
-        os.pwrite(descriptor, f"{os.getpid()} {socket.gethostname()}\n".encode(), 0)
+        os.pwrite(descriptor, f"{os.getpid()} {launch} {socket.gethostname()}\n".encode(), 0)
         yield
     finally:
         os.close(descriptor)
+
+
+def _refuse_other_launches(run: RunFolder, launch: str) -> None:
+    """RunError where another launch, which may number the hosts in another order, has an agent here."""
+    holders = [_holder(path, LOOK_S) for path in run.agent_locks()]
+    if any(holder is not None and holder.launch != launch for holder in holders):
+        raise _goes_on(run.path)
+
+
+def _goes_on(folder: Path) -> RunError:
+    run = shlex.quote(str(folder))
+    return RunError(
+        f"{folder}: an agent of this host is at work already, so the run is going on; `echelon attach {run}` "
+        f"follows it, `echelon stop {run}` ends it"
+    )
 
 
 def _redirect_output(log: Path) -> None:
@@ -143,14 +155,28 @@ def _redirect_output(log: Path) -> None:
 
 def find_agent(run: RunFolder, host: int) -> int | None:
     """The process number of the agent of host number `host`; None where none runs on this machine."""
+    holder = _holder(run.agent_lock(host))
+    return holder.pid if holder else None
+
+
+class _Holder(NamedTuple):
+    pid: int
+    launch: str
+
+
+def _holder(path: Path, patience_s: float = 0.0) -> _Holder | None:
+    """The agent on this machine that holds the lock at `path`, still after `patience_s`."""
     try:
-        descriptor = os.open(run.agent_lock(host), os.O_RDWR)
+        descriptor = os.open(path, os.O_RDWR)
     except OSError:
         return None
     try:
-        pid, _, machine = os.pread(descriptor, 300, 0).decode(errors="replace").strip().partition(" ")
-        is_held_here = machine == socket.gethostname() and not take_lock(descriptor, fcntl.LOCK_EX)
-        return int(pid) if is_held_here else None
+        words = os.pread(descriptor, 300, 0).decode(errors="replace").split()
+        if len(words) != 3 or words[2] != socket.gethostname():
+            return None
+        if take_lock(descriptor, fcntl.LOCK_EX, patience_s):
+            return None
+        return _Holder(int(words[0]), words[1])
     finally:
         os.close(descriptor)
 

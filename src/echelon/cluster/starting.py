@@ -164,12 +164,16 @@ def start_agents(seats: Sequence[Seat], specs: Sequence[AgentSpec]) -> None:
     if problems:
         in_doubt = {number for number, problem in problems.items() if problem.reason in _IN_DOUBT}
         ours = [seat for seat in seats if seat.number not in problems or seat.number in in_doubt]
-        do_everywhere(ours, lambda seat: _ask_quietly(seat, "stop", specs[0].run, str(seat.number), "--now"))
+        do_everywhere(ours, lambda seat: _stop_now(seat, specs[seat.number]))
         raise RunError("\n".join(sorted(map(str, problems.values()))))
 
 
 def start_agent(seat: Seat, spec: AgentSpec) -> None:
     seat.run_agent("start", stdin=dump_spec(spec))
+
+
+def _stop_now(seat: Seat, spec: AgentSpec) -> None:
+    _ask_quietly(seat, "stop", spec.run, str(spec.host), "--now")
 
 
 def _ask_quietly(seat: Seat, *arguments: str) -> None:
