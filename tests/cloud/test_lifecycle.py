@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, NoReturn
 
 import pytest
 from botocore.exceptions import ClientError, EndpointConnectionError
@@ -294,7 +294,7 @@ def test_a_failure_at_any_call_of_removing_is_made_good_by_repeating(aws: Client
 
 
 def test_ctrl_c_removes_what_was_made(aws: Clients, monkeypatch: pytest.MonkeyPatch) -> None:
-    def interrupt(self: Any) -> None:
+    def interrupt(*_: Any) -> None:
         raise KeyboardInterrupt
 
     monkeypatch.setattr("echelon.cloud.aws.machines.Machines.wait_for_machines", interrupt)
@@ -341,6 +341,53 @@ def test_a_replaced_machine_keeps_its_number_and_its_address(aws: Clients) -> No
     assert [host.number for host in hosts] == [0, 1]
     assert hosts[1].id != first.hosts[1].id
     assert hosts[1].private_address == first.hosts[1].private_address
+
+
+def test_of_two_lost_machines_each_comes_back_as_itself(aws: Clients) -> None:
+    first = up(aws, sample_spec(count=3, spot=True))
+    client("ec2").terminate_instances(InstanceIds=[first.hosts[0].id, first.hosts[2].id])
+    machines = AwsCluster(aws, Journal("wmt")).machines
+    for lost in (first.hosts[2], first.hosts[0]):
+        machines.replace(lost)
+    assert [(host.number, host.private_address) for host in machines.hosts()] == [
+        (host.number, host.private_address) for host in first.hosts
+    ]
+    machines.replace(first.hosts[0])
+    assert len(machines.find()) == 3, "what another launcher has replaced is not replaced again"
+
+
+def test_a_machine_that_cannot_be_had_does_not_keep_another_from_coming_back(
+    aws: Clients, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first = up(aws, sample_spec(count=3, spot=True))
+    client("ec2").terminate_instances(InstanceIds=[first.hosts[0].id, first.hosts[2].id])
+    told, reached = list[str](), list[str]()
+    rented = Rented("wmt", tmp_path / "run", tmp_path / "data", told.append)
+
+    def refuse_the_first(params: dict[str, Any], **_: Any) -> None:
+        if first.hosts[0].private_address in str(params):
+            refuse("InsufficientInstanceCapacity", "RunInstances")()
+
+    def unreachable(_name: str, hosts: list[str]) -> NoReturn:
+        reached.extend(hosts)
+        raise CloudError("nobody answers")
+
+    monkeypatch.setattr("echelon.commands.renting._open", unreachable)
+    events = rented._machines.machines._context.clients._client("ec2").meta.events
+    events.register("before-parameter-build.ec2.RunInstances", refuse_the_first)
+    rented._look()
+    assert reached == ["wmt-2"], "the other is not there to be set up"
+    assert "InsufficientInstanceCapacity" in told[1]
+    assert [host.state for host in Journal("wmt").require().hosts].count("running") == 3
+    assert [host.number for host in rented._find_lost()] == [0]
+    assert not rented.is_ready("wmt-0")
+    assert not rented.is_ready("wmt-2")
+
+
+def test_more_machines_than_hosts_are_an_error_that_says_what_ends_them(aws: Clients) -> None:
+    cluster = up(aws, sample_spec(count=1))
+    with pytest.raises(CloudError, match="more machines than hosts; `echelon cloud down wmt`"):
+        AwsCluster(aws, Journal("wmt")).machines._number([{"InstanceId": cluster.hosts[0].id}] * 2)
 
 
 def test_a_machine_is_not_replaced_when_its_time_is_over(aws: Clients, tmp_path: Path) -> None:

@@ -133,8 +133,10 @@ def _give_back_time(journal: Journal, known: Cluster, parts: AwsCluster) -> None
 
 
 def write_inventory(journal: Journal, parts: AwsCluster) -> Cluster:
-    """Note the hosts down, and how to reach them."""
-    cluster = replace(journal.require(), hosts=tuple(parts.machines.hosts()))
+    """Note the hosts down, and how to reach them; one whose machine is gone is noted as it was, to be replaced."""
+    cluster = journal.require()
+    hosts = {host.number: host for host in (*cluster.hosts, *parts.machines.hosts())}
+    cluster = replace(cluster, hosts=tuple(hosts[number] for number in sorted(hosts)))
     journal.write(cluster)
     spec = cluster.spec
     key = spec.key_file or str(journal.key)

@@ -8,6 +8,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 
 from rich.console import Console
@@ -169,13 +170,28 @@ class Rented:
 
     def _keep(self) -> None:
         while not self._is_over.wait(_LOOK_S):
-            try:
-                for lost in self._find_lost():
-                    self._replace(lost)
-                for host in sorted(self._unready):
-                    self._set_up(host)
-            except EchelonError as error:
-                self._tell(f"a machine that was taken away could not be replaced yet: {error}")
+            self._manage(self._look)
+
+    def _look(self) -> None:
+        """Replace what is lost and set up what is new: each by itself, as none may be had for one of them."""
+        lost = {host_name(self._cluster.spec.name, host.number): host for host in self._find_lost()}
+        self._unready |= lost.keys()
+        there = {name for name, host in lost.items() if self._manage(partial(self._replace, host))}
+        new = sorted(self._unready - (lost.keys() - there))
+        if new:
+            with self._journal.lock():
+                self._cluster = write_inventory(self._journal, self._machines)
+        for name in new:
+            self._manage(partial(self._set_up, name))
+
+    def _manage(self, action: Callable[[], None]) -> bool:
+        """Whether `action` succeeds now; where it does not, it is tried again with the next look."""
+        try:
+            action()
+        except EchelonError as error:
+            self._tell(f"a machine that was taken away could not be replaced yet: {error}")
+            return False
+        return True
 
     def _find_lost(self) -> list[HostRecord]:
         """Machines that are gone, or going; none where the time is over for all of them, or nearly."""
@@ -188,11 +204,9 @@ class Rented:
 
     def _replace(self, lost: HostRecord) -> None:
         host = host_name(self._cluster.spec.name, lost.number)
-        self._unready.add(host)
         self._tell(f"{host} was taken away; starting another ...")
         with self._journal.lock():
             self._machines.machines.replace(lost)
-            self._cluster = write_inventory(self._journal, self._machines)
 
     def _set_up(self, host: str) -> None:
         with _open(self._cluster.spec.name, [host]) as remotes:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import time
+from collections.abc import Collection
 from dataclasses import replace
 from typing import Any
 
@@ -56,7 +57,7 @@ class Machines:
         # Before they have started: AWS refuses the same order again once a machine of it has ended.
         self._context.journal.note(self.name, PartRecord("making", tuple(ids)))
         self._number(usable)
-        self.wait_for_machines()
+        self.wait_for_machines(range(self._context.cluster.spec.count))
         return ids
 
     def _run(self, count: int, address: str = "") -> list[dict[str, Any]]:
@@ -81,16 +82,24 @@ class Machines:
         return started
 
     def _number(self, instances: list[dict[str, Any]]) -> None:
-        """Give machines that have none the numbers that are free."""
+        """Give machines that have none the numbers that are free; CloudError where none is."""
         taken = {number for instance in instances if (number := number_of(instance)) is not None}
-        free = iter([number for number in range(self._context.cluster.spec.count) if number not in taken])
-        for instance in instances:
-            if number_of(instance) is None:
-                number = next(free)
-                tags = self._context.tags(
-                    "machine", **{HOST_TAG: str(number), "Name": host_name(self._context.name, number)}
-                )
-                self._context.ec2("create_tags", Resources=[instance["InstanceId"]], Tags=tags)
+        free = [number for number in range(self._context.cluster.spec.count) if number not in taken]
+        unnumbered = [instance for instance in instances if number_of(instance) is None]
+        if len(unnumbered) > len(free):
+            raise CloudError(
+                f"{self._context.name} has more machines than hosts; `echelon cloud down {self._context.name}` ends "
+                "them all"
+            )
+        for instance, number in zip(unnumbered, free, strict=False):
+            self._tag(instance, number)
+
+    def _tag(self, instance: dict[str, Any], number: int) -> None:
+        """Have a machine known as host `number`."""
+        tags = {HOST_TAG: str(number), "Name": host_name(self._context.name, number)}
+        self._context.ec2(
+            "create_tags", Resources=[instance["InstanceId"]], Tags=self._context.tags("machine", **tags)
+        )
 
     def _order(self, count: int, address: str) -> dict[str, Any]:
         """What RunInstances is asked for: all machines or none; the same order twice starts them once."""
@@ -167,13 +176,13 @@ class Machines:
         ]
         return sorted(records, key=lambda record: record.number)
 
-    def wait_for_machines(self) -> None:
-        """Until all have started; CloudError where one has ended instead."""
-        count = self._context.cluster.spec.count
+    def wait_for_machines(self, numbers: Collection[int]) -> None:
+        """Until those with `numbers` have started; CloudError where one has ended instead."""
 
         def have_started() -> bool:
             hosts = [host for host in self.hosts() if host.state in ("pending", "running")]
-            if len(hosts) < count:
+            hosts = [host for host in hosts if host.number in numbers]
+            if len(hosts) < len(numbers):
                 raise CloudError(
                     "a machine has ended while it was starting; AWS may have none left there: try another region, type "
                     "or subnet"
@@ -183,18 +192,22 @@ class Machines:
         wait_until(have_started, "starting the machines", READY_S)
 
     def replace(self, lost: HostRecord) -> None:
-        """Start a machine in the place of one that is gone, at the same address, so that the others know it."""
+        """Start a machine in the place of one that is gone, at the same address, so that the others know it.
+
+        Where another launcher has done so already, there is nothing to start.
+        """
 
         def is_gone() -> bool:
             return all(host.id != lost.id for host in self.hosts())
 
         wait_until(is_gone, f"the end of {lost.id}", GONE_S)
         numbered = [instance for instance in self._instances() if number_of(instance) is not None]
-        made = self._run(1, lost.private_address)
-        self._number([*numbered, *made])
-        ids = tuple(str(instance["InstanceId"]) for instance in [*numbered, *made])
-        self._context.journal.note(self.name, PartRecord("made", ids))
-        self.wait_for_machines()
+        if all(number_of(instance) != lost.number for instance in numbered):
+            [made] = self._run(1, lost.private_address)
+            self._tag(made, lost.number)
+            ids = tuple(str(instance["InstanceId"]) for instance in [*numbered, made])
+            self._context.journal.note(self.name, PartRecord("made", ids))
+        self.wait_for_machines([lost.number])
 
     def remove(self, id_: str) -> None:
         def is_gone() -> bool:
