@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import gzip
 import json
+import os
 import subprocess
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from io import StringIO
 from pathlib import Path
 
@@ -67,6 +69,26 @@ def test_a_file_is_there_only_when_it_is_whole(tmp_path: Path) -> None:
         writer.write("whole\n")
     assert (tmp_path / "out.txt").read_text() == "whole\n"
     with pytest.raises(UserError, match="cannot be written"), open_output(tmp_path / "no" / "out.txt"):
+        pass
+
+
+def test_links_and_pipes_stay_what_they_are(tmp_path: Path) -> None:
+    (tmp_path / "link").symlink_to(tmp_path / "real")
+    with open_output(tmp_path / "link") as writer:
+        writer.write("whole\n")
+    assert (tmp_path / "link").is_symlink()
+    assert (tmp_path / "real").read_text() == "whole\n"
+    os.mkfifo(tmp_path / "pipe")
+    with ThreadPoolExecutor(1) as pool:
+        read = pool.submit(lambda: list(Source(tmp_path / "pipe")))
+        with open_output(tmp_path / "pipe") as writer:
+            writer.write("one\ntwo\n")
+        assert read.result(30) == ["one", "two"]
+    assert (tmp_path / "pipe").is_fifo()
+
+
+def test_a_folder_to_write_to_is_refused_at_once(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="is a folder; name a file in it"), open_output(tmp_path):
         pass
 
 

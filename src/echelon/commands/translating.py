@@ -44,14 +44,30 @@ class Source:
 
     def __init__(self, file: Path | None) -> None:
         self._file = file
-        self.count = None if file is None else sum(1 for _ in LineReader(file))
+        self.count = None if file is None or _is_stream(file) else sum(1 for _ in LineReader(file))
         self.is_terminal = file is None and sys.stdin.isatty()
 
     def __iter__(self) -> Iterator[str]:
         if self._file is None:
             sys.stdin.reconfigure(encoding="utf-8", errors="replace", newline="\n")  # type: ignore[union-attr]
             return (line.rstrip("\n") for line in sys.stdin)
-        return (line.decode("utf-8", "replace") for line in LineReader(self._file))
+        lines = read_stream(self._file) if self.count is None else LineReader(self._file)
+        return (line.decode("utf-8", "replace") for line in lines)
+
+
+def read_stream(file: Path) -> Iterator[bytes]:
+    """The lines of what can be read only once, such as a shell's <(command)."""
+    try:
+        with open(file, "rb") as stream:
+            for line in stream:
+                yield line.removesuffix(b"\n")
+    except OSError as error:
+        raise UserError(f"{file}: cannot be read: {error.strerror}") from error
+
+
+def _is_stream(file: Path) -> bool:
+    """Whether it is a pipe or a device, not a file."""
+    return file.is_fifo() or file.is_char_device()
 
 
 def translate(options: TranslateOptions, source: Source, console: Console) -> Iterator[Translation]:
@@ -174,12 +190,18 @@ def open_output(file: Path | None) -> Iterator[TextIO]:
     if file is None:
         yield sys.stdout
         return
-    part = file.with_name(f".{file.name}.part")
+    if file.is_dir():
+        raise UserError(f"{file}: is a folder; name a file in it")
+    if not _is_stream(file):
+        file = file.resolve()  # what a link leads to is written, and the link stays
+    part = file if _is_stream(file) else file.with_name(f".{file.name}.part")
     try:
         with open(part, "w", encoding="utf-8", newline="\n") as writer:
             yield writer
-        part.replace(file)
+        if part != file:
+            part.replace(file)
     except OSError as error:
         raise UserError(f"{file}: cannot be written: {error.strerror}") from error
     finally:
-        part.unlink(missing_ok=True)
+        if part != file:
+            part.unlink(missing_ok=True)
