@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from echelon.comm.group import Group
+from echelon.errors import UserError
 from echelon.recipe.loading import load_recipe
 from echelon.runfolder import RunFolder
 from echelon.tasks import build_task
@@ -15,11 +16,19 @@ from echelon.train.precision import Precision
 from echelon.train.weights import choose_weights, load_weights
 from echelon.train.worker import choose_device
 
+_SETTABLE = ("evaluate.", "train.precision=")
+
 
 def evaluate(
     run: RunFolder, *, checkpoint: str | None, split: Split, overrides: Sequence[str] = ()
 ) -> dict[str, Any]:
     """Score one checkpoint on a split; keeps scores and outputs in the run folder; the keys of `evaluate --json`."""
+    for override in overrides:
+        if not override.startswith(_SETTABLE):
+            raise UserError(
+                f"--set {override}: a run is scored on its own data, as its own model; only keys of evaluate and "
+                "train.precision can be set"
+            )
     recipe, device = load_recipe(run.require().recipe, overrides), choose_device()
     task = build_task(recipe, run, device)
     model = task.build_model().to(device)
