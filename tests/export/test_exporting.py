@@ -54,8 +54,24 @@ def test_ctranslate2_translates_as_pytorch_does(run: RunFolder, tmp_path: Path) 
     assert [str(found) for found in ours.translate(LINES, prefixes=prefixes)] == [
         str(found) for found in theirs.translate(LINES, prefixes=prefixes)
     ]
-    (drawn,) = theirs.translate(["one two"], Decoding(n_best=3, temperature=1.0, seed=4))
-    assert len(drawn.alternatives) == 3
+    prefix = "Haus Baum " * 40 + "Vogel"
+    (begun,) = theirs.translate(["one two"], prefixes=[prefix])
+    assert begun.text.startswith(prefix)
+
+
+def test_ctranslate2_draws_the_same_with_the_same_seed(run: RunFolder, tmp_path: Path) -> None:
+    export_run(run, ExportOptions("ctranslate2", tmp_path / "out"))
+    translator = Translator.load(tmp_path / "out")
+
+    def draw(seed: int | None) -> list[str]:
+        (found,) = translator.translate(["one two"], Decoding(n_best=8, temperature=1.5, seed=seed))
+        return [one.text for one in found.alternatives]
+
+    first = draw(4)
+    assert len(first) == 8
+    assert draw(5) != first
+    assert draw(None) != draw(None)
+    assert draw(4) == first
 
 
 @pytest.mark.parametrize("format_", ["ctranslate2", "onnx"])

@@ -16,6 +16,8 @@ from echelon.inference.decoding import Alternative, Decoding, Translation
         ({"min_length": 9, "max_length": 3}, "max_length = 3 must be at least 1 and min_length = 9"),
         ({"temperature": 0.0}, "temperature = 0.0 must be over 0"),
         ({"top_k": 3}, "give a temperature too"),
+        ({"temperature": 1.0, "seed": -5}, "seed = -5 must be from 0 to 2147483647"),
+        ({"temperature": 1.0, "top_k": 1, "n_best": 3}, "top_k = 1 always draws the same"),
         ({"length_penalty": float("nan")}, "length_penalty"),
         (
             {"beam": 99, "min_length": -1},

@@ -69,6 +69,21 @@ def test_a_translation_begins_with_its_prefix(translator: Translator) -> None:
     assert found[1].text.startswith("Vogel")
 
 
+def test_a_prefix_may_be_longer_than_any_translation_of_the_line(translator: Translator) -> None:
+    prefix = "Haus Baum " * 40 + "Vogel"
+    (found,) = translator.translate(["one two"], prefixes=[prefix])
+    assert found.text.startswith(prefix)
+    (drawn,) = translator.translate(["one two"], Decoding(beam=1, temperature=1.0), prefixes=[prefix])
+    assert drawn.text.startswith(prefix)
+
+
+def test_a_prefix_that_nothing_can_begin_with_is_refused_in_words(translator: Translator) -> None:
+    with pytest.raises(UserError, match="begins with 'Haus 你好': the model's vocabulary lacks '你好'"):
+        translator.translate(["one two", "red bird"], prefixes=["Haus 你好", ""])
+    with pytest.raises(UserError, match="max_length = 2 leaves no room"):
+        translator.translate(["one two"], Decoding(max_length=2), prefixes=["Haus Baum Vogel"])
+
+
 def test_lengths_are_kept(translator: Translator) -> None:
     (short,) = translator.translate(["one two three"], Decoding(max_length=2, alignment=True))
     (long,) = translator.translate(["one two three"], Decoding(min_length=30, alignment=True))

@@ -56,6 +56,8 @@ def test_alternatives_and_alignment_come_when_they_are_asked_for(client: TestCli
     assert len(found["alignment"]["weights"]) == len(found["alignment"]["target"])
     (drawn,) = ask(client, "one two three", temperature=1.0, n_best=2, seed=5)
     assert len(drawn["alternatives"]) == 2
+    (same,) = ask(client, "one two three", temperature=1.0, n_best=2, seed=5)
+    assert same == drawn
     (begun,) = ask(client, "one two", prefix="Vogel")
     assert begun["text"].startswith("Vogel")
 
@@ -72,6 +74,8 @@ def test_alternatives_and_alignment_come_when_they_are_asked_for(client: TestCli
         (b'{"text": "a", "beam": 0}', 422, "beam: Input should be greater than or equal to 1"),
         (b'{"text": "a", "n_best": NaN}', 422, "n_best"),
         (b'{"text": "a", "seed": 3}', 422, "give a temperature too"),
+        (b'{"text": "a", "prefix": "\xe4\xbd\xa0"}', 422, "vocabulary lacks"),
+        (b'{"text": "a", "temperature": 1, "top_k": 1, "n_best": 2}', 422, "top_k = 1 always draws the same"),
         (b'{"text": "a", "wish": 3}', 422, "wish: Extra inputs"),
         (b'{"text": "\\ud800"}', 422, "text"),
     ],
@@ -129,6 +133,31 @@ def test_what_arrives_meanwhile_is_the_next_batch(make_client: MakeClient, trans
     for thread in threads:
         thread.join(30)
     assert slow.batches == [1, 8]
+
+
+def test_what_is_drawn_with_a_seed_does_not_depend_on_who_else_asks(
+    make_client: MakeClient, translator: Translator
+) -> None:
+    """Two of three who draw with the same seed have waited together."""
+    slow = Slow(translator)
+    client = make_client(translator=slow)
+    answers: list[Any] = []
+    threads = [
+        threading.Thread(
+            target=lambda: answers.append(ask(client, ["one two", "red bird"], temperature=2.0, seed=7))
+        )
+        for _ in range(3)
+    ]
+    threads[0].start()
+    wait_until(lambda: slow.batches == [2])
+    for thread in threads[1:]:
+        thread.start()
+    wait_until(lambda: "echelon_queue_lines 4" in client.get("/metrics").text)
+    slow.go_on.set()
+    for thread in threads:
+        thread.join(30)
+    assert slow.batches == [2, 2, 2]
+    assert answers[0] == answers[1] == answers[2]
 
 
 def test_a_full_queue_and_a_late_answer_are_said_to_be_so(

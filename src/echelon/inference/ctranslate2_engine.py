@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from math import floor
 from pathlib import Path
 from typing import Any
@@ -21,29 +23,49 @@ class CTranslate2Engine:
 
     def __init__(self, folder: Path, threads: int, at_once: int = 1) -> None:
         """`at_once` batches are computed side by side, with `threads` threads in all."""
-        ctranslate2 = require_extra("ctranslate2", "export")
-        try:
-            self._translator: Any = ctranslate2.Translator(
-                str(folder), device="cpu", inter_threads=at_once, intra_threads=max(1, threads // at_once)
-            )
-        except (RuntimeError, ValueError) as error:
-            raise PackageError(f"{folder}: CTranslate2 cannot load it: {error}") from error
-        self._ctranslate2 = ctranslate2
+        self._ctranslate2 = require_extra("ctranslate2", "export")
+        self._folder, self._threads = folder, threads
+        self._translator = self._load(at_once)
+        self._seeding = threading.Lock()
         self._pieces = read_pieces(folder)
         self._ids = {piece: index for index, piece in enumerate(self._pieces)}
+
+    def _load(self, at_once: int) -> Any:
+        try:
+            return self._ctranslate2.Translator(
+                str(self._folder),
+                device="cpu",
+                inter_threads=at_once,
+                intra_threads=max(1, self._threads // at_once),
+            )
+        except (RuntimeError, ValueError) as error:
+            raise PackageError(f"{self._folder}: CTranslate2 cannot load it: {error}") from error
 
     def search(self, jobs: Sequence[Job], decoding: Decoding) -> list[list[Found]]:
         if decoding.alignment and len(jobs) > 1:
             # CTranslate2 gives all sentences of a batch the first row of one of them when there is a beam.
             return [found for job in jobs for found in self.search([job], decoding)]
-        if decoding.seed is not None:
-            self._ctranslate2.set_random_seed(decoding.seed)
-        results = self._translator.translate_batch(
-            [self._as_pieces(job.tokens) for job in jobs],
-            [self._as_pieces(job.prefix) for job in jobs],
-            **translate_options(decoding, max(len(job.tokens) for job in jobs)),
-        )
+        with self._seeded(decoding.seed) as translator:
+            results = translator.translate_batch(
+                [self._as_pieces(job.tokens) for job in jobs],
+                [self._as_pieces(job.prefix) for job in jobs],
+                **translate_options(decoding, max(longest_target(decoding, job) for job in jobs)),
+            )
         return [self._as_found(job, result, decoding) for job, result in zip(jobs, results, strict=True)]
+
+    @contextmanager
+    def _seeded(self, seed: int | None) -> Iterator[Any]:
+        """What translates; with a seed one that draws the same as any other with that seed.
+
+        CTranslate2 looks at the seed when a thread draws for the first time, and never again: only new threads, those
+        of a model loaded anew, heed it.
+        """
+        if seed is None:
+            yield self._translator
+            return
+        with self._seeding:
+            self._ctranslate2.set_random_seed(seed)
+            yield self._load(at_once=1)
 
     def score(self, pairs: Sequence[tuple[list[int], list[int]]]) -> list[list[float]]:
         """The log-probability of each token of given translations, which end with the end of sentence."""
@@ -56,7 +78,7 @@ class CTranslate2Engine:
 
     def _as_found(self, job: Job, result: Any, decoding: Decoding) -> list[Found]:
         """CTranslate2 gives plain log-probabilities; the length penalty that chooses among them is ours."""
-        found, longest = [], longest_target(decoding, len(job.tokens))
+        found, longest = [], longest_target(decoding, job)
         for rank, whole in enumerate(result.hypotheses):
             pieces = whole[:longest]  # CTranslate2's own limit is that of the batch
             score = result.scores[rank] / ((5 + len(pieces) + 1) / 6) ** decoding.length_penalty
@@ -65,13 +87,13 @@ class CTranslate2Engine:
         return sorted(found, key=lambda one: -one.score)[: decoding.n_best]
 
 
-def translate_options(decoding: Decoding, longest_source: int) -> dict[str, Any]:
+def translate_options(decoding: Decoding, longest: int) -> dict[str, Any]:
     """What CTranslate2 is told. All hypotheses of the beam are asked for, to be ranked by our length penalty."""
     options: dict[str, Any] = {
         "beam_size": decoding.beam,
         "num_hypotheses": decoding.beam,
         "length_penalty": 0,
-        "max_decoding_length": longest_target(decoding, longest_source),
+        "max_decoding_length": longest,
         "min_decoding_length": decoding.min_length,
         "max_input_length": 0,
         "disable_unk": True,
@@ -89,9 +111,10 @@ def translate_options(decoding: Decoding, longest_source: int) -> dict[str, Any]
     return options
 
 
-def longest_target(decoding: Decoding, source_length: int) -> int:
+def longest_target(decoding: Decoding, job: Job) -> int:
     """Where a translation is cut off, as our own beam search does."""
-    return decoding.max_length or max(floor(1.5 * source_length + 20), decoding.min_length)
+    by_source = floor(1.5 * len(job.tokens) + 20) + len(job.prefix)
+    return decoding.max_length or max(by_source, decoding.min_length)
 
 
 def read_pieces(folder: Path) -> list[str]:

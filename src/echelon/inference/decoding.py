@@ -9,6 +9,7 @@ from typing import Protocol
 from echelon.errors import UserError
 
 LARGEST_BEAM = 64
+SEEDS = 2**31
 
 
 @dataclass(frozen=True)
@@ -24,7 +25,7 @@ class Decoding:
     min_length: int = 0
     """No end of sentence before so many tokens."""
     max_length: int | None = None
-    """A translation is cut off here; where not given, at one and a half source lengths and 20."""
+    """A translation is cut off here; where not given, one and a half source lengths and 20 behind its prefix."""
     temperature: float | None = None
     """Draw at random in place of searching: 1 from the model's own probabilities, less is more cautious."""
     top_k: int = 0
@@ -61,6 +62,14 @@ class Decoding:
                 f"temperature = {self.temperature} must be over 0 and at most 100",
             ),
             (self.top_k < 0, f"top_k = {self.top_k} must not be negative"),
+            (
+                self.top_k == 1 and self.n_best > 1,
+                f"top_k = 1 always draws the same: n_best = {self.n_best} needs a larger one",
+            ),
+            (
+                self.seed is not None and not 0 <= self.seed < SEEDS,
+                f"seed = {self.seed} must be from 0 to {SEEDS - 1}",
+            ),
             (
                 not is_sampling and bool(self.top_k or self.seed is not None),
                 "top_k and seed are for sampling; give a temperature too",

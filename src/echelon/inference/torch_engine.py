@@ -59,17 +59,12 @@ class TorchEngine:
 
 def as_search(decoding: Decoding) -> Search:
     """The same in the words of the beam search."""
-    limits = (
-        {}
-        if decoding.max_length is None
-        else {"max_length_factor": 0.0, "max_length_extra": decoding.max_length}
-    )
     return Search(
         beam=max(decoding.beam, decoding.n_best),
         n_best=decoding.n_best,
         length_penalty=decoding.length_penalty,
         min_length=decoding.min_length,
-        **limits,  # type: ignore[arg-type]
+        longest=decoding.max_length,
     )
 
 

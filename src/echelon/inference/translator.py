@@ -11,7 +11,8 @@ import numpy as np
 
 from echelon.data.batches import length_sorted_batches
 from echelon.data.cleaning import normalise
-from echelon.data.tokeniser import EOS, Tokeniser
+from echelon.data.tokeniser import EOS, UNK, Tokeniser
+from echelon.errors import UserError
 from echelon.inference.decoding import Alignment, Alternative, Decoding, Engine, Found, Job, Translation
 from echelon.inference.package import TextRules
 from echelon.inference.splitting import split_line
@@ -96,18 +97,39 @@ class Translator:
         """Source tokens of a text, as the model would read it."""
         return len(self._tokeniser.encode([self._clean(text)])[0])
 
+    def encode_prefix(self, prefix: str, how: Decoding) -> list[int]:
+        """The tokens that a translation begins with; UserError where it cannot begin with them."""
+        if not prefix:
+            return []
+        text = self._clean(prefix)
+        (ids,) = self._tokeniser.encode([text])
+        if UNK in ids:
+            unknown = [
+                character
+                for character in dict.fromkeys(text)
+                if UNK in self._tokeniser.encode([character])[0]
+            ]
+            raise UserError(
+                f"no translation begins with {prefix!r}: the model's vocabulary lacks {''.join(unknown)!r}"
+            )
+        if how.max_length is not None and len(ids) >= how.max_length:
+            raise UserError(
+                f"the prefix has {len(ids)} tokens, and max_length = {how.max_length} leaves no room behind it"
+            )
+        return ids
+
     def _split(
         self, lines: list[str], prefixes: Sequence[str] | None, how: Decoding
     ) -> tuple[list[Part], int]:
         """The lines as jobs, in order; a line's prefix goes with its first part."""
         texts: list[tuple[int, str, str]] = []
         for number, line in enumerate(lines):
-            prefix = self._clean(prefixes[number]) if prefixes else ""
+            prefix = prefixes[number] if prefixes else ""
             for part in self._parts_of(self._clean(line), how.sentences):
                 texts.append((number, part, prefix))
                 prefix = ""
         tokens = self._tokeniser.encode([text for _, text, _ in texts])
-        begun = self._tokeniser.encode([prefix for _, _, prefix in texts])
+        begun = [self.encode_prefix(prefix, how) for _, _, prefix in texts]
         parts = [
             Part(number, Job([*ids, EOS], prefix))
             for (number, _, _), ids, prefix in zip(texts, tokens, begun, strict=True)

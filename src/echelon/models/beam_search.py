@@ -33,7 +33,9 @@ class Search:
     """Exponent of the GNMT length penalty ((5 + length) / 6) ** exponent; 0 compares plain probabilities."""
     max_length_factor: float = 1.5
     max_length_extra: int = 20
-    """A translation is at most `factor * source length + extra` tokens long."""
+    """A translation is at most `factor * source length + extra` tokens longer than its prefix."""
+    longest: int | None = None
+    """In place of these: how long a translation is at most, its prefix included."""
     min_length: int = 0
     """No end of sentence before so many other tokens."""
     bos: int = 2
@@ -45,9 +47,14 @@ class Search:
         if not 1 <= self.n_best <= self.beam:
             raise ValueError(f"n_best = {self.n_best} must be from 1 to beam = {self.beam}")
 
-    def max_length(self, source_length: int) -> int:
+    def max_length(self, source_length: int, prefix_length: int = 0) -> int:
         by_source = math.floor(self.max_length_factor * source_length + self.max_length_extra)
-        return max(1, self.min_length, by_source)
+        return max(1, self.min_length, by_source + prefix_length if self.longest is None else self.longest)
+
+    def max_lengths(self, source: Sequences, prefixes: Sequence[Sequence[int]]) -> list[int]:
+        """Of each sentence; there are prefixes for all or for none."""
+        begun = [len(prefix) for prefix in prefixes] or [0] * len(source)
+        return [self.max_length(*lengths) for lengths in zip(source.lengths, begun, strict=True)]
 
     def penalty(self, length: int) -> float:
         return math.pow((5 + length) / 6, self.length_penalty)
@@ -101,7 +108,7 @@ def beam_search(
     """
     assert not model.training, "beam search needs model.eval(): dropout would spoil it"
     results: list[list[Hypothesis]] = [[] for _ in source.lengths]
-    limits = [search.max_length(length) for length in source.lengths]
+    limits = search.max_lengths(source, prefixes)
     forced_BT = forced_tokens(prefixes, source.tokens.device)
     state = incremental.start(model, model.encode(source), search.beam)
     beams = first_beams(source, search)

@@ -39,7 +39,7 @@ def sample(
 ) -> list[list[Hypothesis]]:
     """`n_best` samples of each source sentence, likeliest first."""
     search = sampling.search
-    limits = [search.max_length(length) for length in source.lengths]
+    limits = search.max_lengths(source, prefixes)
     forced_BT = forced_tokens(prefixes, source.tokens.device)
     results: list[list[Hypothesis]] = [[] for _ in source.lengths]
     state = incremental.start(model, model.encode(source), search.n_best)

@@ -153,9 +153,11 @@ def _check(wanted: TranslateRequest, translator: Translator, limits: Limits) -> 
             413, f"{characters:,} characters are more than {limits.characters:,}; send several requests"
         )
     try:
-        return wanted.decoding(translator.decoding)
+        decoding = wanted.decoding(translator.decoding)
+        translator.encode_prefix(wanted.prefix or "", decoding)
     except UserError as error:
         raise HTTPException(422, str(error)) from None
+    return decoding
 
 
 def _add_state(app: FastAPI, state: ServerState) -> None:

@@ -26,6 +26,8 @@ class Waiting:
     prefix: str
     decoding: Decoding
     result: asyncio.Future[Translation] = field(hash=False)
+    request: object = None
+    """Where its lines are to be drawn by themselves, as they were drawn before with the same seed."""
     since: float = field(default_factory=time.monotonic)
 
 
@@ -61,8 +63,9 @@ class Batcher:
         if len(self._waiting) + len(lines) > self._queue_lines:
             raise QueueFullError
         loop = asyncio.get_running_loop()
+        request = None if decoding.seed is None else object()
         mine = [
-            Waiting(line, prefix, decoding, loop.create_future())
+            Waiting(line, prefix, decoding, loop.create_future(), request)
             for line, prefix in zip(lines, prefixes, strict=True)
         ]
         self._waiting.extend(mine)
@@ -108,7 +111,7 @@ class Batcher:
 
 
 def take_batch(waiting: deque[Waiting]) -> list[Waiting]:
-    """Take the first lines that want the same decoding, as many as a batch may have; withdrawn ones are dropped."""
+    """Take the first lines that go together, as many as a batch may have; withdrawn ones are dropped."""
     batch: list[Waiting] = []
     others: deque[Waiting] = deque()
     characters = 0
@@ -116,7 +119,7 @@ def take_batch(waiting: deque[Waiting]) -> list[Waiting]:
         one = waiting.popleft()
         if one.result.done():
             continue
-        if batch and one.decoding != batch[0].decoding:
+        if batch and (one.decoding, one.request) != (batch[0].decoding, batch[0].request):
             others.append(one)
             continue
         batch.append(one)

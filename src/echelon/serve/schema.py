@@ -6,7 +6,7 @@ from typing import Annotated
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from echelon.inference.decoding import LARGEST_BEAM, Decoding, Translation
+from echelon.inference.decoding import LARGEST_BEAM, SEEDS, Decoding, Translation
 from echelon.inference.translator import with_defaults
 
 Line = Annotated[str, Field(max_length=1 << 20)]
@@ -29,7 +29,7 @@ class TranslateRequest(BaseModel):
     """Draw at random in place of searching; 1: as likely as the model finds them."""
     top_k: Annotated[int, Field(ge=1, le=1000)] | None = None
     """Draw among so many of the likeliest tokens; only with a temperature."""
-    seed: Annotated[int, Field(ge=0, lt=2**31)] | None = None
+    seed: Annotated[int, Field(ge=0, lt=SEEDS)] | None = None
     """Draw the same again; only with a temperature."""
     prefix: Annotated[str, Field(max_length=2000)] | None = None
     """What every translation begins with, in whole words."""
