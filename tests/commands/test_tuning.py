@@ -14,13 +14,18 @@ from echelon.commands import benchmarking, training, tuning
 from echelon.commands.preparing import prepare_data
 from echelon.commands.training import TrainOptions, begin
 from echelon.commands.tuning import (
+    LARGEST_SLOT,
     find_slot,
     find_workers,
+    largest_slot,
     measure,
     resolve_batch,
     slot_candidates,
+    with_slot_tokens,
     worker_candidates,
 )
+from echelon.data.planning import steps_per_epoch
+from echelon.data.prepared import Prepared
 from echelon.errors import FINAL_STATUS, UserError, WorkerError
 from echelon.recipe.loading import load_recipe, load_translation_recipe
 from echelon.recipe.schema import TranslationRecipe
@@ -57,7 +62,7 @@ def table(rates: Mapping[int, tuple[float, float]]) -> Callable[[int], tuple[flo
 def test_the_largest_slot_that_is_nearly_the_fastest_is_taken() -> None:
     rates = {512: (800.0, 10), 1024: (990.0, 11), 2048: (1000.0, 12), 4096: (985.0, 14), 8192: (850.0, 18)}
 
-    assert find_slot(slot_candidates(512), table(rates), most_memory=1000) == 4096
+    assert find_slot(slot_candidates(512, LARGEST_SLOT), table(rates), most_memory=1000) == 4096
 
 
 def test_a_slot_that_would_not_fit_is_not_tried() -> None:
@@ -67,19 +72,45 @@ def test_a_slot_that_would_not_fit_is_not_tried() -> None:
         tried.append(slot)
         return 1000.0 + slot, 100 + slot
 
-    assert find_slot(slot_candidates(512), measure, most_memory=4000) == 2048
+    assert find_slot(slot_candidates(512, LARGEST_SLOT), measure, most_memory=4000) == 2048
     assert tried == [512, 1024, 2048]
 
 
 def test_a_slot_that_takes_more_memory_than_there_is_is_not_taken() -> None:
     rates = {512: (1000.0, 50), 1024: (2000.0, 150)}
 
-    assert find_slot(slot_candidates(512), table(rates), most_memory=100) == 512
-    assert find_slot(slot_candidates(1024), table(rates), most_memory=100) == 1024  # there is no smaller one
+    assert find_slot(slot_candidates(512, LARGEST_SLOT), table(rates), most_memory=100) == 512
+    assert (
+        find_slot(slot_candidates(1024, LARGEST_SLOT), table(rates), most_memory=100) == 1024
+    )  # there is no smaller one
 
 
 def test_a_slot_that_fails_is_the_end() -> None:
-    assert find_slot(slot_candidates(512), table({512: (1.0, 1), 1024: (2.0, 1)}), most_memory=100) == 1024
+    assert (
+        find_slot(slot_candidates(512, LARGEST_SLOT), table({512: (1.0, 1), 1024: (2.0, 1)}), most_memory=100)
+        == 1024
+    )
+
+
+def test_an_epoch_of_few_tokens_has_several_steps_all_the_same(toy_recipe: Path) -> None:
+    recipe = load_translation_recipe(toy_recipe, ["train.slots=2"])
+    prepared = prepare_data(recipe, toy_recipe.parent, Console(quiet=True))
+    assert isinstance(prepared, Prepared)
+    largest = largest_slot(recipe, prepared)
+    assert 0 < largest < LARGEST_SLOT
+    steps = steps_per_epoch(with_slot_tokens(recipe, max(largest, recipe.data.max_tokens)), prepared)
+    assert 8 < steps < 16
+    assert list(slot_candidates(512, largest)) == [512]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("setting", ["exchange.synchronous=false", "exchange.backup_workers=1"])
+def test_a_trial_with_parameter_servers_comes_to_its_end(toy_recipe: Path, setting: str) -> None:
+    """Whoever is at the end waits for those who still ask; five times, as without it some had luck."""
+    recipe = load_recipe(toy_recipe, ["train.exchange=parameter_server", setting, "restart.hang_seconds=20"])
+    prepared = prepare_data(recipe, toy_recipe.parent, Console(quiet=True))
+    for _ in range(5):
+        assert measure(recipe, prepared, workers=4, steps=3, warm_up=0)["steps"] == 3
 
 
 def test_a_trial_leaves_the_checkpoints_address_and_the_trackers_alone(
@@ -113,6 +144,7 @@ def pretended(monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, int]]:
 
     monkeypatch.setattr(tuning, "measure", measure)
     monkeypatch.setattr(tuning, "available_cores", lambda: 2)
+    monkeypatch.setattr(tuning, "largest_slot", lambda *_: LARGEST_SLOT)
     return asked
 
 

@@ -8,9 +8,11 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 from rich.console import Console
 
 from echelon.data.planning import AnyPrepared
+from echelon.data.prepared import Prepared
 from echelon.errors import FINAL_STATUS, TrainingError, UserError, WorkerError
 from echelon.launch.cores import available_cores
 from echelon.launch.local import LocalJob
@@ -23,6 +25,8 @@ from echelon.runfolder import RunFolder
 TRIAL_STEPS = 3
 SMALLEST_SLOT = 512
 LARGEST_SLOT = 32_768
+STEPS_OF_AN_EPOCH = 10
+"""No slot is tried of which a pass over the data would have fewer steps."""
 FAST_ENOUGH = 0.97
 """A larger slot is taken where it is at least this fast, compared with the fastest."""
 MEMORY_SHARE = 0.7
@@ -43,7 +47,7 @@ def measure(
         run.create()
         write_run(run, as_trial(recipe), prepared)
         with run.lock() as lock:
-            LocalJob(run, workers, lock, arguments).wait(lambda: None)
+            LocalJob(run, workers, lock, arguments, hang_s=recipe.restart.hang_seconds).wait(lambda: None)
         measured = [record for record in read_records(run.worker_records(0)) if record["kind"] == "benchmark"]
     if not measured:
         raise TrainingError("interrupted before anything was measured")
@@ -115,7 +119,8 @@ def resolve_batch(recipe: Recipe, prepared: AnyPrepared, workers: WorkerRange, c
         return rate, result["memory_bytes"] / held if held else memory / free
 
     smallest = max(SMALLEST_SLOT, recipe.data.max_tokens)
-    chosen = find_slot(slot_candidates(smallest), rate_and_memory, MEMORY_SHARE)
+    largest = largest_slot(recipe, prepared)
+    chosen = find_slot(slot_candidates(smallest, largest), rate_and_memory, MEMORY_SHARE)
     found = with_slot_tokens(recipe, chosen)
     console.print(
         f'batch = "auto" is {recipe.train.slots} slots of {chosen:,} tokens here: {found.train.batch_tokens:,} a step',
@@ -145,10 +150,17 @@ def with_slot_tokens(recipe: TranslationRecipe, slot_tokens: int) -> Translation
     return recipe.model_copy(update={"train": recipe.train.model_copy(update=update)})
 
 
-def slot_candidates(smallest: int) -> Iterator[int]:
+def largest_slot(recipe: TranslationRecipe, prepared: AnyPrepared) -> int:
+    """Above this, a step is no small part of the data any more."""
+    assert isinstance(prepared, Prepared), "a recipe's data are of its own task"
+    tokens = sum(int(store.target_lengths.sum(dtype=np.int64)) for store in prepared.train)
+    return min(LARGEST_SLOT, tokens // (recipe.train.slots * STEPS_OF_AN_EPOCH))
+
+
+def slot_candidates(smallest: int, largest: int) -> Iterator[int]:
     """Slots to try: each twice the one before."""
     slot = smallest
-    while slot <= max(smallest, LARGEST_SLOT):
+    while slot <= max(smallest, largest):
         yield slot
         slot *= 2
 

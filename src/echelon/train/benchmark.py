@@ -39,6 +39,7 @@ def measure_steps(training: Training, steps: int, warm_up_steps: int = WARM_UP_S
             phases.update(measured["phases"])
             flops += training.task.step_flops(step)
             training.meter.take()  # counting FLOPs is no part of the next step
+    training.exchange.settle()  # a worker of parameter servers may still wait for one that is at its end
     seconds = sum(result.seconds for result in results)
     return {
         "steps": steps,
