@@ -120,6 +120,14 @@ def test_pruning_keeps_what_the_recipe_averages(tmp_path: Path) -> None:
     assert checkpoints(run) == [10, 30, 40, 50]
 
 
+def test_the_best_outside_of_the_interval_is_none_of_those_that_are_averaged(tmp_path: Path) -> None:
+    run = make_run(tmp_path, "a", [], "evaluate.final=average", "checkpoint.average=3", "checkpoint.every=20")
+    for step in (20, 40, 50, 60):
+        save(run, step, best=min(step, 50))
+    prune_runs(tmp_path)
+    assert checkpoints(run) == [20, 40, 50, 60]
+
+
 def test_a_run_that_is_being_trained_is_not_pruned(tmp_path: Path) -> None:
     run = make_run(tmp_path, "a", [])
     for step in (10, 20, 30):

@@ -114,9 +114,11 @@ def prune_runs(folder: Path) -> int:
         if run.is_locked() or not found:
             continue
         recipe = load_recipe(run.recipe)
-        keep = recipe.checkpoint.average if recipe.evaluate.final == "average" else 1
+        keep, every = 1, None
+        if recipe.evaluate.final == "average":
+            keep, every = recipe.checkpoint.average, recipe.checkpoint.fixed_interval
         before = folder_bytes(run.checkpoints)
-        prune_checkpoints(run.checkpoints, keep=keep, best=found[-1].load_state().best)
+        prune_checkpoints(run.checkpoints, keep, found[-1].load_state().best, every)
         freed += before - folder_bytes(run.checkpoints)
     return freed
 

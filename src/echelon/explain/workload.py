@@ -134,7 +134,7 @@ def image_workload(
 ) -> Workload:
     """A step of image classification."""
     shape = image_shape(recipe.model, num_classes(recipe, prepared), model_pixels(recipe.data))
-    pictures, every = recipe.train.batch_images, recipe.checkpoint.every
+    pictures = recipe.train.batch_images
     variation = "cut" if recipe.data.augment.min_area is None else "resized"
     return Workload(
         name=recipe.name,
@@ -148,7 +148,7 @@ def image_workload(
         optimiser_numbers=numbers_per_parameter(recipe),
         activation_bytes=image_activations(shape, pictures // recipe.train.slots),
         steps=steps,
-        checkpoint_every=every if isinstance(every, int) else None,
+        checkpoint_every=recipe.checkpoint.fixed_interval,
         settings=recipe.exchange,
         exchange=recipe.train.exchange,
         allowed=tuple(recipe.train.exchange_may),
@@ -162,7 +162,6 @@ def translation_workload(recipe: TranslationRecipe, prepared: Prepared | None, s
     shape = recipe_shape(recipe, prepared)
     tokens = mean_tokens(recipe, prepared)
     computed = tokens.times(recipe.train.passes)
-    every = recipe.checkpoint.every
     return Workload(
         name=recipe.name,
         layers=transformer_layers(shape, computed),
@@ -175,7 +174,7 @@ def translation_workload(recipe: TranslationRecipe, prepared: Prepared | None, s
         optimiser_numbers=numbers_per_parameter(recipe),
         activation_bytes=transformer_activations(shape, computed) / recipe.train.slots,
         steps=steps,
-        checkpoint_every=every if isinstance(every, int) else None,
+        checkpoint_every=recipe.checkpoint.fixed_interval,
         settings=recipe.exchange,
         exchange=recipe.train.exchange,
         allowed=tuple(recipe.train.exchange_may),

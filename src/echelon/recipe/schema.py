@@ -486,6 +486,11 @@ class Checkpoint(Section):
     """An address, s3://bucket/folder or gs://bucket/folder, where checkpoints go as well, behind training; a run whose
     folder has none goes on from there."""
 
+    @property
+    def fixed_interval(self) -> int | None:
+        """`every`, where the recipe gives it."""
+        return None if self.every == "auto" else self.every
+
 
 class ImageCheckpoint(Checkpoint):
     """When the state of a training on pictures is saved, and what is kept."""

@@ -26,8 +26,7 @@ def choose_weights(run: RunFolder, which: str) -> Weights:
     """The weights that `which` names: best, last, average, or a checkpoint folder, by name or by path."""
     if which == "average":
         recipe = load_recipe(run.recipe).checkpoint
-        every = recipe.every if isinstance(recipe.every, int) else None
-        newest = scheduled(list_checkpoints(run.checkpoints), every)[-recipe.average :]
+        newest = scheduled(list_checkpoints(run.checkpoints), recipe.fixed_interval)[-recipe.average :]
         if not newest:
             raise CheckpointError(f"{run.checkpoints}: there is no complete checkpoint yet")
         return Weights(
