@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import io
 import json
 from pathlib import Path
@@ -12,12 +13,14 @@ from rich.console import Console
 from echelon.commands import training
 from echelon.commands.preparing import find_data, prepare_data
 from echelon.commands.training import TrainOptions, last_step, notes, remove_run, write_run
+from echelon.commands.wording import trained_words
 from echelon.data.prepared import Prepared
-from echelon.errors import RunError
+from echelon.errors import RunError, UserError
+from echelon.launch.supervise import Supervised
 from echelon.monitor.records import RecordWriter
 from echelon.recipe.loading import load_recipe
 from echelon.recipe.workers import WorkerRange, parse_workers
-from echelon.runfolder import RunFolder
+from echelon.runfolder import RunFolder, write_json
 from tests.sample_corpus import write_corpus
 
 
@@ -139,6 +142,32 @@ def test_a_wrong_init_from_is_told_before_anything_is_made(
     with pytest.raises(RunError, match="nowhere: there is no run here"):
         training.train(options, console)
     assert not (tmp_path / "new").exists()
+
+
+def test_starting_from_a_run_without_a_best_checkpoint_is_told_before_anything_is_made(
+    recipe_file: Path, console: Console, run: RunFolder, tmp_path: Path
+) -> None:
+    run.recipe.write_text(recipe_file.read_text())
+    options = TrainOptions(recipe_file, tmp_path / "new", overrides=[f"train.init_from={run.path}"])
+    with pytest.raises(UserError, match=r"train\.init_from = .*no complete checkpoint"):
+        training.train(options, console)
+    assert not (tmp_path / "new").exists()
+
+
+def test_a_pause_on_the_way_is_said_to_be_one_and_has_no_test_score(
+    run: RunFolder, recipe_file: Path
+) -> None:
+    with contextlib.closing(RecordWriter(run.worker_records(0))) as records:
+        records.write("step", step=3, loss=1.0)
+    write_json(run.score_file("test"), {"split": "test", "step": 2, "bleu": 20.0})
+    recipe = load_recipe(recipe_file, ["train.steps=9", "train.stop_at=3"])
+    paused = training.summarise(run, recipe, Supervised(True, 0))
+    assert paused["paused"]
+    assert "test" not in paused
+    assert trained_words(paused).endswith("saved at step 3; the same command without train.stop_at goes on")
+    whole = training.summarise(run, load_recipe(recipe_file, ["train.steps=3"]), Supervised(True, 0))
+    assert not whole["paused"]
+    assert whole["test"]["bleu"] == 20.0
 
 
 def test_a_run_folder_holds_what_workers_need_and_every_start(

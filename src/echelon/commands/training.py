@@ -20,7 +20,7 @@ from echelon.commands.tuning import find_workers, refuse_auto_batch, resolve_bat
 from echelon.data.images.store import PreparedImages
 from echelon.data.planning import AnyPrepared, steps_per_epoch
 from echelon.data.prepare import default_cache
-from echelon.errors import EchelonError, RunError
+from echelon.errors import CheckpointError, EchelonError, RunError, UserError
 from echelon.launch.cores import available_cores
 from echelon.launch.local import LocalJob, StopRequests, follow
 from echelon.launch.supervise import Supervised, policy_of, supervise
@@ -108,6 +108,8 @@ def begin(options: TrainOptions, console: Console) -> Iterator[Begun]:
     """Prepare the data if needed and make the run's folder ready; it is locked while this lasts."""
     recipe, run = open_run(options)
     # Before there is a folder to leave behind.
+    if not run.recipe.exists():
+        _require_init(recipe)
     prepared = prepare_data(recipe, options.recipe.parent, console)
     run.create()
     with run.lock() as lock:
@@ -126,15 +128,18 @@ def say_what_begins(begun: Begun, workers: WorkerRange, console: Console) -> Non
 
 
 def summarise(run: RunFolder, recipe: Recipe, ended: Supervised) -> dict[str, Any]:
-    """What `train --json` prints."""
+    """What `train --json` prints; a test score is of the whole training, so that one paused on the way has none."""
+    step = last_step(run)
+    is_paused = ended.is_finished and step == recipe.train.stop_at
     return {
         "run": str(run.path),
         "finished": ended.is_finished,
-        "step": last_step(run),
+        "paused": is_paused,
+        "step": step,
         "saved_step": last_step(run, "checkpoint"),
         "restarts": ended.restarts,
         "valid": best_valid(run, recipe.checkpoint.best),
-        **test_scores(run),
+        **({} if is_paused else test_scores(run)),
     }
 
 
@@ -207,6 +212,18 @@ def _with_absolute_init(recipe: Recipe) -> Recipe:
         return recipe
     other = RunFolder(Path(recipe.train.init_from).resolve()).require()
     return recipe.model_copy(update={"train": recipe.train.model_copy(update={"init_from": str(other.path)})})
+
+
+def _require_init(recipe: Recipe) -> None:
+    """UserError where the run that training shall start from has no best checkpoint."""
+    if recipe.train.init_from is None:
+        return
+    from echelon.train.checkpoint import choose_checkpoint
+
+    try:
+        choose_checkpoint(RunFolder(Path(recipe.train.init_from)).checkpoints, "best")
+    except CheckpointError as error:
+        raise UserError(f"train.init_from = {recipe.train.init_from!r}: {error}") from error
 
 
 def _with_resolved(recipe: Recipe, run: RunFolder) -> Recipe:

@@ -58,6 +58,10 @@ def trained_words(result: dict[str, Any]) -> str:
         saved = result["saved_step"]
         where = f"saved at step {saved}" if saved else "before anything was saved"
         return f"{result['run']}: interrupted, {where}; the same command goes on from there"
+    if result.get("paused"):
+        return (
+            f"{result['run']}: saved at step {result['step']}; the same command without train.stop_at goes on"
+        )
     test, valid = result.get("test"), result.get("valid")
     if test:
         return f"{result['run']}: {result['step']} steps, test {describe_scores(test)} ({test.get('checkpoint')})"

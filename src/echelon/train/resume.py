@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from torch import Tensor
 
-from echelon.errors import CheckpointError, TrainingError
+from echelon.errors import CheckpointError, TrainingError, UserError
 from echelon.runfolder import RunFolder
 from echelon.train.checkpoint import (
     Checkpoint,
@@ -153,7 +153,10 @@ def load_checkpoint(training: Training, checkpoint: Checkpoint) -> None:
 
 
 def start_from(training: Training, other: RunFolder) -> None:
-    """The best weights of another run, for fine-tuning."""
-    weights = choose_weights(other.require(), "best")
-    load_weights(training.model, weights)
+    """The best weights of another run, for fine-tuning; UserError where it has none that fit."""
+    try:
+        weights = choose_weights(other.require(), "best")
+        load_weights(training.model, weights)
+    except CheckpointError as error:
+        raise UserError(f"train.init_from = {str(other.path)!r}: {error}") from error
     training.records.write("event", message=f"starting from {weights.label} of {other.path}")
