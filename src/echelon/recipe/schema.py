@@ -217,9 +217,9 @@ class TranslationTrain(Train):
     batch_tokens: PositiveInt = 8192
     """Most tokens in a step, counting each pair by its longer side. Must divide evenly into `slots`."""
     batch: Literal["given", "auto"] = "given"
-    """"auto" tries slots of growing size on this machine, takes the largest that fits into its memory and is fast, and
-    keeps to it: `batch_tokens` is then `slots` times that. It is for one machine: on several hosts, or inside mpirun
-    and the like, give `batch_tokens`."""
+    """"auto" tries slots of growing size on this machine, while a pass over the data is at least ten steps, takes the
+    largest that fits into its memory and is fast, and keeps to it: `batch_tokens` is then `slots` times that. It is for
+    one machine: on several hosts, or inside mpirun and the like, give `batch_tokens`."""
     recompute: bool = False
     """Keep only the inputs of the model's layers for the gradient, and compute the rest once more (activation
     checkpointing): far less memory, a third more time."""
