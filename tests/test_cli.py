@@ -23,6 +23,7 @@ from echelon.runfolder import RunFolder
 from tests.recipe.openseq2seq.configs import TRANSFORMER
 from tests.sample_corpus import write_corpus
 from tests.sample_recipe import sample_recipe
+from tests.small_image_run import make_small_image_run, picture
 
 ROOT = Path(__file__).parents[1]
 WMT = str(ROOT / "recipes" / "wmt16-en-de-base.toml")
@@ -382,3 +383,16 @@ def test_an_old_configuration_that_computes_is_refused(echelon: Echelon, tmp_pat
     assert result.status == 2
     assert "old.py:2:5: a call of open" in result.messages.replace("\n", "")
     assert not (tmp_path / "new.toml").exists()
+
+
+def test_the_name_of_a_picture_may_be_any_bytes(echelon: Echelon, tmp_path: Path) -> None:
+    run = make_small_image_run(tmp_path / "run")
+    picture_file = tmp_path / os.fsdecode(b"caf\xe9.png")
+    picture_file.write_bytes(picture(1))
+    (found,) = echelon("classify", str(run.path), str(picture_file), "--json").document["pictures"]
+    assert os.fsencode(found["file"]) == os.fsencode(picture_file)
+    assert "caf\\udce9.png  " in echelon("classify", str(run.path), str(picture_file)).output
+    picture_file.write_bytes(b"dear")
+    result = echelon("classify", str(run.path), str(picture_file), "--json")
+    assert result.status == 2
+    assert "is not a picture" in result.document["error"]

@@ -113,7 +113,12 @@ def show(as_json: bool, result: Any, text: str) -> None:
         if dataclasses.is_dataclass(result) and not isinstance(result, type)
         else result
     )
-    sys.stdout.write((to_json(value, indent=2) if as_json else text) + "\n")
+    sys.stdout.write(_writable(to_json(value, indent=2) if as_json else text) + "\n")
+
+
+def _writable(text: str) -> str:
+    """The text, where bytes of a file's name that are not UTF-8 become \\udcXX, which is also JSON's way."""
+    return text.encode(errors="backslashreplace").decode()
 
 
 def demo(
@@ -1089,6 +1094,6 @@ def _where_help_is() -> str:
 def fail(message: str, status: int) -> NoReturn:
     """Say what went wrong, on stderr and, under --json, as the document on stdout."""
     if "--json" in sys.argv:
-        sys.stdout.write(to_json({"error": message}) + "\n")
-    messages().print(f"[bold red]error:[/] {escape(message)}", highlight=False, soft_wrap=True)
+        sys.stdout.write(_writable(to_json({"error": message})) + "\n")
+    messages().print(f"[bold red]error:[/] {escape(_writable(message))}", highlight=False, soft_wrap=True)
     sys.exit(status)

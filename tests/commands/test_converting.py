@@ -55,6 +55,11 @@ def test_what_only_echelon_data_has_is_found_there(tmp_path: Path, monkeypatch: 
     assert recipe.data.train[0].target == f"{tmp_path}/here/wmt/train.de.tok"
 
 
+def test_the_home_folder_of_nobody_is_named(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match=r"~nosuchuser/.*: there is no such user's home folder"):
+        converted(tmp_path, TRANSFORMER.format(data="~nosuchuser"))
+
+
 def test_a_placeholder_is_left_for_the_user_to_replace(tmp_path: Path) -> None:
     assert (
         'source = "[YOUR DATA]/train.en.tok"'

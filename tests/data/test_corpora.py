@@ -206,3 +206,11 @@ def test_missing_path_tells_every_place_looked_at(tmp_path: Path, monkeypatch: p
     monkeypatch.delenv("ECHELON_DATA")
     with pytest.raises(DataError, match="ECHELON_DATA names no folder"):
         resolve("x.en", tmp_path)
+
+
+def test_the_home_folder_of_nobody_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(DataError, match=r"~nosuchuser/train\.en: there is no such user's home folder"):
+        resolve("~nosuchuser/train.en", tmp_path)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    (tmp_path / "train.en").touch()
+    assert resolve("~/train.en", Path("/nowhere")) == tmp_path / "train.en"

@@ -129,6 +129,11 @@ def test_a_mirror_folder_that_is_not_there_is_named_before_anything_is_fetched(t
         prepare_in(tmp_path, data_from(["http://127.0.0.1:9/x.tgz"], mirrors=["mirorr"]))
 
 
+def test_a_mirror_in_the_home_folder_of_nobody_is_named(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match="~nosuchuser/mirror: there is no such user's home folder"):
+        prepare_in(tmp_path, data_from(["http://127.0.0.1:9/x.tgz"], mirrors=["~nosuchuser/mirror"]))
+
+
 def test_a_mirror_on_the_web_is_asked_before_the_file_s_own_address(mirror: Mirror, tmp_path: Path) -> None:
     address = mirror.url.removesuffix("/file.bin")
     prepare_in(tmp_path, data_from(["http://127.0.0.1:9/x.tgz"], mirrors=[address]))

@@ -149,3 +149,36 @@ def test_what_cannot_be_had_is_refused_before_anything_is_written(run: RunFolder
     export_run(run, ExportOptions("safetensors", tmp_path / "out"))
     export_run(run, ExportOptions("safetensors", tmp_path / "out", force=True))
     assert Translator.load(tmp_path / "out").translate(["one"])[0].text
+
+
+@pytest.mark.parametrize("failing", ["out", ".earlier"])
+def test_a_replacement_that_is_interrupted_leaves_the_earlier_export(
+    run: RunFolder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, failing: str
+) -> None:
+    export_run(run, ExportOptions("safetensors", tmp_path / "out", licence="the first"))
+    rename = Path.rename
+
+    def interrupted(path: Path, to: Path) -> Path:
+        if to.name.endswith(failing) and not path.name.endswith(".earlier"):
+            raise KeyboardInterrupt
+        return rename(path, to)
+
+    monkeypatch.setattr(Path, "rename", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        export_run(run, ExportOptions("safetensors", tmp_path / "out", licence="the second", force=True))
+    assert [path.name for path in tmp_path.iterdir()] == ["out"]
+    assert "the first" in PackageFolder(tmp_path / "out").card.read_text()
+    assert Translator.load(tmp_path / "out").translate(["one"])[0].text
+
+
+def test_an_export_goes_where_a_link_leads(run: RunFolder, tmp_path: Path) -> None:
+    link = tmp_path / "current"
+    link.symlink_to(Path("exports") / "v1")
+    for licence in ("the first", "the second"):
+        export_run(run, ExportOptions("safetensors", link, licence=licence, force=True))
+        assert link.is_symlink()
+        assert licence in PackageFolder(tmp_path / "exports" / "v1").card.read_text()
+    assert [path.name for path in (tmp_path / "exports").iterdir()] == ["v1"]
+    (tmp_path / "loop").symlink_to("loop")
+    with pytest.raises(UserError, match="a link that leads back to itself"):
+        ExportOptions("safetensors", tmp_path / "loop")

@@ -120,6 +120,16 @@ def test_another_sites_name_for_this_machine_is_refused(make_client: MakeClient)
     assert client.get("/v1/model", headers={"Host": "evil.example"}).status_code == 400
 
 
+@pytest.mark.parametrize("port", ["", ":80", ":8000"])
+@pytest.mark.parametrize("name", ["localhost", "LocalHost", "127.0.0.1", "[::1]"])
+def test_this_machine_is_known_by_its_names_with_and_without_a_port(
+    make_client: MakeClient, name: str, port: str
+) -> None:
+    client = make_client(hosts=frozenset({"localhost", "127.0.0.1", "::1"}))
+    assert client.get("/v1/model", headers={"Host": name + port}).status_code == 200
+    assert client.get("/v1/model", headers={"Host": f"{name}.evil.example{port}"}).status_code == 400
+
+
 def test_what_arrives_meanwhile_is_the_next_batch(make_client: MakeClient, translator: Translator) -> None:
     slow = Slow(translator)
     client = make_client(translator=slow)

@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import socket
 import threading
 import time
 from pathlib import Path
+from typing import Any
 from urllib.parse import urlsplit
 from urllib.request import Request, urlopen
 
 import pytest
+import uvicorn
+from uvicorn.server import ServerState
 
 from echelon.runfolder import RunFolder
-from echelon.serve.server import is_loopback
+from echelon.serve.guard import refuse
+from echelon.serve.server import TimedProtocol, is_loopback
 from tests.conftest import WORDS
 from tests.serve.served import Served, serve
 from tests.small_run import sentences
@@ -47,6 +52,57 @@ def test_which_addresses_are_loopback() -> None:
     assert [
         host for host in (*loopback, "0.0.0.0", "::", "10.0.0.1", "example.org") if is_loopback(host)
     ] == [*loopback]
+
+
+class Hasty(TimedProtocol):
+    patience_s = 0.5
+
+
+async def find_nothing(_scope: Any, _receive: Any, send: Any) -> None:
+    await refuse(send, 404, "nothing is here", {})
+
+
+async def talk_hastily(parts: list[bytes], keep_alive_s: int) -> list[bytes]:
+    """What an application without patience answers to parts sent 0.05 s apart, each answer's status line."""
+    config = uvicorn.Config(find_nothing, timeout_keep_alive=keep_alive_s, log_config=None, lifespan="off")
+    loop = asyncio.get_running_loop()
+    server = await loop.create_server(lambda: Hasty(config, ServerState(), {}), "127.0.0.1", 0)
+    async with server:
+        reader, writer = await asyncio.open_connection(*server.sockets[0].getsockname())
+        for part in parts:
+            writer.write(part)
+            await asyncio.sleep(0.05)
+        answer = await asyncio.wait_for(reader.read(), 5)
+        writer.close()
+    return [line for line in answer.split(b"\r\n") if b"HTTP/1.1 " in line]
+
+
+WHOLE = b"GET / HTTP/1.1\r\nHost: x\r\n\r\n"
+HALF = b"GET / HTTP/1.1\r\nHost: loc"
+POST = b"POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 9\r\n\r\n"
+
+
+@pytest.mark.parametrize(
+    ("parts", "num_answers"),
+    [
+        ([], 0),
+        ([HALF], 0),
+        ([WHOLE, HALF], 1),
+        ([WHOLE + HALF], 1),
+        ([WHOLE, WHOLE + WHOLE, HALF[:3], HALF[3:9], HALF[9:]], 3),
+        ([POST, b"half"], 1),
+    ],
+)
+def test_every_request_s_head_has_to_arrive_in_time(parts: list[bytes], num_answers: int) -> None:
+    answers = asyncio.run(talk_hastily(parts, keep_alive_s=60))
+    assert [b" 404 " in answer for answer in answers] == [True] * num_answers + [False]
+    assert b" 408 " in answers[-1]
+
+
+def test_a_connection_that_rests_after_an_answer_is_closed_without_another() -> None:
+    spread_out = [WHOLE, HALF, b"\r\n\r\n", WHOLE, *[b""] * 12, WHOLE]
+    answers = asyncio.run(talk_hastily(spread_out, keep_alive_s=1))
+    assert [b" 404 " in answer for answer in answers] == [True] * 4
 
 
 @pytest.mark.slow

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from echelon.data.corpora import resolve
+from echelon.data.corpora import expand, resolve
 from echelon.errors import DataError, UserError
 from echelon.recipe.loading import check_recipe
 from echelon.recipe.openseq2seq.convert import convert
@@ -65,4 +65,4 @@ def _found(path: str) -> str:
     try:
         return str(resolve(path, Path.cwd()))
     except DataError:  # it may come later
-        return str(Path.cwd() / Path(path).expanduser())
+        return str(Path.cwd() / expand(path))

@@ -226,9 +226,17 @@ def chunks(text: ParallelText) -> Iterator[Chunk]:
         yield Chunk(text.names, text.units, first_line, b"\n".join(source), b"\n".join(target))
 
 
+def expand(path: str) -> Path:
+    """The path with the home folder in place of ~; DataError where it names a user that there is not."""
+    try:
+        return Path(path).expanduser()
+    except RuntimeError:
+        raise DataError(f"{path}: there is no such user's home folder here; write the whole path") from None
+
+
 def resolve(path: str, recipe_folder: Path) -> Path:
     """Where a path named in a recipe is: beside the recipe, else under $ECHELON_DATA."""
-    given = Path(path).expanduser()
+    given = expand(path)
     folders = [recipe_folder]
     if os.environ.get("ECHELON_DATA"):
         folders.append(Path(os.environ["ECHELON_DATA"]))

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from echelon.data.corpora import FilePair, PairFile, ParallelText, resolve
+from echelon.data.corpora import FilePair, PairFile, ParallelText, expand, resolve
 from echelon.data.embedded import EmbeddedText, Split
 from echelon.data.fetched import first_fetches, how_to_fetch_again
 from echelon.data.fetching import Wanted, fetch
@@ -88,7 +88,7 @@ class Library:
         return next(iter(found), None)
 
     def _mirror_folders(self) -> list[Path]:
-        mirrors = (Path(mirror).expanduser() for mirror in self.data.mirrors if not is_web_address(mirror))
+        mirrors = (expand(mirror) for mirror in self.data.mirrors if not is_web_address(mirror))
         return [self.recipe_folder / mirror for mirror in mirrors]
 
     def _with_mirrors(self, wanted: Wanted) -> Wanted:

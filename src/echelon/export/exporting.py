@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import tempfile
 from collections.abc import Iterator
@@ -55,6 +56,8 @@ class ExportOptions:
             raise UserError(f"int8 is for --format ctranslate2; {self.format} is written in float32")
         if self.edge and self.format == "safetensors":
             raise UserError("an edge bundle runs without torch; use --format ctranslate2 or onnx with --edge")
+        if self.to.is_symlink() and Path(os.path.realpath(self.to)).is_symlink():
+            raise UserError(f"{self.to}: is a link that leads back to itself; remove it")
         if self.to.exists() and not (self.force and PackageFolder(self.to).is_there()):
             raise UserError(
                 f"{self.to}: is there already; name another folder, or --force replaces an export"
@@ -88,14 +91,15 @@ def export_run(run: RunFolder, options: ExportOptions) -> dict[str, Any]:
 
 @contextmanager
 def packaged(options: ExportOptions) -> Iterator[PackageFolder]:
-    """A folder beside its place, sealed and moved there when all has gone well."""
-    options.to.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(dir=options.to.parent, prefix=f".{options.to.name}.") as place:
+    """A folder beside its place, sealed and moved there when all has gone well; a link is written through."""
+    to = Path(os.path.realpath(options.to))
+    to.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=to.parent, prefix=f".{to.name}.") as place:
         package = PackageFolder(Path(place) / "export")
         package.path.mkdir()
         yield package
         package.seal()
-        _move(package.path, options.to)
+        _move(package.path, to)
 
 
 def _write_model(
@@ -189,9 +193,18 @@ def write_scores(package: PackageFolder, run: RunFolder) -> dict[str, Any]:
 
 
 def _move(made: Path, to: Path) -> None:
-    if to.exists():
-        shutil.rmtree(to)
-    made.rename(to)
+    """Give a folder its name; an earlier one of that name is kept, hidden beside it, until this one has it."""
+    earlier = made.parent.with_name(f"{made.parent.name}.earlier")
+    try:
+        if to.exists():
+            to.rename(earlier)
+        made.rename(to)
+    except BaseException:
+        if earlier.exists() and not to.exists():
+            earlier.rename(to)
+        raise
+    if earlier.exists():
+        shutil.rmtree(earlier)
 
 
 def summarise(options: ExportOptions, manifest: Manifest, check: dict[str, Any]) -> dict[str, Any]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import hmac
 import json
+import re
 import time
 from typing import TYPE_CHECKING
 
@@ -78,7 +79,7 @@ class Guard:
     def _refusal(self, scope: Scope, headers: Headers) -> tuple[int, str, dict[str, str]] | None:
         """Why a request goes no further, by its head alone."""
         state, path = self._state, scope["path"]
-        host = headers.get("host", "").rsplit(":", 1)[0].strip("[]").lower()
+        host = re.sub(r":\d*$", "", headers.get("host", "")).strip("[]").lower()
         if state.hosts is not None and host not in state.hosts:
             return 400, "this server is not known by that name", {}
         if path not in _OPEN:

@@ -50,20 +50,42 @@ class ServeOptions:
 
 
 class TimedProtocol(H11Protocol):
-    """uvicorn's protocol, except that a connection on which no request ever arrives is answered 408 and closed."""
+    """uvicorn's protocol, except that a request whose head does not arrive in time is answered 408.
+
+    The time runs from the connection's beginning, and then from the first bytes that belong to no request under way.
+    A connection on which nothing comes after an answer is closed by uvicorn's own time-out.
+    """
 
     patience_s = Limits.receive_s
+    _patience: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: Any) -> None:
         super().connection_made(transport)
-        self._patience = self.loop.call_later(self.patience_s, self._give_up)
+        self._begin_to_wait()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        self._patience.cancel()
+        self._cease_to_wait()
         super().connection_lost(exc)
 
+    def handle_events(self) -> None:
+        super().handle_events()
+        if self.cycle is not None and not self.cycle.response_complete:
+            self._cease_to_wait()
+        elif self.timeout_keep_alive_task is None or self.conn.trailing_data[0]:
+            self._unset_keepalive_if_required()
+            self._begin_to_wait()
+
+    def _begin_to_wait(self) -> None:
+        if self._patience is None:
+            self._patience = self.loop.call_later(self.patience_s, self._give_up)
+
+    def _cease_to_wait(self) -> None:
+        if self._patience is not None:
+            self._patience.cancel()
+            self._patience = None
+
     def _give_up(self) -> None:
-        if getattr(self, "cycle", None) is None and not self.transport.is_closing():
+        if not self.transport.is_closing():
             head = f"HTTP/1.1 408 Request Timeout\r\ncontent-type: application/json\r\ncontent-length: {len(_TOO_SLOW)}"
             self.transport.write(head.encode() + b"\r\nconnection: close\r\n\r\n" + _TOO_SLOW)
             self.transport.close()

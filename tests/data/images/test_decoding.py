@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
+
 import numpy as np
 import pytest
 from PIL import Image
 
 from echelon.data.images.decoding import decode, middle
-from tests.data.images.pictures import as_bytes, picture
+from tests.data.images.pictures import as_bytes, damaged_dds, picture
 
 
 @pytest.mark.parametrize(
@@ -47,6 +49,19 @@ def test_a_file_that_is_no_picture_is_an_error() -> None:
         decode(b"no picture", 10)
     with pytest.raises((OSError, ValueError)):
         decode(as_bytes(picture(3))[:200], 10)
+    with pytest.raises(ValueError, match="Unknown pixel format"):
+        decode(damaged_dds(), 10)
+
+
+@pytest.mark.parametrize("kind", ["BLP", "DDS"])
+def test_whatever_is_damaged_the_error_is_one_of_two(kind: str) -> None:
+    dice = np.random.default_rng(4)
+    whole = as_bytes(picture(3).convert("P" if kind == "BLP" else "RGB"), kind)
+    for _ in range(300):
+        damaged = bytearray(whole)
+        damaged[dice.integers(4, min(len(damaged), 300))] = dice.integers(256)
+        with suppress(OSError, ValueError):
+            decode(bytes(damaged), 10)
 
 
 def test_the_middle_is_cut_out_or_enlarged() -> None:

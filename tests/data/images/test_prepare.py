@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 import tarfile
@@ -88,6 +89,26 @@ def test_a_folder_of_grey_cmyk_palette_and_transparent_pictures(tmp_path: Path, 
     assert {name: len(store) for name, store in prepared.splits.items()} == {"train": 8, "valid": 4}
     assert prepared.train.picture(0).shape == (16, 24, 3), "the shorter side is 14 * 8 / 7"
     assert prepared.train.picture(3).std() > 10
+
+
+@pytest.mark.parametrize("packed", [False, True])
+def test_the_name_of_a_picture_may_be_any_bytes(tmp_path: Path, packed: bool) -> None:
+    cats = write_folder(tmp_path / "set") / "train" / "cat"
+    (cats / "0.jpg").rename(cats / os.fsdecode(b"caf\xe9.jpg"))
+    if packed:
+        as_tar(tmp_path / "set", tmp_path / "set.tar")
+    data = ImageData(source="folder", path="set.tar" if packed else "set", pixels=14)
+    prepared = prepare_images(data, recipe_folder=tmp_path, cache=tmp_path / "cache")
+    assert len(prepared.train) == 8
+
+
+def test_the_name_of_a_class_is_text(tmp_path: Path) -> None:
+    train = write_folder(tmp_path / "set") / "train"
+    (train / "cat").rename(train / os.fsdecode(b"ch\xe2t"))
+    (tmp_path / "set" / "val" / "cat").rename(tmp_path / "set" / "val" / os.fsdecode(b"ch\xe2t"))
+    data = ImageData(source="folder", path="set", pixels=14)
+    with pytest.raises(DataError, match=r"the class folder b'ch\\xe2t' is not UTF-8; rename it"):
+        prepare_images(data, recipe_folder=tmp_path, cache=tmp_path / "cache")
 
 
 def test_with_a_number_of_validation_pictures_val_is_the_test_set(tmp_path: Path) -> None:

@@ -25,7 +25,9 @@ def decode(content: bytes, stored_pixels: int | None) -> Pixels:
             if stored_pixels is not None and picture.format == "JPEG":
                 picture.draft("RGB", (stored_pixels, stored_pixels))  # JPEG can be read at 1/2, 1/4, 1/8
             plain = _to_colours(picture)
-    except (image.DecompressionBombError, SyntaxError) as error:
+    except (OSError, MemoryError):
+        raise
+    except Exception as error:  # a damaged file may make its decoder raise anything at all
         raise ValueError(str(error)) from error
     if stored_pixels is not None:
         plain = _resized(plain, stored_pixels)

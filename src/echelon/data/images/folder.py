@@ -56,7 +56,8 @@ class PictureFolder:
         """Of the files' names, sizes and times: reading all of ImageNet for its hash would take as long as using it."""
         digest = hashlib.sha256()
         for file in self._files:
-            digest.update(f"{file.split}/{file.class_name}/{file.name}:{file.stamp}\n".encode())
+            line = f"{file.split}/{file.class_name}/{file.name}:{file.stamp}\n"
+            digest.update(line.encode(errors="surrogateescape"))  # a name may be any bytes
         return digest.hexdigest()
 
     @cached_property
@@ -86,6 +87,11 @@ class PictureFolder:
             raise DataError(f"{self._path}: {strangers[0]} has pictures to score, but none in train/")
         if len(classes) > MOST_CLASSES:
             raise DataError(f"{self._path}: {len(classes):,} classes are more than {MOST_CLASSES:,}")
+        for name in classes:
+            if not _is_text(name):
+                raise DataError(
+                    f"{self._path}: the name of the class folder {os.fsencode(name)!r} is not UTF-8; rename it"
+                )
         number = {name: index for index, name in enumerate(classes)}
         read_bytes = _reader(self._path)
         splits: dict[ImageSplit, Pictures] = {}
@@ -143,6 +149,15 @@ def _lacks_class(path: str) -> bool:
     parts = PurePosixPath(path).parts
     is_right_in_it = len(parts) == 2 or (len(parts) == 3 and parts[0] not in SPLITS)
     return is_right_in_it and _is_picture(path) and SPLITS.get(parts[-2], "test") != "test"
+
+
+def _is_text(name: str) -> bool:
+    """Whether the name of a file is UTF-8, and can be written down."""
+    try:
+        name.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def _is_picture(path: str) -> bool:
