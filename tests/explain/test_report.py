@@ -81,6 +81,13 @@ def test_a_run_that_overfits_is_told_so(tmp_path: Path) -> None:
     assert "early stop" in [entry["name"] for entry in report.to_json()["improvements"]]
 
 
+def test_a_validation_loss_can_rise_from_nothing(tmp_path: Path) -> None:
+    valid = ((20, 3.9, 5.0), (40, 0.0, 9.0), (60, 0.3, 8.0))
+    found = answer(build_report(MadeRun(valid=valid).write(tmp_path / "run")), "overfitting")
+    assert found.verdict == "yes"
+    assert "has risen from 0 to 0.3" in found.answer
+
+
 def test_a_run_that_could_learn_more_is_told_so(tmp_path: Path) -> None:
     falling = build_report(MadeRun(loss=lambda step: 8.0 * step**-0.4).write(tmp_path / "falling"))
     flat = build_report(MadeRun(loss=lambda step: 2.0 + 0.01 / step).write(tmp_path / "flat"))

@@ -9,6 +9,7 @@ from echelon.explain.answers.case import Answer, Case
 from echelon.explain.curves import forecast, smooth
 from echelon.explain.history import History
 from echelon.explain.wording import show_count, show_share
+from echelon.monitor.records import is_number
 from echelon.recipe.schedule import formula, rate_by_step
 from echelon.recipe.schema import (
     Cosine,
@@ -76,20 +77,23 @@ def is_it_trained(case: Case) -> Answer:
     )
 
 
+def _scored(history: History) -> list[dict[str, Any]]:
+    """The scorings of the validation set that have a loss, by step."""
+    return [record for record in history.valid if is_number(record.get("loss"))]
+
+
 def _best_valid(history: History) -> dict[str, Any] | None:
-    scored = [record for record in history.valid if record.get("loss") is not None]
-    return min(scored, key=lambda record: record["loss"]) if scored else None
+    return min(_scored(history), key=lambda record: record["loss"], default=None)
 
 
 def overfits(history: History) -> bool:
     """Whether the validation loss has risen clearly since its best, while the training loss went on falling."""
     best = _best_valid(history)
-    scored = [record for record in history.valid if record.get("loss") is not None]
-    if best is None or scored[-1]["step"] == best["step"]:
+    if best is None:
         return False
-    rise = scored[-1]["loss"] / best["loss"] - 1
-    before, after = _train_loss_near(history, best["step"]), _train_loss_near(history, scored[-1]["step"])
-    return rise > _WORSE and after < before
+    last = _scored(history)[-1]
+    before, after = _train_loss_near(history, best["step"]), _train_loss_near(history, last["step"])
+    return bool(last["loss"] > (1 + _WORSE) * best["loss"]) and after < before
 
 
 def _train_loss_near(history: History, step: int) -> float:
@@ -101,10 +105,14 @@ def _train_loss_near(history: History, step: int) -> float:
     return float(smoothed[min(range(len(steps)), key=lambda index: abs(steps[index] - step))])
 
 
+def _rise_words(before: float, after: float) -> str:
+    """By what share a loss has risen; from nothing, there is none."""
+    return f"by {show_share(after / before - 1)}" if before else f"from 0 to {after:.4g}"
+
+
 def is_it_overfitting(case: Case) -> Answer:
     history, question = case.history, "Is it overfitting?"
-    best = _best_valid(history)
-    scored = [record for record in history.valid if record.get("loss") is not None]
+    best, scored = _best_valid(history), _scored(history)
     if best is None or len(scored) < 2:
         return Answer(
             "overfitting",
@@ -120,10 +128,9 @@ def is_it_overfitting(case: Case) -> Answer:
         f"smoothed training loss at the same step: {train_loss:.4g}, a gap of {last['loss'] - train_loss:+.3g}",
     ]
     if overfits(history):
-        rise = last["loss"] / best["loss"] - 1
         sentence = (
-            f"Yes: since step {best['step']:,} the validation loss has risen by {show_share(rise)} while the training "
-            "loss went on falling. The best checkpoint is from before that."
+            f"Yes: since step {best['step']:,} the validation loss has risen {_rise_words(best['loss'], last['loss'])} "
+            "while the training loss went on falling. The best checkpoint is from before that."
         )
         return Answer("overfitting", question, "yes", sentence, evidence)
     sentence = "No: the validation loss is at or near its best at the end."
