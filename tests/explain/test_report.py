@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import csv
 import json
+import math
 import subprocess
 import tarfile
 from collections.abc import Callable
@@ -86,6 +87,43 @@ def test_a_validation_loss_can_rise_from_nothing(tmp_path: Path) -> None:
     found = answer(build_report(MadeRun(valid=valid).write(tmp_path / "run")), "overfitting")
     assert found.verdict == "yes"
     assert "has risen from 0 to 0.3" in found.answer
+
+
+def test_a_run_that_has_diverged_is_told_so(tmp_path: Path) -> None:
+    made = MadeRun(
+        loss=lambda step: 5 - 0.15 * step if step <= 20 else 2 + 0.2 * (step - 20),
+        valid=((20, 2.0, 5.0), (40, 6.0, 2.0), (60, 10.0, 0.0)),
+    )
+    report = build_report(made.write(tmp_path / "run"))
+    for key in ("trained", "overfitting"):
+        assert answer(report, key).verdict == "diverged"
+        assert "since step 21 the training loss has risen by 363%" in answer(report, key).answer
+        assert "--checkpoint best" in answer(report, key).answer
+        assert "9.8 at step 60; its lowest was 2.117 at step 21" in answer(report, key).evidence[0]
+    assert "early stop" not in [entry["name"] for entry in report.to_json()["improvements"]]
+
+
+@pytest.mark.parametrize("last_finite", [0, 20, 55])
+def test_a_run_whose_loss_is_not_finite_any_more_has_diverged(tmp_path: Path, last_finite: int) -> None:
+    made = MadeRun(loss=lambda step: 5 - 0.05 * step if step <= last_finite else math.nan, valid=())
+    report = build_report(made.write(tmp_path / "run"))
+    for key in ("trained", "overfitting"):
+        assert answer(report, key).verdict == "diverged"
+        assert f"the last {60 - last_finite} steps have no finite loss" in answer(report, key).answer
+        assert "--checkpoint best" not in answer(report, key).answer, "nothing was scored"
+
+
+def test_a_step_or_two_without_a_loss_are_no_divergence(tmp_path: Path) -> None:
+    made = MadeRun(loss=lambda step: math.nan if step in (30, 59, 60) else 8.0 * step**-0.4)
+    assert answer(build_report(made.write(tmp_path / "run")), "trained").verdict == "no"
+
+
+def test_a_validation_loss_that_rises_by_itself_is_no_overfitting(tmp_path: Path) -> None:
+    valid = ((20, 3.9, 5.0), (40, 3.4, 9.0), (60, 3.9, 8.0))
+    report = build_report(MadeRun(loss=lambda step: 2.0, valid=valid).write(tmp_path / "run"))
+    for key in ("trained", "overfitting"):
+        assert answer(report, key).verdict == "past its best"
+        assert "since step 40 the validation loss has risen by 15%" in answer(report, key).answer
 
 
 def test_a_run_that_could_learn_more_is_told_so(tmp_path: Path) -> None:

@@ -198,9 +198,18 @@ class History:
 
     def losses(self) -> tuple[list[float], list[float]]:
         """Steps and training losses: of all workers, which a server sees where there is one."""
-        told = self.servers[0].steps if self.servers else self.steps
-        kept = [(step["step"], step["loss"]) for step in told if step.get("loss") is not None]
+        kept = [(step["step"], step["loss"]) for step in self._told_steps if is_number(step.get("loss"))]
         return [float(step) for step, _ in kept], [float(loss) for _, loss in kept]
+
+    @property
+    def num_lost(self) -> int:
+        """Steps at the end whose loss is not finite, which records have as null."""
+        is_lost = ("loss" in step and not is_number(step["loss"]) for step in reversed(self._told_steps))
+        return sum(1 for _ in itertools.takewhile(bool, is_lost))
+
+    @property
+    def _told_steps(self) -> list[Record]:
+        return self.servers[0].steps if self.servers else self.steps
 
 
 class RecordStore:
