@@ -386,6 +386,23 @@ def test_a_run_that_went_back_to_its_checkpoint_stands_there(tmp_path: Path) -> 
     assert history.seconds_left == pytest.approx(15 * sum(history.totals.values()) / 20)
 
 
+def test_steps_that_others_made_meanwhile_count_for_the_time_left(tmp_path: Path) -> None:
+    """Three workers without synchrony: each third step is the first worker's own."""
+    run = MadeRun(workers=1, hosts=1, steps=20).write(tmp_path / "run", is_ended=False)
+    change_records(
+        run,
+        lambda record: (
+            record | {"steps": 90}
+            if record["kind"] == "start"
+            else record | {"step": 3 * record.get("step", 0)}
+        ),
+    )
+    with run.lock():
+        history = read_history(run)
+    assert history.last_step == 60
+    assert history.seconds_left == pytest.approx(30 * sum(history.totals.values()) / 60)
+
+
 def test_a_run_that_has_only_begun_has_a_report(tmp_path: Path) -> None:
     run = MadeRun(steps=1, valid=()).write(tmp_path / "run", is_ended=False)
     report = build_report(run)

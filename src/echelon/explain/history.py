@@ -6,7 +6,7 @@ import itertools
 import math
 import re
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -76,7 +76,7 @@ class History:
     totals: dict[str, float]
     """Seconds of the first worker by phase, from its first start to its last record, restarts included."""
     num_made: int
-    """Steps of the first worker, those that were made again counted each time."""
+    """Steps of the run while the first worker trained, those that were made again counted each time."""
     seconds: float
     """From the first record to the last."""
     pause_seconds: float
@@ -247,7 +247,7 @@ def read_history(run: RunFolder, store: RecordStore | None = None) -> History:
         recipe=load_recipe(run.recipe),
         workers=workers or [Worker(0, "", {}, [])],
         totals=_totals(first),
-        num_made=sum(map(_is_step, first)),
+        num_made=sum(count for _, count in steps_made(first)),
         seconds=times[-1] - times[0] if times else 0.0,
         pause_seconds=_pause_seconds(first),
         starts=starts,
@@ -286,6 +286,21 @@ def _standing_steps(records: Sequence[Record]) -> list[Record]:
         elif _is_step(record):
             steps.append(record)
     return _latest_by_step(steps)
+
+
+def steps_made(records: Sequence[Record]) -> Iterator[tuple[Record, int]]:
+    """A worker's steps, each with the number of steps that the run has made since the one before.
+
+    That is 1, but where workers take whole steps side by side: each then records only its own.
+    """
+    stands_at: int | None = None
+    for record in records:
+        if record["kind"] == "start":
+            stands_at = record.get("step")
+        elif _is_step(record):
+            has_gone_back = stands_at is None or record["step"] <= stands_at
+            yield record, 1 if has_gone_back else record["step"] - stands_at
+            stands_at = record["step"]
 
 
 def _is_step(record: Record) -> bool:
