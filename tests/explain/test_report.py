@@ -312,6 +312,17 @@ def test_pauses_cost_nothing_and_are_shown_apart(tmp_path: Path) -> None:
     assert report.to_json()["pause_seconds"] == pytest.approx(72 * 3600, rel=0.01)
 
 
+def test_a_clock_that_is_behind_takes_no_time_back(tmp_path: Path) -> None:
+    made = MadeRun(workers=1, hosts=1, steps=20)
+    run = made.write(tmp_path / "run")
+    change_records(run, lambda record: record | {"time": record["time"] + 3600})
+    made.write_worker(run, 0)
+    report = build_report(run, hourly=3600.0)
+    assert report.history.training_seconds == pytest.approx(4.0, rel=0.05)
+    assert report.history.pause_seconds == 0
+    assert float(answer(report, "cost").verdict[1:]) == pytest.approx(4.0, rel=0.05)
+
+
 def test_loading_anew_is_no_pause(tmp_path: Path) -> None:
     made = MadeRun(workers=1, hosts=1, steps=20)
     run = made.write(tmp_path / "run")

@@ -78,7 +78,7 @@ class History:
     num_made: int
     """Steps of the run while the first worker trained, those that were made again counted each time."""
     seconds: float
-    """From the first record to the last."""
+    """From the first record to the last, by the clock of each start."""
     pause_seconds: float
     """Of those, how many lie between a stop and the next start, when nobody trained."""
     starts: list[Record]
@@ -240,7 +240,7 @@ def read_history(run: RunFolder, store: RecordStore | None = None) -> History:
     workers = [worker for worker in everyone if not worker.is_server]
     told = [record for file in _tellers(run) for record in read(file)]
     every = [record for records in by_rank.values() for record in records]
-    times = [record["time"] for record in first if is_number(record.get("time"))]
+    training, pauses = _training_and_pauses(first)
     links = [record for record in told if record["kind"] == "link"]
     return History(
         run=run,
@@ -248,8 +248,8 @@ def read_history(run: RunFolder, store: RecordStore | None = None) -> History:
         workers=workers or [Worker(0, "", {}, [])],
         totals=_totals(first),
         num_made=sum(count for _, count in steps_made(first)),
-        seconds=times[-1] - times[0] if times else 0.0,
-        pause_seconds=_pause_seconds(first),
+        seconds=training + pauses,
+        pause_seconds=pauses,
         starts=starts,
         valid=_latest_by_step(record for record in first if record["kind"] == "valid"),
         samples=[record for record in first if record["kind"] == "sample"],
@@ -337,15 +337,22 @@ def _totals(records: Sequence[Record]) -> dict[str, float]:
     return totals
 
 
-def _pause_seconds(records: Sequence[Record]) -> float:
-    """Seconds from the last record before each start to the moment when that start began to load."""
+def _training_and_pauses(records: Sequence[Record]) -> tuple[float, float]:
+    """Seconds of training, loading anew included, and those between a stop and the moment when the next start loaded.
+
+    Clocks may be behind where a run goes on, or be set back: from one record to the next, no time is taken back.
+    """
     timed = [record for record in records if is_number(record.get("time"))]
-    gaps = [
-        record["time"] - float(record.get("setup_seconds") or 0.0) - before["time"]
-        for before, record in itertools.pairwise(timed)
-        if record["kind"] == "start"
-    ]
-    return math.fsum(max(0.0, gap) for gap in gaps)
+    training, pauses = [0.0], [0.0]
+    for before, record in itertools.pairwise(timed):
+        passed = record["time"] - before["time"]
+        if record["kind"] == "start":
+            loading = float(record.get("setup_seconds") or 0.0)
+            training.append(loading)
+            pauses.append(max(0.0, passed - loading))
+        else:
+            training.append(max(0.0, passed))
+    return math.fsum(training), math.fsum(pauses)
 
 
 def _outcome(run: RunFolder, records: Sequence[Record]) -> str:
