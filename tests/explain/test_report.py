@@ -516,6 +516,27 @@ def test_a_comparison_says_what_differs_the_batch_first(tmp_path: Path) -> None:
         compare_runs([one.path])
 
 
+def test_runs_of_the_same_batch_are_compared_step_by_step_however_many_they_made(tmp_path: Path) -> None:
+    runs = [MadeRun(steps=20).write(tmp_path / "short")]
+    change_records(runs[0], lambda record: record | {"targets": 990})
+    runs += [
+        MadeRun().write(tmp_path / "long"),
+        MadeRun(overrides=("train.batch_tokens=2048",)).write(tmp_path / "big"),
+    ]
+    first_words = [compare_runs([runs[0].path, other.path]).sentences[0] for other in runs[1:]]
+    assert first_words[0].startswith("The global batch is the same")
+    assert first_words[1].startswith("The global batch differs")
+
+
+def test_batches_that_recipes_do_not_give_are_compared_as_they_were_counted(tmp_path: Path) -> None:
+    made = MadeRun(overrides=("train.batch=auto",))
+    runs = [made.write(tmp_path / name) for name in ("one", "two", "three")]
+    change_records(runs[2], lambda record: record | {"targets": 990})
+    first_words = [compare_runs([runs[0].path, other.path]).sentences[0] for other in runs[1:]]
+    assert first_words[0].startswith("The global batch is the same")
+    assert first_words[1].startswith("The global batch differs")
+
+
 def test_a_comparison_is_written_in_the_form_that_was_asked_for(
     tmp_path: Path, echelon: Callable[..., subprocess.CompletedProcess[str]]
 ) -> None:
