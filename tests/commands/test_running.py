@@ -39,6 +39,18 @@ def test_pace_and_time_left_come_from_the_last_steps(run: RunFolder) -> None:
     assert get_status(run).seconds_left is None, "nobody trains it now"
 
 
+def test_steps_that_others_made_meanwhile_count_for_the_pace(run: RunFolder) -> None:
+    records = RecordWriter(run.worker_records(0))
+    records.write("start", step=0, steps=100, workers=4)
+    for step in range(3, 91, 3):
+        records.write("step", step=step, seconds=1.5)
+    records.close()
+    with run.lock():
+        status = get_status(run)
+    assert status.seconds_per_step == pytest.approx(0.5)
+    assert status.seconds_left == pytest.approx(5.0)
+
+
 def test_records_without_the_usual_values_are_no_crash(run: RunFolder) -> None:
     run.worker_records(0).write_text('{"kind": "step", "step": 1}\n{"kind": "step", "seconds": "long"}\n')
     run.launcher_records.write_text('{"kind": "event"}\n{"kind": "event", "generation": "x", "message": 7}\n')

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from echelon.explain.curves import forecast, smooth
+from echelon.explain.curves import find_rise, forecast, smooth
 
 
 def test_a_power_law_is_found_again() -> None:
@@ -42,6 +42,25 @@ def test_more_training_never_promises_a_loss() -> None:
 
 def test_too_few_points_give_no_forecast() -> None:
     assert forecast([1.0, 2.0, 3.0], [3.0, 2.0, 1.0]) is None
+    assert find_rise([1.0, 2.0, 3.0], [3.0, 2.0, 9.0]) is None
+
+
+@pytest.mark.parametrize("points", [60, 1000])
+def test_a_curve_that_rises_at_its_end_is_told_from_one_that_only_scatters(points: int) -> None:
+    dice = random.Random(3)
+    steps, turn = [float(step) for step in range(1, points + 1)], 0.8 * points
+    falling = [2.0 + 6.0 * step**-0.5 for step in steps]
+    turning = [
+        value + max(0.0, step - turn) / points * 10 for step, value in zip(steps, falling, strict=True)
+    ]
+    for noise in (0.0, 0.1, 0.3):
+        scatter = [dice.gauss(0, noise) for _ in steps]
+        for plateau in (falling, [2.0] * points):
+            assert find_rise(steps, np.add(plateau, scatter).tolist()) is None
+        rise = find_rise(steps, np.add(turning, scatter).tolist())
+        assert rise is not None
+        assert rise.step == pytest.approx(turn, rel=0.2)
+        assert rise.last - rise.lowest > 1
 
 
 def test_smoothing_keeps_a_constant_and_the_length() -> None:

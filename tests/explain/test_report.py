@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import csv
 import json
+import math
 import subprocess
 import tarfile
 from collections.abc import Callable
@@ -79,6 +80,50 @@ def test_a_run_that_overfits_is_told_so(tmp_path: Path) -> None:
     assert "since step 40" in answer(report, "overfitting").answer
     assert answer(report, "trained").verdict == "past its best"
     assert "early stop" in [entry["name"] for entry in report.to_json()["improvements"]]
+
+
+def test_a_validation_loss_can_rise_from_nothing(tmp_path: Path) -> None:
+    valid = ((20, 3.9, 5.0), (40, 0.0, 9.0), (60, 0.3, 8.0))
+    found = answer(build_report(MadeRun(valid=valid).write(tmp_path / "run")), "overfitting")
+    assert found.verdict == "yes"
+    assert "has risen from 0 to 0.3" in found.answer
+
+
+def test_a_run_that_has_diverged_is_told_so(tmp_path: Path) -> None:
+    made = MadeRun(
+        loss=lambda step: 5 - 0.15 * step if step <= 20 else 2 + 0.2 * (step - 20),
+        valid=((20, 2.0, 5.0), (40, 6.0, 2.0), (60, 10.0, 0.0)),
+    )
+    report = build_report(made.write(tmp_path / "run"))
+    for key in ("trained", "overfitting"):
+        assert answer(report, key).verdict == "diverged"
+        assert "since step 21 the training loss has risen by 363%" in answer(report, key).answer
+        assert "--checkpoint best" in answer(report, key).answer
+        assert "9.8 at step 60; its lowest was 2.117 at step 21" in answer(report, key).evidence[0]
+    assert "early stop" not in [entry["name"] for entry in report.to_json()["improvements"]]
+
+
+@pytest.mark.parametrize("last_finite", [0, 20, 55])
+def test_a_run_whose_loss_is_not_finite_any_more_has_diverged(tmp_path: Path, last_finite: int) -> None:
+    made = MadeRun(loss=lambda step: 5 - 0.05 * step if step <= last_finite else math.nan, valid=())
+    report = build_report(made.write(tmp_path / "run"))
+    for key in ("trained", "overfitting"):
+        assert answer(report, key).verdict == "diverged"
+        assert f"the last {60 - last_finite} steps have no finite loss" in answer(report, key).answer
+        assert "--checkpoint best" not in answer(report, key).answer, "nothing was scored"
+
+
+def test_a_step_or_two_without_a_loss_are_no_divergence(tmp_path: Path) -> None:
+    made = MadeRun(loss=lambda step: math.nan if step in (30, 59, 60) else 8.0 * step**-0.4)
+    assert answer(build_report(made.write(tmp_path / "run")), "trained").verdict == "no"
+
+
+def test_a_validation_loss_that_rises_by_itself_is_no_overfitting(tmp_path: Path) -> None:
+    valid = ((20, 3.9, 5.0), (40, 3.4, 9.0), (60, 3.9, 8.0))
+    report = build_report(MadeRun(loss=lambda step: 2.0, valid=valid).write(tmp_path / "run"))
+    for key in ("trained", "overfitting"):
+        assert answer(report, key).verdict == "past its best"
+        assert "since step 40 the validation loss has risen by 15%" in answer(report, key).answer
 
 
 def test_a_run_that_could_learn_more_is_told_so(tmp_path: Path) -> None:
@@ -267,6 +312,17 @@ def test_pauses_cost_nothing_and_are_shown_apart(tmp_path: Path) -> None:
     assert report.to_json()["pause_seconds"] == pytest.approx(72 * 3600, rel=0.01)
 
 
+def test_a_clock_that_is_behind_takes_no_time_back(tmp_path: Path) -> None:
+    made = MadeRun(workers=1, hosts=1, steps=20)
+    run = made.write(tmp_path / "run")
+    change_records(run, lambda record: record | {"time": record["time"] + 3600})
+    made.write_worker(run, 0)
+    report = build_report(run, hourly=3600.0)
+    assert report.history.training_seconds == pytest.approx(4.0, rel=0.05)
+    assert report.history.pause_seconds == 0
+    assert float(answer(report, "cost").verdict[1:]) == pytest.approx(4.0, rel=0.05)
+
+
 def test_loading_anew_is_no_pause(tmp_path: Path) -> None:
     made = MadeRun(workers=1, hosts=1, steps=20)
     run = made.write(tmp_path / "run")
@@ -339,6 +395,23 @@ def test_a_run_that_went_back_to_its_checkpoint_stands_there(tmp_path: Path) -> 
     assert before == 0
     assert (history.last_step, len(history.steps)) == (5, 5)
     assert history.seconds_left == pytest.approx(15 * sum(history.totals.values()) / 20)
+
+
+def test_steps_that_others_made_meanwhile_count_for_the_time_left(tmp_path: Path) -> None:
+    """Three workers without synchrony: each third step is the first worker's own."""
+    run = MadeRun(workers=1, hosts=1, steps=20).write(tmp_path / "run", is_ended=False)
+    change_records(
+        run,
+        lambda record: (
+            record | {"steps": 90}
+            if record["kind"] == "start"
+            else record | {"step": 3 * record.get("step", 0)}
+        ),
+    )
+    with run.lock():
+        history = read_history(run)
+    assert history.last_step == 60
+    assert history.seconds_left == pytest.approx(30 * sum(history.totals.values()) / 60)
 
 
 def test_a_run_that_has_only_begun_has_a_report(tmp_path: Path) -> None:
@@ -441,6 +514,27 @@ def test_a_comparison_says_what_differs_the_batch_first(tmp_path: Path) -> None:
     assert comparison_page(comparison).count("<svg") == 2
     with pytest.raises(UserError, match="two runs or more"):
         compare_runs([one.path])
+
+
+def test_runs_of_the_same_batch_are_compared_step_by_step_however_many_they_made(tmp_path: Path) -> None:
+    runs = [MadeRun(steps=20).write(tmp_path / "short")]
+    change_records(runs[0], lambda record: record | {"targets": 990})
+    runs += [
+        MadeRun().write(tmp_path / "long"),
+        MadeRun(overrides=("train.batch_tokens=2048",)).write(tmp_path / "big"),
+    ]
+    first_words = [compare_runs([runs[0].path, other.path]).sentences[0] for other in runs[1:]]
+    assert first_words[0].startswith("The global batch is the same")
+    assert first_words[1].startswith("The global batch differs")
+
+
+def test_batches_that_recipes_do_not_give_are_compared_as_they_were_counted(tmp_path: Path) -> None:
+    made = MadeRun(overrides=("train.batch=auto",))
+    runs = [made.write(tmp_path / name) for name in ("one", "two", "three")]
+    change_records(runs[2], lambda record: record | {"targets": 990})
+    first_words = [compare_runs([runs[0].path, other.path]).sentences[0] for other in runs[1:]]
+    assert first_words[0].startswith("The global batch is the same")
+    assert first_words[1].startswith("The global batch differs")
 
 
 def test_a_comparison_is_written_in_the_form_that_was_asked_for(

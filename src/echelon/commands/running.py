@@ -29,11 +29,14 @@ from echelon.commands.listing import RunSummary, summarise
 from echelon.commands.logs import LogTails
 from echelon.commands.web import open_page
 from echelon.errors import RemoteError, RunError, TrainingError
+from echelon.explain.history import steps_made
 from echelon.launch.local import StopRequests, signals_call
-from echelon.monitor.records import is_number, read_records
+from echelon.monitor.records import read_records
 from echelon.recipe.loading import load_recipe
 from echelon.runfolder import RunFolder
 
+_RECENT_STEPS = 60
+"""Of worker 0: those that tell the pace."""
 _POLL_S = 0.2
 _STOP_S = 320.0
 """A little more than launch/local.py gives workers to save and leave."""
@@ -58,6 +61,7 @@ class RunStatus:
     run: RunSummary
     generation: int | None
     seconds_per_step: float | None
+    """Of the run, where workers take whole steps side by side too."""
     seconds_left: float | None
     hosts: list[HostState]
     events: list[str]
@@ -68,9 +72,8 @@ def get_status(run: RunFolder) -> RunStatus:
     """How a run stands; its hosts are asked."""
     summary, roster = summarise(run.require()), read_roster(run)
     records = read_records(run.worker_records(0))
-    spent = [record.get("seconds") for record in records[-60:] if record["kind"] == "step"]
-    times = [seconds for seconds in spent if is_number(seconds)]
-    pace = sum(times) / len(times) if times else None
+    recent = list(steps_made(records))[-_RECENT_STEPS:]
+    pace = sum(step["seconds"] for step, _ in recent) / sum(count for _, count in recent) if recent else None
     left = (summary.steps - summary.step) * pace if summary.steps and pace else None
     hosts = _ask_hosts(roster, run) if roster else []
     if any(host.state == "running" for host in hosts):

@@ -12,6 +12,7 @@ from echelon.explain.drawing import Sheet
 from echelon.explain.report import Report
 from echelon.explain.tables import markdown_table, render_table
 from echelon.explain.wording import show_bytes, show_count, show_duration, show_number, show_share, show_step
+from echelon.recipe.schema import ClassificationRecipe, Recipe
 from echelon.recipe.toml import flat_settings
 
 _FIRST_KEYS = ("train.batch_tokens", "train.batch_images", "train.slots", "train.steps", "train.precision")
@@ -122,8 +123,7 @@ def _share(report: Report, seconds: float) -> str:
 def _sentences(reports: Sequence[Report], names: Sequence[str]) -> list[str]:
     """Each run against the first, in words."""
     first, sentences = reports[0], []
-    batches = {round(report.history.targets_per_step) for report in reports}
-    if len(batches) > 1:
+    if not _have_same_batch(reports):
         sentences.append(
             "The global batch differs, so steps are not the same work: compare speeds, not steps."
         )
@@ -146,6 +146,21 @@ def _sentences(reports: Sequence[Report], names: Sequence[str]) -> list[str]:
             words += f"; it is bound by {report.case.bound}, {names[0]} by {first.case.bound}"
         sentences.append(f"{words}.")
     return sentences
+
+
+def _have_same_batch(reports: Sequence[Report]) -> bool:
+    """By their recipes: what is counted differs from step to step, so its mean does with the number of steps."""
+    given = {_given_batch(report.history.recipe) for report in reports}
+    if None in given:
+        return len({round(report.history.targets_per_step) for report in reports}) == 1
+    return len(given) == 1
+
+
+def _given_batch(recipe: Recipe) -> tuple[str, int] | None:
+    """A step's size and its unit; None where it is not in the recipe, as it was yet to be found."""
+    if isinstance(recipe, ClassificationRecipe):
+        return "images", recipe.train.batch_images
+    return ("tokens", recipe.train.batch_tokens) if recipe.train.batch == "given" else None
 
 
 def _charts(reports: Sequence[Report], names: Sequence[str]) -> dict[str, Sheet]:

@@ -22,6 +22,9 @@ _POWERS = np.geomspace(0.3, 1.0, 40)
 """Losses of one training fall between these powers of the step; a freer search takes noise for a trend."""
 _LEFT_OUT = (0.1, 0.2, 0.3, 0.4, 0.5)
 """Shares of the curve's beginning."""
+_CLEAR_SHARE, _CLEAR_BENDS = 0.05, 4.0
+"""A rise is clear that is more than this share of where the curve began, and than so many times its usual bend from
+mean to mean: the lowest of many means lies far below the others by chance alone."""
 
 
 @dataclass(frozen=True)
@@ -76,6 +79,32 @@ def smooth(values: Sequence[float] | Numbers, width: int | None = None) -> Numbe
     starts = np.maximum(0, ends - width)
     result: Numbers = (sums[ends] - sums[starts]) / (ends - starts)
     return result
+
+
+@dataclass(frozen=True)
+class Rise:
+    """From the lowest point of a curve to its last, both smoothed."""
+
+    step: float
+    """Where it was lowest."""
+    lowest: float
+    last_step: float
+    last: float
+
+
+def find_rise(steps: Sequence[float], losses: Sequence[float]) -> Rise | None:
+    """How a curve has risen again; None where it has not, or by no more than its noise explains."""
+    width = smoothing_width(len(losses))
+    means = smooth(losses)[width - 1 :]
+    if len(means) <= 2 * width:
+        return None
+    # A straight line, however steep, has no bends: what is left is noise, also such as lasts for some steps.
+    bends = means[2 * width :] - 2 * means[width:-width] + means[: -2 * width]
+    lowest = int(np.argmin(means))
+    clear = max(_CLEAR_SHARE * float(means[0]), _CLEAR_BENDS * float(np.median(np.abs(bends))))
+    if means[-1] - means[lowest] <= clear:
+        return None
+    return Rise(steps[lowest + width - 1], float(means[lowest]), steps[-1], float(means[-1]))
 
 
 def forecast(steps: Sequence[float], losses: Sequence[float]) -> Forecast | None:

@@ -6,7 +6,7 @@ import itertools
 import math
 import re
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -76,9 +76,9 @@ class History:
     totals: dict[str, float]
     """Seconds of the first worker by phase, from its first start to its last record, restarts included."""
     num_made: int
-    """Steps of the first worker, those that were made again counted each time."""
+    """Steps of the run while the first worker trained, those that were made again counted each time."""
     seconds: float
-    """From the first record to the last."""
+    """From the first record to the last, by the clock of each start."""
     pause_seconds: float
     """Of those, how many lie between a stop and the next start, when nobody trained."""
     starts: list[Record]
@@ -198,9 +198,18 @@ class History:
 
     def losses(self) -> tuple[list[float], list[float]]:
         """Steps and training losses: of all workers, which a server sees where there is one."""
-        told = self.servers[0].steps if self.servers else self.steps
-        kept = [(step["step"], step["loss"]) for step in told if step.get("loss") is not None]
+        kept = [(step["step"], step["loss"]) for step in self._told_steps if is_number(step.get("loss"))]
         return [float(step) for step, _ in kept], [float(loss) for _, loss in kept]
+
+    @property
+    def num_lost(self) -> int:
+        """Steps at the end whose loss is not finite, which records have as null."""
+        is_lost = ("loss" in step and not is_number(step["loss"]) for step in reversed(self._told_steps))
+        return sum(1 for _ in itertools.takewhile(bool, is_lost))
+
+    @property
+    def _told_steps(self) -> list[Record]:
+        return self.servers[0].steps if self.servers else self.steps
 
 
 class RecordStore:
@@ -231,16 +240,16 @@ def read_history(run: RunFolder, store: RecordStore | None = None) -> History:
     workers = [worker for worker in everyone if not worker.is_server]
     told = [record for file in _tellers(run) for record in read(file)]
     every = [record for records in by_rank.values() for record in records]
-    times = [record["time"] for record in first if is_number(record.get("time"))]
+    training, pauses = _training_and_pauses(first)
     links = [record for record in told if record["kind"] == "link"]
     return History(
         run=run,
         recipe=load_recipe(run.recipe),
         workers=workers or [Worker(0, "", {}, [])],
         totals=_totals(first),
-        num_made=sum(map(_is_step, first)),
-        seconds=times[-1] - times[0] if times else 0.0,
-        pause_seconds=_pause_seconds(first),
+        num_made=sum(count for _, count in steps_made(first)),
+        seconds=training + pauses,
+        pause_seconds=pauses,
         starts=starts,
         valid=_latest_by_step(record for record in first if record["kind"] == "valid"),
         samples=[record for record in first if record["kind"] == "sample"],
@@ -279,6 +288,21 @@ def _standing_steps(records: Sequence[Record]) -> list[Record]:
     return _latest_by_step(steps)
 
 
+def steps_made(records: Sequence[Record]) -> Iterator[tuple[Record, int]]:
+    """A worker's steps, each with the number of steps that the run has made since the one before.
+
+    That is 1, but where workers take whole steps side by side: each then records only its own.
+    """
+    stands_at: int | None = None
+    for record in records:
+        if record["kind"] == "start":
+            stands_at = record.get("step")
+        elif _is_step(record):
+            has_gone_back = stands_at is None or record["step"] <= stands_at
+            yield record, 1 if has_gone_back else record["step"] - stands_at
+            stands_at = record["step"]
+
+
 def _is_step(record: Record) -> bool:
     """Whether a record is a step with everything that is counted on; what others write may be anything."""
     phases = record.get("phases", {})
@@ -313,15 +337,22 @@ def _totals(records: Sequence[Record]) -> dict[str, float]:
     return totals
 
 
-def _pause_seconds(records: Sequence[Record]) -> float:
-    """Seconds from the last record before each start to the moment when that start began to load."""
+def _training_and_pauses(records: Sequence[Record]) -> tuple[float, float]:
+    """Seconds of training, loading anew included, and those between a stop and the moment when the next start loaded.
+
+    Clocks may be behind where a run goes on, or be set back: from one record to the next, no time is taken back.
+    """
     timed = [record for record in records if is_number(record.get("time"))]
-    gaps = [
-        record["time"] - float(record.get("setup_seconds") or 0.0) - before["time"]
-        for before, record in itertools.pairwise(timed)
-        if record["kind"] == "start"
-    ]
-    return math.fsum(max(0.0, gap) for gap in gaps)
+    training, pauses = [0.0], [0.0]
+    for before, record in itertools.pairwise(timed):
+        passed = record["time"] - before["time"]
+        if record["kind"] == "start":
+            loading = float(record.get("setup_seconds") or 0.0)
+            training.append(loading)
+            pauses.append(max(0.0, passed - loading))
+        else:
+            training.append(max(0.0, passed))
+    return math.fsum(training), math.fsum(pauses)
 
 
 def _outcome(run: RunFolder, records: Sequence[Record]) -> str:
