@@ -67,6 +67,7 @@ def test_where_a_hang_has_no_limit_a_collective_has_none() -> None:
 
 def join_for_ever(port: int, group: Group) -> dict[str, Tensor]:
     """The workers of another group, which joins as a launcher's does."""
+    group.barrier()  # one that leaves while the other still connects would be taken for dead
     dist.destroy_process_group()
     os.environ |= {
         "RANK": str(group.rank),
