@@ -186,22 +186,30 @@ def as_json(translation: Translation, *, with_scores: bool) -> Any:
 
 @contextlib.contextmanager
 def open_output(file: Path | None) -> Iterator[TextIO]:
-    """Where translations go: stdout, or a file that is there only when it is whole."""
+    """Where translations go: stdout, a pipe or device, or a file that is there only when it is whole."""
     if file is None:
         yield sys.stdout
         return
     if file.is_dir():
         raise UserError(f"{file}: is a folder; name a file in it")
-    if not _is_stream(file):
-        file = file.resolve()  # what a link leads to is written, and the link stays
-    part = file if _is_stream(file) else file.with_name(f".{file.name}.part")
     try:
-        with open(part, "w", encoding="utf-8", newline="\n") as writer:
+        with _open_text(file) if _is_stream(file) else _open_whole(file.resolve()) as writer:
             yield writer
-        if part != file:
-            part.replace(file)
     except OSError as error:
         raise UserError(f"{file}: cannot be written: {error.strerror}") from error
+
+
+@contextlib.contextmanager
+def _open_whole(file: Path) -> Iterator[TextIO]:
+    """A file that takes its name at the end; as its path has no links, a link to it stays one."""
+    part = file.with_name(f".{file.name}.part")
+    try:
+        with _open_text(part) as writer:
+            yield writer
+        part.replace(file)
     finally:
-        if part != file:
-            part.unlink(missing_ok=True)
+        part.unlink(missing_ok=True)
+
+
+def _open_text(file: Path) -> TextIO:
+    return open(file, "w", encoding="utf-8", newline="\n")
