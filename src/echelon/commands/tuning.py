@@ -153,7 +153,8 @@ def with_slot_tokens(recipe: TranslationRecipe, slot_tokens: int) -> Translation
 def largest_slot(recipe: TranslationRecipe, prepared: AnyPrepared) -> int:
     """Above this, a step is no small part of the data any more."""
     assert isinstance(prepared, Prepared), "a recipe's data are of its own task"
-    tokens = sum(int(store.target_lengths.sum(dtype=np.int64)) for store in prepared.train)
+    longer = (np.maximum(store.source_lengths, store.target_lengths) for store in prepared.train)
+    tokens = sum(int(lengths.sum(dtype=np.int64)) for lengths in longer)
     return min(LARGEST_SLOT, tokens // (recipe.train.slots * STEPS_OF_AN_EPOCH))
 
 
