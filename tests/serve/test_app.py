@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from typing import Any
 
 import pytest
@@ -130,18 +132,24 @@ def test_this_machine_is_known_by_its_names_with_and_without_a_port(
     assert client.get("/v1/model", headers={"Host": f"{name}.evil.example{port}"}).status_code == 400
 
 
+def ask_while_one_waits(
+    client: TestClient, slow: Slow, requests: Sequence[Callable[[], Any]], lines: int
+) -> list[Any]:
+    """The answers to requests of so many lines each: the first is held, until all the others are in the queue."""
+    with ThreadPoolExecutor(len(requests)) as pool:
+        first = pool.submit(requests[0])
+        wait_until(lambda: slow.batches == [lines])
+        others = [pool.submit(request) for request in requests[1:]]
+        queued = f"echelon_queue_lines {lines * len(others)}\n"
+        wait_until(lambda: queued in client.get("/metrics").text)
+        slow.go_on.set()
+        return [answer.result(30) for answer in (first, *others)]
+
+
 def test_what_arrives_meanwhile_is_the_next_batch(make_client: MakeClient, translator: Translator) -> None:
     slow = Slow(translator)
     client = make_client(translator=slow)
-    threads = [threading.Thread(target=ask, args=(client, line)) for line in sentences(9)]
-    threads[0].start()
-    wait_until(lambda: slow.batches == [1])
-    for thread in threads[1:]:
-        thread.start()
-    wait_until(lambda: "echelon_queue_lines 8" in client.get("/metrics").text)
-    slow.go_on.set()
-    for thread in threads:
-        thread.join(30)
+    ask_while_one_waits(client, slow, [partial(ask, client, line) for line in sentences(9)], lines=1)
     assert slow.batches == [1, 8]
 
 
@@ -151,23 +159,10 @@ def test_what_is_drawn_with_a_seed_does_not_depend_on_who_else_asks(
     """Two of three who draw with the same seed have waited together."""
     slow = Slow(translator)
     client = make_client(translator=slow)
-    answers: list[Any] = []
-    threads = [
-        threading.Thread(
-            target=lambda: answers.append(ask(client, ["one two", "red bird"], temperature=2.0, seed=7))
-        )
-        for _ in range(3)
-    ]
-    threads[0].start()
-    wait_until(lambda: slow.batches == [2])
-    for thread in threads[1:]:
-        thread.start()
-    wait_until(lambda: "echelon_queue_lines 4" in client.get("/metrics").text)
-    slow.go_on.set()
-    for thread in threads:
-        thread.join(30)
+    draw = partial(ask, client, ["one two", "red bird"], temperature=2.0, seed=7)
+    first, *others = ask_while_one_waits(client, slow, [draw] * 3, lines=2)
     assert slow.batches == [2, 2, 2]
-    assert answers[0] == answers[1] == answers[2]
+    assert others == [first] * 2
 
 
 def test_a_full_queue_and_a_late_answer_are_said_to_be_so(

@@ -119,7 +119,7 @@ def _prepare(spec: AgentSpec) -> Iterator[tuple[RunFolder, int, socket.socket]]:
 
 @contextlib.contextmanager
 def _hold(path: Path, launch: str) -> Iterator[None]:
-    """The lock of one host's agent; in it are its process number, its machine, and which launch it is of."""
+    """The lock of one host's agent; in it are its process number, its launch and its machine."""
     descriptor = open_no_link(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC)
     try:
         if not take_lock(descriptor, fcntl.LOCK_EX, LOOK_S):
