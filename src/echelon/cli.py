@@ -19,6 +19,7 @@ from rich.console import Console
 from rich.markup import escape
 
 from echelon.errors import EchelonError, UserError
+from echelon.launch.library_settings import thread_waiting
 from echelon.recipe.workers import WorkerRange, parse_workers
 from echelon.runfolder import to_json
 
@@ -1063,6 +1064,8 @@ def _leave_if_interrupted(result: dict[str, Any]) -> None:
 
 def main() -> None:
     """Run a verb. Exit status 0: done; 1: the work failed; 2: the user's mistake."""
+    # Before torch is imported: verbs such as translate compute in this process.
+    os.environ.update(thread_waiting(os.environ))
     try:
         status = build_app()(sys.argv[1:] or ["--help"], prog_name="echelon", standalone_mode=False)
         sys.stdout.flush()

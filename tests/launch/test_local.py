@@ -33,7 +33,8 @@ def pids(run: RunFolder) -> list[int]:
 
 def test_a_worker_is_started_with_exactly_this(run: RunFolder, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(9)))
-    monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
+    for name in ("OMP_NUM_THREADS", "GOMP_SPINCOUNT", "OMP_WAIT_POLICY"):
+        monkeypatch.delenv(name, raising=False)
     spec = render_worker(run, Placement(4, port=23456), 1, 4, ["--benchmark", "30"])
     assert spec.command == [
         sys.executable,
@@ -60,6 +61,7 @@ def test_a_worker_is_started_with_exactly_this(run: RunFolder, monkeypatch: pyte
         "MALLOC_MMAP_MAX_": "0",
         "MALLOC_TRIM_THRESHOLD_": "17179869184",
         "MALLOC_TOP_PAD_": "67108864",
+        "GOMP_SPINCOUNT": "3000",
     }
 
 
