@@ -1,4 +1,4 @@
-"""The README's commands run as they stand; only the demo's training is cut short (test_demo.py runs it whole)."""
+"""The commands of README and guide run as they stand; only the demo is cut short (test_demo.py runs it whole)."""
 
 from __future__ import annotations
 
@@ -18,18 +18,22 @@ ROOT = Path(__file__).parents[2]
 SHORT = "--set train.steps=20 --set evaluate.every=10 --set evaluate.sentences=20"
 
 
+PAGES = (ROOT / "README.md", ROOT / "docs" / "guide.md")
+
+
 def blocks(language: str) -> list[str]:
-    return re.findall(rf"```{language}\n(.*?)```", (ROOT / "README.md").read_text(), flags=re.DOTALL)
+    pages = "".join(page.read_text() for page in PAGES)
+    return re.findall(rf"```{language}\n(.*?)```", pages, flags=re.DOTALL)
 
 
 def commands() -> list[str]:
-    """Every command line of the README, without its comment."""
+    """Every command line of both pages in order, without its comment."""
     lines = [line.split("  #")[0].strip() for block in blocks("sh") for line in block.splitlines()]
     return [line for line in lines if line]
 
 
 @pytest.mark.slow
-def test_every_command_of_the_readme_runs(tmp_path: Path) -> None:
+def test_every_command_of_readme_and_guide_runs(tmp_path: Path) -> None:
     shutil.copytree(ROOT / "recipes", tmp_path / "recipes")
     environment = {
         **os.environ,
@@ -63,7 +67,7 @@ def test_every_command_of_the_readme_runs(tmp_path: Path) -> None:
     assert len(ran) >= 6, ran
 
 
-def test_the_example_recipe_of_the_readme_is_right(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_example_recipe_of_the_guide_is_right(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (text,) = blocks("toml")
     (tmp_path / "mine.toml").write_text(text)
     assert load_recipe(tmp_path / "mine.toml").name == "mine"
@@ -74,6 +78,16 @@ def test_the_example_recipe_of_the_readme_is_right(tmp_path: Path, monkeypatch: 
         subprocess.run(["gzip", str(tmp_path / name)], check=True)
     monkeypatch.setenv("ECHELON_CACHE", str(tmp_path / "cache"))
     subprocess.run([sys.executable, "-m", "echelon", "prepare", str(tmp_path / "mine.toml")], check=True)
+
+
+def test_the_readme_fits_on_two_screens() -> None:
+    assert len((ROOT / "README.md").read_text().splitlines()) <= 100
+
+
+def test_links_of_the_pages_lead_somewhere() -> None:
+    for page in PAGES:
+        for target in re.findall(r"\]\(([^)#]+)\)", page.read_text()):
+            assert (page.parent / target).exists(), f"{page.name}: {target}"
 
 
 def test_the_makefiles_demo_is_the_echelon_demo() -> None:
