@@ -40,6 +40,22 @@ def test_more_training_never_promises_a_loss() -> None:
     assert found.gain(100).expected == pytest.approx(0.0, abs=1e-9)
 
 
+def test_a_gain_is_never_larger_than_the_loss() -> None:
+    """A rate that falls at the end takes the loss far below every power law."""
+    steps = [float(step) for step in range(1, 101)]
+    found = forecast(steps, [4.0 * step**-0.5 if step < 80 else 0.02 * (101 - step) for step in steps])
+    assert found is not None
+    gain, foreseen = found.gain(100), found.at(200)
+    assert 0 <= gain.low <= gain.expected <= gain.high < found.last
+    assert 0 <= foreseen.low <= foreseen.expected <= foreseen.high
+
+
+def test_equal_records_give_equal_curves_however_long_the_run_is() -> None:
+    dice = random.Random(5)
+    losses = [dice.random() for _ in range(800)]
+    assert np.array_equal(smooth(losses)[:200], smooth(losses[:200]))
+
+
 def test_too_few_points_give_no_forecast() -> None:
     assert forecast([1.0, 2.0, 3.0], [3.0, 2.0, 1.0]) is None
     assert find_rise([1.0, 2.0, 3.0], [3.0, 2.0, 9.0]) is None

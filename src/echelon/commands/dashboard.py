@@ -96,7 +96,7 @@ def _curves(report: Report) -> Table:
     if speed:
         table.add_row(
             f"{history.unit.split()[-1]}/s",
-            show_count(float(smooth(speed)[-1])),
+            show_count(history.targets_per_second),
             sparkline(list(map(float, smooth(speed)))),
         )
     left = history.seconds_left

@@ -52,31 +52,47 @@ class Forecast:
     """The smoothed loss at the last step seen."""
 
     def at(self, step: float) -> Estimate:
-        """The smoothed loss at a later step."""
-        values = [fit.at(step) for fit in self.fits]
+        """The smoothed loss at a later step, never below the lowest floor."""
+        values = self._continuations(step)
         middle = float(np.median(values))
         # Noise of a mean over as many points as smoothing takes, and what the fits do not agree on.
         spread = float(max(max(values) - middle, middle - min(values)) + 2 * self.noise)
-        return Estimate(middle, middle - spread, middle + spread)
+        lowest = min(middle, *(fit.floor for fit in self.fits))
+        return Estimate(middle, max(lowest, middle - spread), middle + spread)
 
     def gain(self, steps: float) -> Estimate:
-        """How much lower the loss gets by so many more steps; never negative, as training can be ended here."""
-        later = [fit.at(self.last_step) - fit.at(self.last_step + steps) for fit in self.fits]
-        return Estimate(float(np.median(later)), max(0.0, min(later)), max(later))
+        """How much `steps` more steps lower the loss; never negative, because training can be ended here."""
+        gains = [self.last - value for value in self._continuations(self.last_step + steps)]
+        return Estimate(float(np.median(gains)), min(gains), max(gains))
+
+    def _continuations(self, step: float) -> list[float]:
+        """Each fit's loss at a step, moved to begin at the last loss seen.
+
+        A fit may lie far above the last losses, for example because the learning rate has fallen meanwhile. A gain
+        counted from the fit could then be larger than the whole loss.
+        """
+        return [
+            floor + (self.last - floor) * (step / self.last_step) ** -fit.power
+            for fit in self.fits
+            for floor in [min(fit.floor, self.last) if fit.scale else self.last]
+        ]
 
 
 def smoothing_width(points: int) -> int:
-    """Of so many points, a twentieth, but at least three."""
+    """A twentieth of the points, but at least three."""
     return max(3, round(0.05 * points))
 
 
 def smooth(values: Sequence[float] | Numbers, width: int | None = None) -> Numbers:
-    """The mean of each point and those shortly before it; `width` points, the curve's usual where not given."""
+    """The mean of each point and those shortly before it: `width` points, by default a twentieth of those so far.
+
+    The default depends on nothing that comes later, so runs with equal records have equal curves, however long each is.
+    """
     numbers = np.asarray(values, dtype=float)
-    width = width or smoothing_width(len(numbers))
     sums = np.concatenate([[0.0], np.cumsum(numbers)])
     ends = np.arange(1, len(numbers) + 1)
-    starts = np.maximum(0, ends - width)
+    widths = width or np.maximum(3, np.round(0.05 * ends).astype(int))
+    starts = np.maximum(0, ends - widths)
     result: Numbers = (sums[ends] - sums[starts]) / (ends - starts)
     return result
 
@@ -95,7 +111,7 @@ class Rise:
 def find_rise(steps: Sequence[float], losses: Sequence[float]) -> Rise | None:
     """How a curve has risen again; None where it has not, or by no more than its noise explains."""
     width = smoothing_width(len(losses))
-    means = smooth(losses)[width - 1 :]
+    means = smooth(losses, width)[width - 1 :]
     if len(means) <= 2 * width:
         return None
     # A straight line, however steep, has no bends: what is left is noise, also such as lasts for some steps.
