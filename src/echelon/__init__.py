@@ -1,6 +1,6 @@
 """Echelon: from one recipe file to a trained, evaluated and explained model, on any cluster.
 
-As a library: `from echelon import Translator; Translator.load("runs/demo").translate(["The dog sleeps."])`,
+As a library: `from echelon import Translator; Translator.load("runs/demo").translate("The dog sleeps.")`,
 `from echelon import Classifier; Classifier.load("runs/digits").classify(["seven.png"])`.
 """
 
@@ -32,3 +32,8 @@ def __getattr__(name: str) -> Any:
     from importlib import import_module
 
     return getattr(import_module(_HOMES[name]), name)
+
+
+def __dir__() -> list[str]:
+    """List the library, also what is not loaded yet."""
+    return sorted([*globals(), *__all__])

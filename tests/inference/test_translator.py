@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import pytest
 
+import echelon
 from echelon import Decoding, Translator
 from echelon.errors import UserError
 from echelon.inference.decoding import Alternative
@@ -19,6 +20,15 @@ def test_lines_come_back_in_order_whatever_their_lengths(translator: Translator)
     together = [str(found) for found in translator.translate(lines)]
     assert together == [str(translator.translate([line])[0]) for line in lines]
     assert len(set(together)) > 5  # a model that says always the same would show nothing
+
+
+def test_one_text_gives_one_translation(translator: Translator) -> None:
+    assert translator.translate("one two three") == translator.translate(["one two three"])[0]
+    assert repr(translator).startswith("Translator(engine=")
+
+
+def test_the_package_lists_what_it_offers() -> None:
+    assert set(echelon.__all__) <= set(dir(echelon))
 
 
 def test_an_empty_line_stays_empty(translator: Translator) -> None:

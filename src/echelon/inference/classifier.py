@@ -25,6 +25,9 @@ class Classifier:
         self.engine = engine
         self.rules = rules
 
+    def __repr__(self) -> str:
+        return f"Classifier(engine={self.engine.name!r}, classes={len(self.rules.classes)})"
+
     @classmethod
     def load(
         cls, path: str | Path, *, checkpoint: str | None = None, threads: int | None = None

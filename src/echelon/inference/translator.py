@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
 from pathlib import Path
+from typing import overload
 
 import numpy as np
 
@@ -34,7 +35,8 @@ class Translator:
     """A trained model that translates raw text.
 
     >>> translator = Translator.load("runs/demo")
-    >>> [str(translation) for translation in translator.translate(["The dog sleeps."])]
+    >>> translator.translate("The dog sleeps.").text
+    >>> [translation.text for translation in translator.translate(["The dog sleeps.", "It rains."])]
     """
 
     def __init__(self, engine: Engine, tokeniser: Tokeniser, rules: TextRules, decoding: Decoding) -> None:
@@ -43,6 +45,9 @@ class Translator:
         self.decoding = decoding
         """What is used where `translate` is told nothing else: the recipe's beam and length penalty."""
         self._tokeniser = tokeniser
+
+    def __repr__(self) -> str:
+        return f"Translator(engine={self.engine.name!r}, beam={self.decoding.beam})"
 
     @classmethod
     def load(
@@ -61,19 +66,42 @@ class Translator:
 
         return load_translator(Path(path), checkpoint=checkpoint, threads=threads)
 
+    @overload
+    def translate(  # type: ignore[overload-overlap]  # a str is an Iterable[str] too: the first that fits decides
+        self,
+        lines: str,
+        decoding: Decoding | None = None,
+        *,
+        prefixes: Sequence[str] | None = None,
+        on_batch: Callable[[], None] = ...,
+    ) -> Translation: ...
+
+    @overload
     def translate(
         self,
         lines: Iterable[str],
         decoding: Decoding | None = None,
         *,
         prefixes: Sequence[str] | None = None,
-        on_batch: Callable[[], None] = lambda: None,
-    ) -> list[Translation]:
-        """One translation a line, in order; an empty line stays empty.
+        on_batch: Callable[[], None] = ...,
+    ) -> list[Translation]: ...
 
-        `prefixes` are what the translations begin with, one a line, in whole words. `on_batch` is called before every
-        batch.
+    def translate(
+        self,
+        lines: str | Iterable[str],
+        decoding: Decoding | None = None,
+        *,
+        prefixes: Sequence[str] | None = None,
+        on_batch: Callable[[], None] = lambda: None,
+    ) -> Translation | list[Translation]:
+        """Translate one text, or each line in order; an empty line stays empty.
+
+        `prefixes` are what the translations begin with, one per line, in whole words. `on_batch` is called before
+        every batch.
         """
+        if isinstance(lines, str):
+            (translation,) = self.translate([lines], decoding, prefixes=prefixes, on_batch=on_batch)
+            return translation
         how = decoding or self.decoding
         parts, num_lines = self._split(list(lines), prefixes, how)
         found: list[list[Found]] = [[] for _ in parts]
