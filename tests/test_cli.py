@@ -15,7 +15,9 @@ from typing import Any
 
 import pytest
 
-from echelon import cli
+from echelon import __version__, cli
+from echelon.commands.launching import Launched
+from echelon.commands.training import TrainOptions
 from echelon.monitor.records import RecordWriter
 from echelon.recipe.loading import load_recipe
 from echelon.recipe.toml import dump_recipe
@@ -98,6 +100,38 @@ def test_the_control_half_runs_without_torch(arguments: list[str], tmp_path: Pat
         check=True,
     )
     assert result.stderr == "False\n"
+
+
+@pytest.mark.parametrize("option", ["--version", "-V"])
+def test_the_version_is_told(echelon: Echelon, option: str) -> None:
+    assert echelon(option).output == f"echelon {__version__}\n"
+
+
+def test_help_can_be_asked_for_in_every_usual_way(echelon: Echelon) -> None:
+    assert echelon("-h").output == echelon("help").output == echelon("--help").output
+    assert (
+        echelon("train", "-h").output == echelon("help", "train").output == echelon("train", "--help").output
+    )
+
+
+def test_steps_and_epochs_replace_each_other(
+    echelon: Echelon, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[TrainOptions] = []
+
+    def launch(options: TrainOptions, *_: object) -> Launched:
+        asked.append(options)
+        return Launched({}, "", 0, is_shown=False)
+
+    monkeypatch.setattr("echelon.commands.launching.launch", launch)
+    recipe = tmp_path / "recipe.toml"
+    for own in (["train.steps=100"], ["train.steps=", "train.epochs=3"]):
+        recipe.write_text(dump_recipe(sample_recipe(*own)))
+        for option, length in (("--steps", (7, None)), ("--epochs", (None, 7.0))):
+            assert echelon("train", recipe, option, 7).status == 0
+            train = load_recipe(recipe, asked[-1].overrides).train
+            assert (train.steps, train.epochs) == length
+    assert "use one of them" in echelon("train", recipe, "--steps", 1, "--epochs", 1).messages
 
 
 def test_help_names_every_verb_and_no_arguments_mean_help(echelon: Echelon) -> None:

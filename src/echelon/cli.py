@@ -18,6 +18,7 @@ import typer
 from rich.console import Console
 from rich.markup import escape
 
+import echelon
 from echelon.errors import EchelonError, UserError
 from echelon.launch.library_settings import thread_waiting
 from echelon.recipe.workers import WorkerRange, parse_workers
@@ -43,6 +44,12 @@ RecipeFile = Annotated[Path, typer.Argument(metavar="RECIPE", help="The recipe, 
 Run = Annotated[Path, typer.Argument(metavar="RUN", help="The run's folder, e.g. runs/demo.")]
 Set = Annotated[
     list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Override a key of the recipe.")
+]
+Steps = Annotated[
+    int | None, typer.Option(min=1, help="Train for this many steps, in place of the recipe's length.")
+]
+Epochs = Annotated[
+    float | None, typer.Option(min=0.0, help="Train for this many epochs, in place of the recipe's length.")
 ]
 Json = Annotated[
     bool, typer.Option("--json", help="Print one JSON document on stdout; messages go to stderr.")
@@ -232,6 +239,8 @@ def train(
     *,
     run: Annotated[Path | None, typer.Option(help="The run's folder; runs/NAME where not given.")] = None,
     workers: Workers = None,
+    steps: Steps = None,
+    epochs: Epochs = None,
     hosts: Hosts = None,
     hostfile: Hostfile = None,
     rented: Annotated[
@@ -281,6 +290,7 @@ def train(
     from echelon.commands.launching import LaunchOptions, launch
     from echelon.commands.training import TrainOptions
 
+    settings = [*(set_ or []), *_length_settings(steps, epochs)]
     if detach:
         if dry_run or launcher in ("slurm", "kubernetes"):
             raise UserError(
@@ -290,7 +300,7 @@ def train(
         from echelon.commands.training import run_folder
 
         words = [word for word in sys.argv[1:] if word != "--detach"]
-        begun = run_in_background(words, run_folder(recipe, run, set_ or []), messages())
+        begun = run_in_background(words, run_folder(recipe, run, settings), messages())
         show(json_, begun, f"training in the background; `echelon watch {begun['run']}` shows it")
         return
     from echelon.commands.clusters import ClusterOptions, on_rented
@@ -327,11 +337,20 @@ def train(
         to=to,
         dry_run=dry_run,
     )
-    options = TrainOptions(recipe, run, workers, set_ or [], cluster if cluster.hosts else None)
+    options = TrainOptions(recipe, run, workers, settings, cluster if cluster.hosts else None)
     launched = launch(options, how, messages())
     if launched.is_shown:
         show(json_, launched.result, launched.words)
     raise typer.Exit(launched.exit_status)
+
+
+def _length_settings(steps: int | None, epochs: float | None) -> list[str]:
+    """--steps and --epochs as settings: each replaces the other in the recipe."""
+    if steps is not None and epochs is not None:
+        raise UserError("--steps and --epochs both say how long to train; use one of them")
+    if steps is not None:
+        return [f"train.steps={steps}", "train.epochs="]
+    return [f"train.epochs={epochs:g}", "train.steps="] if epochs is not None else []
 
 
 def _name_hosts(
@@ -1030,12 +1049,25 @@ VERBS: dict[str, Callable[..., None]] = {
 }
 
 
+def _options(
+    version: Annotated[
+        bool, typer.Option("--version", "-V", help="Show the version and exit.", is_eager=True)
+    ] = False,
+) -> None:
+    """From one recipe file to a trained, evaluated and explained model."""
+    if version:
+        typer.echo(f"echelon {echelon.__version__}")
+        raise typer.Exit
+
+
 def build_app() -> typer.Typer:
     app = typer.Typer(
-        help="Echelon: from one recipe file to a trained and scored model.",
         pretty_exceptions_enable=False,
         rich_markup_mode=None,
+        context_settings={"help_option_names": ["-h", "--help"]},
+        invoke_without_command=True,
     )
+    app.callback()(_options)
     for verb, function in VERBS.items():
         app.command(verb)(function)
     lab = typer.Typer(help="A cluster in a box: hosts with their own network and sshd, on one Linux machine.")
@@ -1067,7 +1099,8 @@ def main() -> None:
     # Before torch is imported: verbs such as translate compute in this process.
     os.environ.update(thread_waiting(os.environ))
     try:
-        status = build_app()(sys.argv[1:] or ["--help"], prog_name="echelon", standalone_mode=False)
+        words = [*sys.argv[2:], "--help"] if sys.argv[1:2] in ([], ["help"]) else sys.argv[1:]
+        status = build_app()(words, prog_name="echelon", standalone_mode=False)
         sys.stdout.flush()
     except EchelonError as error:
         fail(str(error), error.exit_status)
