@@ -12,7 +12,6 @@ RUN apt-get update \
 WORKDIR /opt/echelon
 COPY constraints.txt pyproject.toml README.md LICENSE ./
 COPY src src
-COPY recipes recipes
 RUN pip install --no-cache-dir --constraint constraints.txt \
         ${TORCH_INDEX:+--index-url "$TORCH_INDEX"} torch==2.13.0 \
     && pip install --no-cache-dir --constraint constraints.txt setuptools \

@@ -52,7 +52,7 @@ def main() -> int:
     unnoticed = 0
     with tempfile.TemporaryDirectory() as folder:
         copy = Path(folder)
-        for name in ("src", "tests", "recipes", "docs", "pyproject.toml", "README.md"):
+        for name in ("src", "tests", "recipes", "docs", "pyproject.toml", "README.md", "LICENSE"):
             _copy(ROOT / name, copy / name)
         for mechanism in wanted:
             verdict = _try_without(mechanism, copy)

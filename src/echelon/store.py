@@ -19,6 +19,7 @@ from typing import Any
 from pydantic import TypeAdapter
 
 from echelon.errors import StoreError, UserError
+from echelon.extras import install_hint
 from echelon.runfolder import sync_folder
 
 MANIFEST = "echelon-manifest.json"
@@ -168,7 +169,7 @@ def _open(address: str) -> tuple[Any, str]:
         system, path = url_to_fs(address.rstrip("/"))
     except ImportError:
         extra = _EXTRAS.get(scheme)
-        how = f"pip install 'echelon[{extra}]'" if extra else f"install fsspec's package for {scheme}"
+        how = install_hint(extra) if extra else f"install fsspec's package for {scheme}"
         raise UserError(f"{address}: {scheme}:// needs a package that is not here: {how}") from None
     except ValueError as error:
         raise UserError(f"{address}: {error}") from None

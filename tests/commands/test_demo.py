@@ -2,9 +2,10 @@ from __future__ import annotations
 
 import pytest
 
-from echelon.commands.demo import SENTENCES, find_recipe
+from echelon.commands.demo import SENTENCES
 from echelon.data.grammar import generate
 from echelon.recipe.loading import load_recipe
+from echelon.recipe.shipped import find_recipe
 
 
 def test_the_demos_sentences_are_not_in_its_training_set() -> None:

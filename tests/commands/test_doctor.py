@@ -9,6 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from packaging.requirements import Requirement
 
 from echelon.commands.doctor import TOOLS, Diagnosis, Here, judge_here, look_here
 from echelon.commands.readiness import diagnosis_words
@@ -23,6 +24,7 @@ from tests.launch.machines import MACHINE, VERSIONS
 Echelon = Callable[..., subprocess.CompletedProcess[str]]
 GPU = Gpu("A100", 40 << 30, "550.54")
 ETHERNET = Interface("eth0", ("10.0.0.1",), ("10.0.0.0/24",), 1000, False)
+REQUIREMENTS = [Requirement("numpy>=2.0"), Requirement("torch>=2.12,<2.16")]
 HERE = Here(
     machine=replace(MACHINE, interfaces=(ETHERNET,)),
     disk=Disk("/runs", 80 * 10**9, 450e6),
@@ -37,7 +39,7 @@ LOST = HostReport(Host("b"), findings=(Finding("the host does not answer", "chec
 
 
 def judge(here: Here) -> list[str]:
-    return [finding.what for finding in judge_here(here, Needs(), ["numpy>=2.0", "torch==2.13.0"])]
+    return [finding.what for finding in judge_here(here, Needs(), REQUIREMENTS)]
 
 
 def test_a_machine_that_has_all_it_needs_is_fit() -> None:
@@ -46,12 +48,12 @@ def test_a_machine_that_has_all_it_needs_is_fit() -> None:
 
 
 def test_torch_must_be_the_one_that_echelon_needs_and_serve_the_gpus() -> None:
-    other, none = replace(VERSIONS, torch="2.12.1+cpu"), replace(VERSIONS, torch=None)
+    other, none = replace(VERSIONS, torch="2.11.1+cpu"), replace(VERSIONS, torch=None)
     assert judge(replace(HERE, machine=replace(MACHINE, versions=other))) == [
-        "torch 2.12.1+cpu, Echelon needs torch==2.13.0"
+        "torch 2.11.1+cpu, Echelon needs torch<2.16,>=2.12"
     ]
     assert judge(replace(HERE, machine=replace(MACHINE, versions=none))) == [
-        "torch is missing, Echelon needs torch==2.13.0"
+        "torch is missing, Echelon needs torch<2.16,>=2.12"
     ]
     assert judge(replace(HERE, machine=replace(MACHINE, gpus=(GPU,)))) == [
         "torch 2.13.0+cpu cannot use this machine's GPUs"
@@ -59,7 +61,7 @@ def test_torch_must_be_the_one_that_echelon_needs_and_serve_the_gpus() -> None:
 
 
 def test_missing_tools_stop_nothing_that_does_without_them() -> None:
-    findings = judge_here(replace(HERE, tools=dict.fromkeys(TOOLS)), Needs(), ["torch==2.13.0"])
+    findings = judge_here(replace(HERE, tools=dict.fromkeys(TOOLS)), Needs(), REQUIREMENTS)
     assert [finding.what for finding in findings] == ["there is no ssh client", "there is no C++ compiler"]
     assert Diagnosis(HERE, findings, []).is_fit
 

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import csv
-import io
+import importlib.metadata
 import subprocess
 import sys
-import zipfile
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -24,44 +22,18 @@ from echelon.launch.install import (
     install_hosts,
     render_order,
 )
-from echelon.launch.machine import source_digest
+from echelon.launch.machine import Versions
+from echelon.launch.package import source_digest
 from echelon.launch.ssh import Remote
-from echelon.launch.wheel import Wheel, _record_hash, find_requirements, pack_wheel, pin_versions
+from echelon.launch.wheel import Wheel
 from tests.sshd import Sshd
 
 HERE = Remote("localhost")
 
 
-def test_the_wheel_holds_the_running_package_and_its_recipes(tmp_path: Path) -> None:
-    wheel = pack_wheel()
-    with zipfile.ZipFile(io.BytesIO(wheel.content)) as archive:
-        archive.extractall(tmp_path)
-    assert wheel.name == f"echelon-{echelon.__version__}-py3-none-any.whl"
-    assert source_digest(tmp_path / "echelon") == source_digest()
-    stem = f"echelon-{echelon.__version__}"
-    assert (tmp_path / f"{stem}.data/data/share/echelon/recipes/demo.toml").is_file()
-    assert "Requires-Dist: torch==2.13.0" in (tmp_path / f"{stem}.dist-info/METADATA").read_text()
-    record = (tmp_path / f"{stem}.dist-info/RECORD").read_text()
-    for name, sha256, size in csv.reader(record.splitlines()):
-        if not name.endswith("RECORD"):
-            data = (tmp_path / name).read_bytes()
-            assert (sha256, int(size)) == (f"sha256={_record_hash(data)}", len(data))
-
-
-def test_the_same_code_gives_the_same_wheel() -> None:
-    assert pack_wheel() == pack_wheel()
-
-
-def test_versions_are_pinned_without_the_build_they_have_here() -> None:
-    pins = pin_versions().splitlines()
-    assert "torch==2.13.0" in pins
-    assert not any("+" in pin for pin in pins)
-    assert not any(pin.lower().startswith("echelon==") for pin in pins)
-
-
-def test_an_order_asks_for_exactly_the_torch_that_echelon_needs() -> None:
+def test_an_order_asks_for_exactly_the_torch_that_runs_here() -> None:
     order = render_order(InstallOptions("~/env", uses_system_packages=True), Wheel("x.whl", b"12"))
-    assert order["torch"] in find_requirements()
+    assert order["torch"] == f"torch=={importlib.metadata.version('torch').partition('+')[0]}"
     assert order["venv_options"] == ["--system-site-packages"]
     assert order["wheel_bytes"] == 2
     assert order["versions"]["source"] == source_digest()
@@ -136,7 +108,8 @@ def test_an_environment_is_installed_once_and_mended_when_it_differs(
 def test_what_pip_says_is_in_the_error(
     bare_sshd: Sshd, environment: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(installing, "find_requirements", lambda: ["torch==0.0.1"])
+    versions = Versions(echelon.__version__, source_digest(), "0.0.1", "3.11.0")
+    monkeypatch.setattr(installing, "own_versions", lambda: versions)
     with Remote("alpha", bare_sshd.config) as remote, pytest.raises(RemoteError) as caught:
         install(remote, InstallOptions(str(environment)))
     assert "installing torch failed:" in str(caught.value)

@@ -15,7 +15,6 @@ from echelon.launch.machine import (
     find_interfaces,
     measure_disk,
     parse_gpus,
-    source_digest,
 )
 
 
@@ -31,17 +30,6 @@ def test_a_machine_describes_itself() -> None:
 def test_loopback_is_told_from_other_interfaces() -> None:
     (loopback,) = [interface for interface in find_interfaces() if interface.is_loopback]
     assert loopback.addresses[0] == "127.0.0.1"
-
-
-def test_any_change_of_the_code_changes_its_digest(tmp_path: Path) -> None:
-    file = tmp_path / "a.py"
-    file.write_text("x = 1")
-    first = source_digest(tmp_path)
-    assert source_digest(tmp_path) == first
-    file.write_text("x = 2")
-    second = source_digest(tmp_path)
-    file.rename(tmp_path / "b.py")
-    assert len({first, second, source_digest(tmp_path)}) == 3
 
 
 def test_gpus_are_read_from_what_the_driver_prints() -> None:

@@ -13,6 +13,7 @@ from tests.lab.on_hosts import wait_until
 from tests.sample_recipe import sample_recipe
 
 from echelon.errors import UserError
+from echelon.extras import install_hint
 from echelon.monitor.heartbeat import Heart
 from echelon.monitor.records import RecordWriter, read_records
 from echelon.runfolder import RunFolder
@@ -115,7 +116,7 @@ def test_a_server_that_takes_nothing_is_left_behind(
 def test_mlflows_store_holds_curves_samples_and_the_recipe_across_a_resume(
     run: RunFolder, track: Track, tmp_path: Path
 ) -> None:
-    mlflow = pytest.importorskip("mlflow.tracking", reason="pip install 'echelon[mlflow]'")
+    mlflow = pytest.importorskip("mlflow.tracking", reason=install_hint("mlflow"))
     store = tmp_path / "mlruns"
     for steps in (range(1, 4), range(4, 6)):  # the second is the same run, resumed
         tracker = track(f"track.mlflow={store}")
@@ -140,7 +141,7 @@ def test_mlflows_store_holds_curves_samples_and_the_recipe_across_a_resume(
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore")
 def test_wandbs_offline_files_hold_the_run(run: RunFolder, track: Track) -> None:
-    pytest.importorskip("wandb", reason="pip install 'echelon[wandb]'")
+    pytest.importorskip("wandb", reason=install_hint("wandb"))
     tracker = track("track.wandb=offline")
     for step in range(1, 4):
         tracker.scalars({"train/loss": 5.0 / step}, step, AT)
@@ -160,9 +161,9 @@ def test_a_tracker_whose_package_is_missing_names_the_extra(
 ) -> None:
     monkeypatch.setitem(sys.modules, "mlflow.entities", None)
     monkeypatch.setitem(sys.modules, "wandb", None)
-    with pytest.raises(UserError, match=r"echelon\[mlflow\]"):
+    with pytest.raises(UserError, match=r"echelon-train\[mlflow\]"):
         track("track.mlflow=mlruns")
-    with pytest.raises(UserError, match=r"echelon\[wandb\]"):
+    with pytest.raises(UserError, match=r"echelon-train\[wandb\]"):
         track("track.wandb=offline")
 
 

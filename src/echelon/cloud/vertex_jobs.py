@@ -8,6 +8,7 @@ from typing import Any
 
 from echelon.cloud.vertex import VertexSpec
 from echelon.errors import CloudError, UserError
+from echelon.extras import install_hint
 
 _POLL_S = 10.0
 _PATIENCE_S = 600.0
@@ -141,7 +142,7 @@ def open_jobs(spec: VertexSpec) -> VertexJobs:
         from google.auth.exceptions import DefaultCredentialsError
         from google.auth.transport.requests import AuthorizedSession
     except ImportError:
-        raise UserError("jobs on Google Cloud need google-auth: pip install 'echelon[gcp]'") from None
+        raise UserError(f"jobs on Google Cloud need google-auth: {install_hint('gcp')}") from None
     try:
         credentials, _ = google.auth.default(scopes=["https://www.googleapis.com/auth/cloud-platform"])
     except DefaultCredentialsError:

@@ -11,7 +11,7 @@ from typing import Any
 from rich.console import Console
 
 from echelon.commands.training import TrainOptions, remove_run, train
-from echelon.errors import UserError
+from echelon.recipe.shipped import find_recipe
 from echelon.runfolder import RunFolder
 
 SENTENCES = (
@@ -47,14 +47,3 @@ def demo(run: Path, fresh: bool, overrides: list[str], console: Console) -> dict
 def _program() -> str:
     """What to type for `echelon` here: `make demo` leaves the virtual environment's folder out of the PATH."""
     return "echelon" if shutil.which("echelon") else sys.argv[0]
-
-
-def find_recipe(name: str) -> Path:
-    """A recipe that comes with Echelon: in the checkout, or where the package was installed."""
-    places = [Path(__file__).parents[3] / "recipes", Path(sys.prefix) / "share" / "echelon" / "recipes"]
-    for place in places:
-        if (place / f"{name}.toml").is_file():
-            return place / f"{name}.toml"
-    raise UserError(
-        f"the recipe {name}.toml is in none of {', '.join(map(str, places))}; install Echelon again"
-    )

@@ -10,6 +10,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from packaging.requirements import Requirement
+
 from echelon.errors import UserError
 from echelon.lab.cgroup import find_cpu_controller
 from echelon.lab.requirements import check_machine
@@ -17,8 +19,8 @@ from echelon.launch.check import HostReport, check_hosts
 from echelon.launch.findings import Finding, Needs, judge_disk, judge_limits, judge_memory
 from echelon.launch.hosts import Host
 from echelon.launch.machine import Disk, Machine, describe_machine, measure_disk
+from echelon.launch.pins import find_requirements
 from echelon.launch.ssh import Remote
-from echelon.launch.wheel import find_requirements
 
 TOOLS: dict[str, tuple[str, ...]] = {
     "ssh": ("ssh", "-V"),
@@ -106,13 +108,13 @@ def _find_lab_problem() -> str | None:
     return None
 
 
-def judge_here(here: Here, needs: Needs, requirements: Sequence[str]) -> list[Finding]:
+def judge_here(here: Here, needs: Needs, requirements: Sequence[Requirement]) -> list[Finding]:
     """What is wrong with this machine."""
     machine, findings = here.machine, list[Finding]()
-    torch, wanted = machine.versions.torch, next(need for need in requirements if need.startswith("torch=="))
-    if torch is None or torch.partition("+")[0] != wanted.removeprefix("torch=="):
+    torch, wanted = machine.versions.torch, next(need for need in requirements if need.name == "torch")
+    if torch is None or not wanted.specifier.contains(torch, prereleases=True):
         findings.append(
-            Finding(f"torch {torch or 'is missing'}, Echelon needs {wanted}", f"`pip install {wanted}`")
+            Finding(f"torch {torch or 'is missing'}, Echelon needs {wanted}", f"`pip install '{wanted}'`")
         )
     elif machine.gpus and torch.endswith("+cpu"):
         findings.append(

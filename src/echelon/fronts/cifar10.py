@@ -5,10 +5,10 @@ from __future__ import annotations
 from argparse import Namespace
 from pathlib import Path
 
-from echelon.commands.demo import find_recipe
 from echelon.data.images.cifar10 import ARCHIVE_FILE, find_cifar10
 from echelon.errors import UserError
 from echelon.fronts.front import Flags, Modern, settings_words
+from echelon.recipe.shipped import find_recipe
 from echelon.store import is_address
 
 _UNUSED = {

@@ -6,9 +6,9 @@ import os
 from collections.abc import Mapping
 from pathlib import Path
 
-from echelon.commands.demo import find_recipe
 from echelon.errors import UserError
 from echelon.fronts.front import Flags, Modern, settings_words
+from echelon.recipe.shipped import find_recipe
 
 BATCH_A_WORKER = 256
 

@@ -9,12 +9,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from echelon.errors import RemoteError
+from echelon.errors import RemoteError, UserError
 from echelon.launch import bootstrap
 from echelon.launch.dialogue import Dialogue
 from echelon.launch.machine import own_versions
+from echelon.launch.pins import pin_versions
 from echelon.launch.ssh import Remote, on_all
-from echelon.launch.wheel import Wheel, find_requirements, pack_wheel, pin_versions
+from echelon.launch.wheel import Wheel, pack_wheel
 
 ENVIRONMENT = "~/.echelon/env"
 Tell = Callable[[str, str], None]
@@ -83,18 +84,17 @@ def install(
 def render_order(options: InstallOptions, wheel: Wheel) -> dict[str, Any]:
     """What launch/bootstrap.py is to do."""
     versions = own_versions()
+    if versions.torch is None:
+        raise UserError("torch is not installed here, so hosts cannot get the same one")
+    torch = versions.torch.partition("+")[0]
     return {
         "environment": options.environment,
         "venv_options": ["--system-site-packages"] if options.uses_system_packages else [],
-        "torch": next(need for need in find_requirements() if need.startswith("torch==")),
+        "torch": f"torch=={torch}",
         "constraints": pin_versions(),
         "wheel_name": wheel.name,
         "wheel_bytes": len(wheel.content),
-        "versions": {
-            "echelon": versions.echelon,
-            "source": versions.source,
-            "torch": str(versions.torch).partition("+")[0],
-        },
+        "versions": {"echelon": versions.echelon, "source": versions.source, "torch": torch},
     }
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import getpass
-import hashlib
 import importlib.metadata
 import ipaddress
 import os
@@ -23,6 +22,7 @@ import psutil
 
 import echelon
 from echelon.launch.cores import available_cores
+from echelon.launch.package import source_digest
 
 _SPEED_BYTES = 64 << 20
 _SPEED_S = 1.0
@@ -36,7 +36,7 @@ class Versions:
 
     echelon: str
     source: str
-    """The beginning of a SHA-256 over Echelon's own files: the same version may be a changed checkout."""
+    """The beginning of a SHA-256 over all of Echelon's files: the same version may be a changed checkout."""
     torch: str | None
     python: str
 
@@ -124,16 +124,6 @@ def own_versions() -> Versions:
     with contextlib.suppress(importlib.metadata.PackageNotFoundError):
         torch = importlib.metadata.version("torch")
     return Versions(echelon.__version__, source_digest(), torch, platform.python_version())
-
-
-def source_digest(folder: Path | None = None) -> str:
-    """Tells one state of Echelon's code from another."""
-    folder = folder or Path(echelon.__file__).parent
-    digest = hashlib.sha256()
-    for path in sorted(folder.rglob("*.py")):
-        digest.update(f"{path.relative_to(folder).as_posix()}\0".encode())
-        digest.update(hashlib.sha256(path.read_bytes()).digest())
-    return digest.hexdigest()[:12]
 
 
 def _identity() -> str:

@@ -1,6 +1,7 @@
-"""Echelon as it runs here, packed so that pip can install it elsewhere, and the versions of everything it runs with.
+"""Echelon as it runs here, as a wheel that pip can install elsewhere.
 
-A checkout with changes and an installed package are packed the same way: what runs here is what runs there.
+A checkout, changed or not, is packed by its own build backend. An installed package is packed from the list of its
+files that pip keeps.
 """
 
 from __future__ import annotations
@@ -9,18 +10,33 @@ import base64
 import hashlib
 import importlib.metadata
 import io
+import os
+import shutil
+import subprocess
 import sys
+import tempfile
 import tomllib
 import zipfile
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
-import echelon
+from packaging.requirements import Requirement
 
-_EPOCH = (1980, 1, 1, 0, 0, 0)
-"""The earliest time a zip file can hold: the same files give the same wheel."""
-_KEPT = (".py", ".typed", ".toml", ".css", ".js")
+from echelon.errors import UserError
+from echelon.extras import DISTRIBUTION
+from echelon.launch.package import FOLDER, list_files
+
+_EPOCH = 315532800
+"""1 January 1980 in seconds, the earliest time a zip file can hold: the same files give the same wheel."""
+_BUILD = """
+import importlib, sys
+importlib.import_module(sys.argv[1]).build_wheel(sys.argv[2])
+"""
+_BUILD_INPUTS = ("pyproject.toml", "README.md", "LICENSE")
+_LAST_LINES = 12
+_WRITTEN_BY_PIP = ("RECORD", "INSTALLER", "REQUESTED", "direct_url.json")
+"""Files beside the package's metadata that were not in the wheel, or (RECORD) are written anew."""
 
 
 @dataclass(frozen=True)
@@ -30,63 +46,125 @@ class Wheel:
     name: str
     content: bytes
 
+    @property
+    def sha256(self) -> str:
+        """The hash by which pip checks it."""
+        return hashlib.sha256(self.content).hexdigest()
+
 
 def pack_wheel() -> Wheel:
-    """The running package as a wheel."""
-    stem = f"echelon-{echelon.__version__}"
-    files = dict(_collect_files(stem))
-    record = "".join(f"{name},sha256={_record_hash(data)},{len(data)}\n" for name, data in files.items())
-    files[f"{stem}.dist-info/RECORD"] = f"{record}{stem}.dist-info/RECORD,,\n".encode()
+    """Pack the running package; UserError if it is neither a checkout nor whole as pip installed it."""
+    checkout = find_checkout()
+    return build_wheel(checkout) if checkout else rebuild_wheel(_find_distribution())
+
+
+def find_checkout() -> Path | None:
+    """Return the folder with the pyproject.toml that this package is the source of; None for an installed package."""
+    root = FOLDER.parent.parent
+    is_checkout = FOLDER.parent.name == "src" and (root / "pyproject.toml").is_file()
+    return root if is_checkout and read_project(root)["project"]["name"] == DISTRIBUTION else None
+
+
+def read_project(checkout: Path) -> dict[str, Any]:
+    """Return the tables of a checkout's pyproject.toml."""
+    return tomllib.loads((checkout / "pyproject.toml").read_text(encoding="utf-8"))
+
+
+def build_wheel(checkout: Path) -> Wheel:
+    """Build a checkout with the backend that its pyproject.toml names, in a copy: the checkout stays as it is."""
+    build = read_project(checkout)["build-system"]
+    _require_installed(build["requires"])
+    with tempfile.TemporaryDirectory(prefix="echelon-wheel-") as folder:
+        source, result = Path(folder) / "source", Path(folder) / "wheel"
+        _copy_source(checkout, source)
+        completed = subprocess.run(
+            [sys.executable, "-c", _BUILD, build["build-backend"], str(result)],
+            cwd=source,
+            env={**os.environ, "SOURCE_DATE_EPOCH": str(_EPOCH)},
+            umask=0o022,  # files' permissions are in the wheel
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            errors="replace",
+            check=False,
+        )
+        if completed.returncode:
+            lines = completed.stdout.splitlines()[-_LAST_LINES:]
+            raise UserError(
+                f"{checkout}: no wheel could be built:" + "".join(f"\n  {line}" for line in lines)
+            )
+        (wheel,) = result.glob("*.whl")
+        return Wheel(wheel.name, wheel.read_bytes())
+
+
+def _copy_source(checkout: Path, target: Path) -> None:
+    package = checkout / "src" / "echelon"
+    names = [*_BUILD_INPUTS, *(f"src/echelon/{name}" for name in list_files(package))]
+    for name in names:
+        copy = target / name
+        copy.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copyfile(checkout / name, copy)
+        copy.chmod(0o644)
+
+
+def _require_installed(requirements: list[str]) -> None:
+    for text in requirements:
+        requirement = Requirement(text)
+        try:
+            found = importlib.metadata.version(requirement.name)
+        except importlib.metadata.PackageNotFoundError:
+            found = ""
+        if not found or not requirement.specifier.contains(found, prereleases=True):
+            raise UserError(
+                f"packing this checkout for other hosts needs {text}, "
+                f"{f'and {found} is installed' if found else 'which is not installed'}: pip install '{text}'"
+            )
+
+
+def _find_distribution() -> importlib.metadata.Distribution:
+    try:
+        found = importlib.metadata.distribution(DISTRIBUTION)
+    except importlib.metadata.PackageNotFoundError:
+        found = None
+    if found is None or Path(str(found.locate_file("echelon"))).resolve() != FOLDER.resolve():
+        raise UserError(
+            f"{FOLDER}: neither a checkout nor what pip installed as {DISTRIBUTION}, so it cannot be packed for "
+            f"other hosts; install {DISTRIBUTION} with pip"
+        )
+    return found
+
+
+def rebuild_wheel(distribution: importlib.metadata.Distribution) -> Wheel:
+    """Pack an installed distribution: the files of its RECORD, as they are now."""
+    stem = f"{DISTRIBUTION.replace('-', '_')}-{distribution.version}"
+    listed = {file.as_posix(): file for file in distribution.files or ()}
+    about = [name for name in listed if name.startswith(f"{stem}.dist-info/")]
+    package = [name for name in listed if name.startswith("echelon/") and "__pycache__" not in name]
+    _require_whole(Path(str(distribution.locate_file("echelon"))), package)
+    kept = [*package, *(name for name in about if name.rpartition("/")[2] not in _WRITTEN_BY_PIP)]
+    files = {name: Path(str(listed[name].locate())).read_bytes() for name in sorted(kept)}
+    return Wheel(f"{stem}-py3-none-any.whl", _zip_wheel(files, f"{stem}.dist-info/RECORD"))
+
+
+def _require_whole(package: Path, listed: list[str]) -> None:
+    """Refuse a package whose folder has other files than pip installed: hosts would get other code than runs here."""
+    there = {f"echelon/{name}" for name in list_files(package)}
+    if differing := sorted(there ^ set(listed)):
+        raise UserError(
+            f"{package.parent / differing[0]}: {'added' if differing[0] in there else 'missing'} since pip installed "
+            f"{DISTRIBUTION}, so it cannot be packed for other hosts; install it again"
+        )
+
+
+def _zip_wheel(files: dict[str, bytes], record: str) -> bytes:
+    lines = [f"{name},sha256={_record_hash(data)},{len(data)}\n" for name, data in files.items()]
     buffer = io.BytesIO()
     with zipfile.ZipFile(buffer, "w", zipfile.ZIP_DEFLATED) as archive:
-        for name, data in files.items():
-            archive.writestr(zipfile.ZipInfo(name, _EPOCH), data, zipfile.ZIP_DEFLATED)
-    return Wheel(f"{stem}-py3-none-any.whl", buffer.getvalue())
-
-
-def pin_versions() -> str:
-    """Constraints for pip: the version of every package here; a build for another kind of machine is as good."""
-    installed = {
-        distribution.metadata["Name"]: distribution.version.partition("+")[0]
-        for distribution in importlib.metadata.distributions()
-    }
-    pinned = {name: version for name, version in installed.items() if name and name.lower() != "echelon"}
-    return "".join(f"{name}=={version}\n" for name, version in sorted(pinned.items(), key=str))
-
-
-def find_requirements() -> list[str]:
-    """What Echelon needs, from the checkout it runs from, or from the package that was installed."""
-    project = _checkout() / "pyproject.toml"
-    if project.is_file():
-        return list(tomllib.loads(project.read_text(encoding="utf-8"))["project"]["dependencies"])
-    requires = importlib.metadata.requires("echelon") or []
-    return [requirement for requirement in requires if "extra ==" not in requirement]
-
-
-def _collect_files(stem: str) -> Iterator[tuple[str, bytes]]:
-    package = Path(echelon.__file__).parent
-    for path in sorted(package.rglob("*")):
-        if path.suffix in _KEPT:
-            yield f"echelon/{path.relative_to(package).as_posix()}", path.read_bytes()
-    for folder in (_checkout() / "recipes", Path(sys.prefix) / "share" / "echelon" / "recipes"):
-        recipes = sorted(folder.glob("*.toml"))
-        for path in recipes:
-            yield f"{stem}.data/data/share/echelon/recipes/{path.name}", path.read_bytes()
-        if recipes:
-            break
-    requirements = "".join(f"Requires-Dist: {requirement}\n" for requirement in find_requirements())
-    metadata = f"Metadata-Version: 2.1\nName: echelon\nVersion: {echelon.__version__}\n{requirements}"
-    yield f"{stem}.dist-info/METADATA", metadata.encode()
-    yield (
-        f"{stem}.dist-info/WHEEL",
-        b"Wheel-Version: 1.0\nGenerator: echelon\nRoot-Is-Purelib: true\nTag: py3-none-any\n",
-    )
-    yield f"{stem}.dist-info/entry_points.txt", b"[console_scripts]\nechelon = echelon.cli:main\n"
-
-
-def _checkout() -> Path:
-    """Where the checkout is, if this is one."""
-    return Path(echelon.__file__).parents[2]
+        for name, data in {**files, record: f"{''.join(lines)}{record},,\n".encode()}.items():
+            entry = zipfile.ZipInfo(name)  # of 1980, like the backend's with SOURCE_DATE_EPOCH
+            entry.external_attr = 0o644 << 16
+            archive.writestr(entry, data, zipfile.ZIP_DEFLATED)
+    return buffer.getvalue()
 
 
 def _record_hash(data: bytes) -> str:

@@ -13,6 +13,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+import echelon
+
 _PACKAGES = ("torch", "numpy", "sentencepiece", "sacrebleu", "safetensors")
 _MAX_DIFF_CHARACTERS = 200_000
 
@@ -27,7 +29,7 @@ def collect_provenance(hosts: list[str] | None = None) -> dict[str, Any]:
         "processors": os.cpu_count(),
         "platform": platform.platform(),
         "python": platform.python_version(),
-        "versions": {"echelon": _version("echelon")} | {name: _version(name) for name in _PACKAGES},
+        "versions": {"echelon": echelon.__version__} | {name: _version(name) for name in _PACKAGES},
         "git": git_state(Path(__file__)),
     }
 

@@ -19,6 +19,7 @@ from echelon.errors import Problem, RecipeError, UserError
 from echelon.recipe.checks import find_problems
 from echelon.recipe.schema import RECIPES, SCHEMA_VERSION, ClassificationRecipe, Recipe, TranslationRecipe
 from echelon.recipe.section import Section
+from echelon.recipe.shipped import suggest_shipped
 
 
 def load_recipe(path: Path, overrides: Sequence[str] = ()) -> Recipe:
@@ -53,7 +54,7 @@ def read_toml(path: Path) -> dict[str, Any]:
     try:
         text = path.read_text(encoding="utf-8-sig")  # editors on Windows put a byte order mark in front
     except FileNotFoundError:
-        raise UserError(f"{path}: there is no such recipe file") from None
+        raise UserError(f"{path}: there is no such recipe file{suggest_shipped(path)}") from None
     except OSError as error:
         raise UserError(f"{path}: cannot be read as a recipe: {error.strerror}") from None
     except UnicodeDecodeError as error:

@@ -538,10 +538,10 @@ class Track(Section):
     tensorboard: bool = True
     """Write TensorBoard event files into the run folder."""
     mlflow: str | None = None
-    """Also log to this MLflow tracking store, a folder or an address; needs `pip install echelon[mlflow]`."""
+    """Also log to this MLflow tracking store, a folder or an address; needs `pip install 'echelon-train[mlflow]'`."""
     wandb: Literal["offline", "online"] | None = None
     """Also log to Weights & Biases: into the run folder to be synchronised later, or to its servers at once; needs
-    `pip install echelon[wandb]`."""
+    `pip install 'echelon-train[wandb]'`."""
 
 
 class AnyRecipe(Section):

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any, Literal, Protocol
 
 from echelon.errors import UserError
+from echelon.extras import install_hint
 from echelon.monitor.heartbeat import Heart
 from echelon.monitor.records import RecordWriter
 from echelon.recipe.schema import Recipe
@@ -210,7 +211,7 @@ def build_trackers(
 
 
 def _missing(key: str, extra: str) -> UserError:
-    return UserError(f"{key}: needs a package that is not here; pip install 'echelon[{extra}]'")
+    return UserError(f"{key}: needs a package that is not here; {install_hint(extra)}")
 
 
 def _store_address(store: str) -> str:

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from echelon.errors import CloudError, UserError
+from echelon.extras import install_hint
 
 NOT_FOUND = (
     "InvalidGroup.NotFound",
@@ -90,7 +91,7 @@ def _open_session(region: str | None) -> Any:
     try:
         import boto3
     except ImportError:
-        raise UserError("renting machines needs boto3: pip install 'echelon[aws]'") from None
+        raise UserError(f"renting machines needs boto3: {install_hint('aws')}") from None
     return boto3.Session(region_name=region)
 
 

@@ -30,7 +30,7 @@ class Digits:
         self._valid_images = VALID_IMAGES if valid_images is None else valid_images
 
     def open(self) -> Opened:
-        """Read them; needs scikit-learn, which `echelon[images]` installs."""
+        """Read them; needs scikit-learn, which the extra `images` installs."""
         found = require_extra("sklearn.datasets", "images").load_digits()
         grey = np.asarray(found.images).round().astype(np.uint8)
         labels = np.asarray(found.target).astype(np.int64)
