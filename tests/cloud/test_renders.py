@@ -81,7 +81,7 @@ resources:
   autostop:
     idle_minutes: 10
     down: true
-workdir: "."
+workdir: '.'
 setup: |
   python3 -m venv ~/echelon-env
   ~/echelon-env/bin/pip install ./echelon

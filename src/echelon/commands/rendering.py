@@ -6,6 +6,8 @@ import json
 from pathlib import Path
 from typing import Any, Literal
 
+import yaml
+
 from echelon.cloud.ai_platform import convert
 from echelon.cloud.ibm import IbmSpec, render_commands
 from echelon.cloud.skypilot import render_task
@@ -44,10 +46,6 @@ def convert_ai_platform(path: Path) -> tuple[str, list[str]]:
 
 
 def _read_yaml(path: Path) -> Any:
-    try:
-        import yaml
-    except ImportError:
-        raise UserError("reading YAML needs pyyaml: pip install pyyaml") from None
     try:
         return yaml.safe_load(path.read_text(encoding="utf-8"))
     except OSError as error:
