@@ -643,8 +643,8 @@ def serve(
     """A server with a page: translate, or classify pictures, in a browser or over HTTP. Ctrl-C ends it."""
     from echelon.extras import require_extra
 
-    require_extra("fastapi", "serve")
-    require_extra("uvicorn", "serve")
+    for module in ("fastapi", "prometheus_client", "uvicorn"):
+        require_extra(module, "serve")
     from echelon.commands.wording import served_words
     from echelon.serve.limits import Limits
     from echelon.serve.server import ServeOptions

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import shlex
+from pathlib import Path
 from typing import Any
 from unittest.mock import MagicMock
 
@@ -14,8 +15,9 @@ import yaml
 from echelon.cloud.ai_platform import convert
 from echelon.cloud.ibm import IbmSpec, render_commands
 from echelon.cloud.skypilot import render_task
-from echelon.cloud.spec import parse_spec
+from echelon.cloud.spec import load_spec, parse_spec
 from echelon.cloud.vertex import VertexSpec
+from echelon.commands.rendering import convert_ai_platform
 from echelon.errors import UserError
 from tests.cloud.clusters import sample_spec
 
@@ -81,7 +83,7 @@ resources:
   autostop:
     idle_minutes: 10
     down: true
-workdir: "."
+workdir: '.'
 setup: |
   python3 -m venv ~/echelon-env
   ~/echelon-env/bin/pip install ./echelon
@@ -125,6 +127,15 @@ def test_an_old_configuration_of_plain_machines() -> None:
         ("n1-standard-16", 1, None)
     ] * 3
     assert any("parameter servers take part" in note for note in notes)
+
+
+def test_the_file_made_from_an_old_configuration_is_read_by_cloud_render(tmp_path: Path) -> None:
+    old, new = tmp_path / "cmle_config.yaml", tmp_path / "job.toml"
+    old.write_text(yaml.safe_dump(custom("complex_model_m_gpu")))
+    text, _ = convert_ai_platform(old)
+    new.write_text(text.replace("YOUR-BUCKET", "mine"))
+    spec = load_spec(new, VertexSpec)
+    assert (spec.name, spec.chief.accelerators) == ("cmle-config", 4)
 
 
 def test_old_gpus_that_are_gone_become_ones_that_are_there() -> None:

@@ -1,14 +1,10 @@
 from __future__ import annotations
 
-import bz2
 import gzip
-import lzma
 import os
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-import zstandard
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -16,15 +12,9 @@ from echelon.data import corpora, formats, streams
 from echelon.data.corpora import FilePair, LineReader, chunks, resolve
 from echelon.data.pieces import PiecesText
 from echelon.errors import DataError
+from tests.data.packers import PACKERS
 
-PACKERS: dict[str, Callable[[bytes], bytes]] = {
-    "plain": bytes,
-    "gz": gzip.compress,
-    "xz": lzma.compress,
-    "zst": zstandard.ZstdCompressor().compress,
-    "bz2": bz2.compress,
-}
-COMPRESSED = ["gz", "xz", "zst", "bz2"]
+ALL_PACKERS = {"plain": bytes, **PACKERS}
 
 lines_of_bytes = st.lists(
     st.binary(max_size=30).map(lambda line: line.replace(b"\n", b"").rstrip(b"\r")), min_size=1, max_size=20
@@ -41,14 +31,14 @@ def file_pair(folder: Path, source: bytes, target: bytes) -> FilePair:
     return FilePair("s | t", folder / "s", folder / "t")
 
 
-@pytest.mark.parametrize("packer", PACKERS)
+@pytest.mark.parametrize("packer", ALL_PACKERS)
 def test_compression_is_recognised_by_content_and_not_by_name(packer: str, tmp_path: Path) -> None:
     path = tmp_path / "lines.txt.gz"
-    path.write_bytes(PACKERS[packer]("één\nzwei\n\nvier\n".encode()))
+    path.write_bytes(ALL_PACKERS[packer]("één\nzwei\n\nvier\n".encode()))
     assert read(path) == ["één".encode(), b"zwei", b"", b"vier"]
 
 
-@pytest.mark.parametrize("packer", COMPRESSED)
+@pytest.mark.parametrize("packer", PACKERS)
 def test_compressed_streams_may_follow_each_other(packer: str, tmp_path: Path) -> None:
     path = tmp_path / "lines"
     padding = b"\0" * 8 if packer != "zst" else b""
@@ -57,7 +47,7 @@ def test_compressed_streams_may_follow_each_other(packer: str, tmp_path: Path) -
 
 
 @settings(deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=60)
-@given(lines=lines_of_bytes, packer=st.sampled_from(sorted(PACKERS)), block=st.integers(1, 40))
+@given(lines=lines_of_bytes, packer=st.sampled_from(sorted(ALL_PACKERS)), block=st.integers(1, 40))
 def test_what_was_written_is_read_whatever_the_block_size(
     lines: list[bytes], packer: str, block: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -66,7 +56,7 @@ def test_what_was_written_is_read_whatever_the_block_size(
     if packer == "plain" and any(text.startswith(magic) for magic in streams.DECODERS):
         return
     path = tmp_path / "lines"
-    path.write_bytes(PACKERS[packer](formats.BYTE_ORDER_MARK + text))
+    path.write_bytes(ALL_PACKERS[packer](formats.BYTE_ORDER_MARK + text))
     assert read(path) == lines
 
 
@@ -82,7 +72,7 @@ def test_size_and_bytes_read_are_those_of_the_compressed_files(tmp_path: Path) -
     assert text.bytes_read == text.size_bytes == sum((tmp_path / name).stat().st_size for name in "st")
 
 
-@pytest.mark.parametrize("packer", COMPRESSED)
+@pytest.mark.parametrize("packer", PACKERS)
 def test_truncated_file_is_named_with_the_line(packer: str, tmp_path: Path) -> None:
     path = tmp_path / "cut"
     whole = PACKERS[packer](os.urandom(3000).hex().encode() + b"\n")
@@ -91,7 +81,7 @@ def test_truncated_file_is_named_with_the_line(packer: str, tmp_path: Path) -> N
         read(path)
 
 
-@pytest.mark.parametrize("packer", COMPRESSED)
+@pytest.mark.parametrize("packer", PACKERS)
 def test_damaged_file_is_named(packer: str, tmp_path: Path) -> None:
     path = tmp_path / "damaged"
     whole = bytearray(PACKERS[packer](os.urandom(3000).hex().encode() + b"\n"))

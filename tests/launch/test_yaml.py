@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
 import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -76,3 +77,18 @@ def test_it_reads_as_people_write_it() -> None:
         "---\n"
         "kind: Service\n"
     )
+
+
+@pytest.mark.parametrize("text", ["1e3", "1e-3", "0o17", "y", "N", "1_000", ".5", "+1", "12:30"])
+def test_texts_that_other_readers_take_for_numbers_or_truth_values_are_quoted(text: str) -> None:
+    assert to_yaml([{"argument": text}]) == f"argument: '{text}'\n"
+
+
+def test_what_occurs_twice_is_written_twice() -> None:
+    shared = {"name": "recipe"}
+    assert to_yaml([{"one": shared, "two": shared}]) == "one:\n  name: recipe\ntwo:\n  name: recipe\n"
+
+
+def test_long_lines_stay_lines() -> None:
+    command = "true && " * 40 + "true"
+    assert to_yaml([{"run": command}]) == f"run: {command}\n"

@@ -140,7 +140,7 @@ def ask_while_one_waits(
         first = pool.submit(requests[0])
         wait_until(lambda: slow.batches == [lines])
         others = [pool.submit(request) for request in requests[1:]]
-        queued = f"echelon_queue_lines {lines * len(others)}\n"
+        queued = f"echelon_queue_lines {lines * len(others):.1f}\n"
         wait_until(lambda: queued in client.get("/metrics").text)
         slow.go_on.set()
         return [answer.result(30) for answer in (first, *others)]
@@ -193,9 +193,9 @@ def test_metrics_count_what_was_answered(client: TestClient) -> None:
     ask(client, ["one", "two"])
     client.get("/no/such/page")
     text = client.get("/metrics").text
-    assert 'echelon_requests_total{method="POST",path="/v1/translate",status="200"} 1' in text
-    assert 'path="other",status="404"} 1' in text
-    assert 'echelon_batch_lines_bucket{le="2"} 1' in text
+    assert 'echelon_requests_total{method="POST",path="/v1/translate",status="200"} 1.0' in text
+    assert 'path="other",status="404"} 1.0' in text
+    assert 'echelon_batch_lines_bucket{le="2.0"} 1.0' in text
     assert "no/such" not in text
 
 

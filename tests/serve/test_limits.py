@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 from echelon.serve.limits import Limits, RateLimiter
-from echelon.serve.metrics import Histogram
 
 
 def test_a_bucket_fills_again_and_belongs_to_one_client() -> None:
@@ -13,10 +12,3 @@ def test_a_bucket_fills_again_and_belongs_to_one_client() -> None:
     assert [rates.seconds_to_wait("a") for _ in range(2)] == [0, 0.5]
     now[0] = 100
     assert [rates.seconds_to_wait("a") for _ in range(4)] == [0, 0, 0, 0.5]
-
-
-def test_a_histogram_counts_what_is_at_or_below_each_bound() -> None:
-    histogram = Histogram("", bounds=(1.0, 2.0))
-    for value in (0.5, 1.0, 1.5, 9.0):
-        histogram.observe(value)
-    assert (histogram.counts, histogram.total) == ([2, 1, 1], 12.0)

@@ -6,6 +6,8 @@ import json
 from pathlib import Path
 from typing import Any, Literal
 
+import yaml
+
 from echelon.cloud.ai_platform import convert
 from echelon.cloud.ibm import IbmSpec, render_commands
 from echelon.cloud.skypilot import render_task
@@ -13,6 +15,7 @@ from echelon.cloud.spec import ClusterSpec, load_spec
 from echelon.cloud.vertex import VertexSpec, render_job
 from echelon.errors import UserError
 from echelon.recipe.loading import load_recipe
+from echelon.recipe.toml import dump_table
 
 Target = Literal["vertex", "ibmcloud", "skypilot"]
 
@@ -40,26 +43,13 @@ def convert_ai_platform(path: Path) -> tuple[str, list[str]]:
         "image": "YOUR-REGION-docker.pkg.dev/YOUR-PROJECT/echelon/echelon",
         "bucket": "gs://YOUR-BUCKET",
     }
-    return _to_toml({**head, **spec}), notes
+    return dump_table({**head, **spec}), notes
 
 
 def _read_yaml(path: Path) -> Any:
-    try:
-        import yaml
-    except ImportError:
-        raise UserError("reading YAML needs pyyaml: pip install pyyaml") from None
     try:
         return yaml.safe_load(path.read_text(encoding="utf-8"))
     except OSError as error:
         raise UserError(f"{path}: cannot be read: {error.strerror}") from None
     except (yaml.YAMLError, UnicodeDecodeError) as error:
         raise UserError(f"{path}: is not YAML: {error}") from None
-
-
-def _to_toml(document: dict[str, Any]) -> str:
-    """Plain values first, then the tables."""
-    lines = [f"{key} = {json.dumps(value)}" for key, value in document.items() if not isinstance(value, dict)]
-    for key, table in document.items():
-        if isinstance(table, dict):
-            lines += ["", f"[{key}]", *(f"{name} = {json.dumps(value)}" for name, value in table.items())]
-    return "\n".join(lines) + "\n"

@@ -8,6 +8,7 @@ import io
 import lzma
 import posixpath
 import struct
+import sys
 import tarfile
 import zipfile
 import zlib
@@ -18,10 +19,13 @@ from itertools import chain
 from pathlib import Path, PurePosixPath
 from typing import BinaryIO, Protocol
 
-import zstandard
-
 from echelon.data.fetched import how_to_fetch_again
 from echelon.errors import DataError
+
+if sys.version_info >= (3, 14):
+    from compression import zstd
+else:
+    from backports import zstd
 
 READ_BYTES = 1 << 16
 PIECE_BYTES = 1 << 20
@@ -35,7 +39,7 @@ ZIP_METHODS = {zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED}
 
 
 class Decoder(Protocol):
-    """What zlib, lzma, bz2 and zstandard have in common."""
+    """What zlib, lzma, bz2 and zstd have in common."""
 
     @property
     def eof(self) -> bool: ...
@@ -44,38 +48,15 @@ class Decoder(Protocol):
     def decompress(self, data: bytes, /, max_length: int) -> bytes: ...
 
 
-class _ZstdDecoder:
-    """zstandard has no `max_length`, so it gets little at a time: 4 bytes may stand for 128 KiB, 1 KiB for 32 MiB."""
-
-    GIVEN_BYTES = 1 << 10
-
-    def __init__(self) -> None:
-        # A frame may ask for a window of up to 2 GiB (`zstd --long=31`), which zstandard refuses by default.
-        self._decoder = zstandard.ZstdDecompressor(max_window_size=1 << 31).decompressobj()
-        self.unconsumed_tail = b""
-
-    @property
-    def eof(self) -> bool:
-        return self._decoder.eof
-
-    @property
-    def unused_data(self) -> bytes:
-        return self._decoder.unused_data + self.unconsumed_tail
-
-    def decompress(self, data: bytes, /, max_length: int) -> bytes:
-        pieces: list[bytes] = []
-        start = length = 0
-        while start < len(data) and length < max_length and not self.eof:
-            pieces.append(self._decoder.decompress(data[start : start + self.GIVEN_BYTES]))
-            start, length = start + self.GIVEN_BYTES, length + len(pieces[-1])
-        self.unconsumed_tail = data[start:]
-        return b"".join(pieces)
+def _zstd_decoder() -> Decoder:
+    """A decoder that takes frames with a window of up to 2 GiB, as `zstd --long=31` writes them, and no larger."""
+    return zstd.ZstdDecompressor(options={zstd.DecompressionParameter.window_log_max: 31})
 
 
 DECODERS: dict[bytes, Callable[[], Decoder]] = {
     b"\x1f\x8b": lambda: zlib.decompressobj(wbits=31),
     b"\xfd7zXZ\x00": lzma.LZMADecompressor,
-    b"\x28\xb5\x2f\xfd": _ZstdDecoder,
+    b"\x28\xb5\x2f\xfd": _zstd_decoder,
     b"BZh": bz2.BZ2Decompressor,
 }
 _RECOGNISED_BYTES = max(map(len, DECODERS))
@@ -205,7 +186,7 @@ def _pieces(decoder: Decoder, data: bytes) -> Iterator[bytes]:
     while not is_all:
         piece = decoder.decompress(data, max_length=PIECE_BYTES)
         yield piece
-        data = getattr(decoder, "unconsumed_tail", b"")  # bz2 and lzma keep theirs to themselves
+        data = getattr(decoder, "unconsumed_tail", b"")  # the others keep theirs to themselves
         is_all = decoder.eof or (not data and len(piece) < PIECE_BYTES)
 
 
@@ -234,7 +215,7 @@ def naming_the_place(place: Place, where: Callable[[], str]) -> Iterator[None]:
         raise DataError(f"{path} may not be read by this user; change its permissions") from error
     except EOFError as error:
         raise DataError(f"{where()}: the compressed data ends early; {how_to_fetch_again(path)}") from error
-    except (zlib.error, lzma.LZMAError, zstandard.ZstdError) as error:
+    except (zlib.error, lzma.LZMAError, zstd.ZstdError) as error:
         raise _damaged(where(), error, path) from error
     except RuntimeError as error:  # of a zip file: what is encrypted, or compressed in an unusual way
         raise DataError(f"{path} cannot be read: {error}; unpack it, and name the files") from error

@@ -42,7 +42,7 @@ class Batcher:
         self._has_work = asyncio.Event()
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="translate")
         self._task: asyncio.Task[None] | None = None
-        metrics.gauge("echelon_queue_lines", "Lines that wait", lambda: len(self._waiting))
+        metrics.queue_lines.set_function(lambda: len(self._waiting))
 
     def start(self) -> None:
         self._task = asyncio.create_task(self._work())
@@ -88,8 +88,8 @@ class Batcher:
     async def _compute(self, batch: list[Waiting]) -> None:
         started = time.monotonic()
         for one in batch:
-            self._metrics.observe("echelon_wait_seconds", started - one.since)
-        self._metrics.observe("echelon_batch_lines", len(batch))
+            self._metrics.wait_seconds.observe(started - one.since)
+        self._metrics.batch_lines.observe(len(batch))
         loop = asyncio.get_running_loop()
         try:
             results = await loop.run_in_executor(self._thread, self._translate, batch)
@@ -100,7 +100,7 @@ class Batcher:
                 if not one.result.done():
                     one.result.set_exception(error)
             return
-        self._metrics.observe("echelon_compute_seconds", time.monotonic() - started)
+        self._metrics.compute_seconds.observe(time.monotonic() - started)
         for one, result in zip(batch, results, strict=True):
             if not one.result.done():
                 one.result.set_result(result)

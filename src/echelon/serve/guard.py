@@ -53,8 +53,8 @@ class Guard:
         try:
             await self._answer(scope, receive, send_guarded)
         finally:
-            known = self._path_of(scope)
-            self._state.metrics.count_request(scope["method"][:10], known, status, time.monotonic() - started)
+            path = self._path_of(scope)
+            self._state.metrics.count_request(scope["method"], path, status, time.monotonic() - started)
 
     async def _answer(self, scope: Scope, receive: Receive, send: Send) -> None:
         headers = Headers(scope=scope)
@@ -121,7 +121,7 @@ class Guard:
                 return bytes(body)
 
     def _path_of(self, scope: Scope) -> str:
-        """The path if it is one of ours: strangers' paths would fill the metrics."""
+        """The route's path, or "other": paths that clients make up would fill the metrics."""
         route = scope.get("route")
         return str(getattr(route, "path", "other"))
 

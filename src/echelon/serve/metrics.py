@@ -1,84 +1,46 @@
-"""Counters, gauges and histograms, shown in the text form that Prometheus reads."""
+"""What a server counts and measures for Prometheus."""
 
 from __future__ import annotations
 
-from bisect import bisect_left
-from collections import Counter
-from collections.abc import Callable
-from dataclasses import dataclass, field
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 
-_BOUNDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)
-_LINE_BOUNDS = (1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0)
-
-
-@dataclass
-class Histogram:
-    """How many values lie at or below each bound."""
-
-    help: str
-    bounds: tuple[float, ...] = _BOUNDS
-    total: float = 0.0
-    counts: list[int] = field(default_factory=list)
-
-    def __post_init__(self) -> None:
-        self.counts = [0] * (len(self.bounds) + 1)
-
-    def observe(self, value: float) -> None:
-        self.counts[bisect_left(self.bounds, value)] += 1
-        self.total += value
+_BOUNDS_S = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)
+_BOUNDS_LINES = (1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0)
+_METHODS = frozenset({"CONNECT", "DELETE", "GET", "HEAD", "OPTIONS", "PATCH", "POST", "PUT", "TRACE"})
 
 
 class Metrics:
-    """What the server has done. Used from one thread."""
+    """The metrics of one server, in a registry of its own: two servers in a process count apart."""
 
     def __init__(self) -> None:
-        self._requests: Counter[tuple[str, str, int]] = Counter()
-        self._gauges: dict[str, tuple[str, Callable[[], float]]] = {}
-        self._histograms = {
-            "echelon_request_seconds": Histogram("Time from a request's first byte to its answer's"),
-            "echelon_wait_seconds": Histogram("Time that a line waited for its batch"),
-            "echelon_compute_seconds": Histogram("Time to translate a batch"),
-            "echelon_batch_lines": Histogram("Lines of a batch", _LINE_BOUNDS),
-        }
+        self._registry = CollectorRegistry()
+        self._requests = Counter(
+            "echelon_requests", "Requests answered", ("method", "path", "status"), registry=self._registry
+        )
+        self._request_seconds = self._seconds("request", "Time from a request's first byte to its answer's")
+        self.wait_seconds = self._seconds("wait", "Time that a line waited for its batch")
+        self.compute_seconds = self._seconds("compute", "Time to compute a batch or a picture")
+        self.batch_lines = Histogram(
+            "echelon_batch_lines", "Lines of a batch", registry=self._registry, buckets=_BOUNDS_LINES
+        )
+        self.queue_lines = Gauge(
+            "echelon_queue_lines", "Lines or pictures that wait", registry=self._registry
+        )
+
+    def _seconds(self, what: str, documentation: str) -> Histogram:
+        return Histogram(f"echelon_{what}_seconds", documentation, registry=self._registry, buckets=_BOUNDS_S)
 
     def count_request(self, method: str, path: str, status: int, seconds: float) -> None:
-        self._requests[method, path, status] += 1
-        self.observe("echelon_request_seconds", seconds)
-
-    def observe(self, name: str, value: float) -> None:
-        self._histograms[name].observe(value)
-
-    def gauge(self, name: str, help_: str, value: Callable[[], float]) -> None:
-        """A number that is asked for when it is shown."""
-        self._gauges[name] = (help_, value)
+        """Count an answer. `path` is a route's, never a client's: each combination of labels is kept for ever."""
+        known = method if method in _METHODS else "other"
+        self._requests.labels(known, path, str(status)).inc()
+        self._request_seconds.observe(seconds)
 
     @property
     def num_requests(self) -> int:
-        return sum(self._requests.values())
+        samples = (sample for metric in self._requests.collect() for sample in metric.samples)
+        return sum(int(sample.value) for sample in samples if sample.name == "echelon_requests_total")
 
     def render(self) -> str:
-        """All of them as text."""
-        lines = ["# HELP echelon_requests_total Requests answered", "# TYPE echelon_requests_total counter"]
-        for (method, path, status), count in sorted(self._requests.items()):
-            labels = f'method="{method}",path="{path}",status="{status}"'
-            lines.append(f"echelon_requests_total{{{labels}}} {count}")
-        for name, (help_, value) in self._gauges.items():
-            lines += [f"# HELP {name} {help_}", f"# TYPE {name} gauge", f"{name} {value():g}"]
-        for name, histogram in self._histograms.items():
-            lines += _histogram_lines(name, histogram)
-        return "\n".join(lines) + "\n"
-
-
-def _histogram_lines(name: str, histogram: Histogram) -> list[str]:
-    lines = [f"# HELP {name} {histogram.help}", f"# TYPE {name} histogram"]
-    below = 0
-    for bound, count in zip(histogram.bounds, histogram.counts, strict=False):
-        below += count
-        lines.append(f'{name}_bucket{{le="{bound:g}"}} {below}')
-    count = sum(histogram.counts)
-    lines += [
-        f'{name}_bucket{{le="+Inf"}} {count}',
-        f"{name}_sum {histogram.total:g}",
-        f"{name}_count {count}",
-    ]
-    return lines
+        """All metrics in the text format of Prometheus."""
+        return generate_latest(self._registry).decode()

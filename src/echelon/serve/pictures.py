@@ -27,6 +27,7 @@ _BODY = {"required": True, "content": {"image/*": {"schema": {"type": "string", 
 
 def add_classification(app: FastAPI, classifier: Classifier, state: ServerState) -> None:
     queue = PictureQueue(classifier, state.limits.queue_lines)
+    state.metrics.queue_lines.set_function(lambda: queue.num_waiting)
 
     @app.post("/v1/classify", summary="Classify a picture", openapi_extra={"requestBody": _BODY})
     async def classify(
@@ -39,7 +40,7 @@ def add_classification(app: FastAPI, classifier: Classifier, state: ServerState)
             guesses = await answer_in_time(queue.classify(content, top), request, state.limits.answer_s)
         except UserError:
             raise HTTPException(422, "the body is not a picture that can be read") from None
-        state.metrics.observe("echelon_compute_seconds", time.monotonic() - started)
+        state.metrics.compute_seconds.observe(time.monotonic() - started)
         classes = [ClassAnswer(**{"class": guess.name}, probability=guess.probability) for guess in guesses]
         return ClassifyAnswer(classes=classes, seconds=round(time.monotonic() - started, 4))
 
@@ -62,20 +63,20 @@ class PictureQueue:
     def __init__(self, classifier: Classifier, most: int) -> None:
         self._classifier = classifier
         self._most = most
-        self._waiting = 0
+        self.num_waiting = 0
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="classify")
 
     async def classify(self, content: bytes, top: int) -> list[Guess]:
         """QueueFullError where too many wait; UserError where it is no picture."""
-        if self._waiting >= self._most:
+        if self.num_waiting >= self._most:
             raise QueueFullError
-        self._waiting += 1
+        self.num_waiting += 1
         try:
             loop = asyncio.get_running_loop()
             (guesses,) = await loop.run_in_executor(self._thread, self._classifier.classify, [content], top)
             return guesses
         finally:
-            self._waiting -= 1
+            self.num_waiting -= 1
 
 
 def check_size(content: bytes) -> None:
