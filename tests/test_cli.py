@@ -249,6 +249,13 @@ def test_long_messages_are_not_broken_into_lines(echelon: Echelon) -> None:
     assert echelon("describe", name).messages == f"error: {name}: there is no such recipe file\n"
 
 
+def test_the_place_of_an_error_is_not_taken_for_an_emoji(echelon: Echelon, tmp_path: Path) -> None:
+    config = tmp_path / "old.py"
+    config.write_text("\n" * 99 + " " * 25 + "x = 1\n")
+    result = echelon("convert", "openseq2seq", config)
+    assert f"{config}:100:25: is not Python" in result.messages
+
+
 def test_a_bug_of_ours_leaves_with_1_and_says_so(echelon: Echelon, monkeypatch: pytest.MonkeyPatch) -> None:
     def fail(*_: object, **__: object) -> None:
         raise ZeroDivisionError("ours")

@@ -110,8 +110,11 @@ MachineType = Annotated[
 
 
 def messages() -> Console:
-    """Where progress and messages go: stderr, so that stdout holds results only."""
-    return Console(stderr=True)
+    """Where progress and messages go: stderr, so that stdout holds results only.
+
+    Without emoji codes: `file.py:100:26` names a place, and `:100:` would become a picture.
+    """
+    return Console(stderr=True, emoji=False)
 
 
 def show(as_json: bool, result: Any, text: str) -> None:

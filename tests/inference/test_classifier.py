@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
+import io
 from pathlib import Path
 
 import numpy as np
 import pytest
+from PIL import ExifTags, Image
 
 from echelon import Classifier, Translator
 from echelon.data.images.batches import take_middle
@@ -63,6 +65,17 @@ def test_a_picture_is_seen_as_it_was_when_the_model_was_scored(tmp_path: Path) -
     run.create()
     write_json(run.images, prepared.what_classifying_needs())
     np.testing.assert_array_equal(read_rules(run).see(picture(1, pixels=40)), scored)
+
+
+def test_a_picture_that_lies_on_its_side_is_classified_upright(classifier: Classifier) -> None:
+    upright, lying = io.BytesIO(), io.BytesIO()
+    view = Image.open(io.BytesIO(picture(1)))
+    view.save(upright, "PNG")
+    exif = Image.Exif()
+    exif[ExifTags.Base.Orientation] = 6  # turn by 90 degrees clockwise to see it upright
+    view.transpose(Image.Transpose.ROTATE_90).save(lying, "PNG", exif=exif)
+    first, second = classifier.classify([upright.getvalue(), lying.getvalue()])
+    assert first == second
 
 
 @pytest.mark.parametrize(("takes_whole", "shorter"), [(True, 14), (False, 16)])

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import io
 import time
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Annotated
@@ -11,8 +10,8 @@ from typing import TYPE_CHECKING, Annotated
 from fastapi import FastAPI, Query, Request
 from starlette.exceptions import HTTPException
 
+from echelon.data.images.decoding import TooManyPixelsError, open_picture
 from echelon.errors import UserError
-from echelon.extras import require_extra
 from echelon.inference.classifier import Classifier
 from echelon.inference.pictures import Guess
 from echelon.serve.answering import QueueFullError, answer_in_time
@@ -81,13 +80,12 @@ class PictureQueue:
 
 def check_size(content: bytes) -> None:
     """Refuse a picture that would unfold to more than is accepted, by its head alone."""
-    image = require_extra("PIL.Image", "images")
     try:
-        with image.open(io.BytesIO(content)) as picture:
+        with open_picture(content) as picture:
             width, height = picture.size
-    except image.DecompressionBombError:
+    except TooManyPixelsError:
         width, height = PICTURE_PIXELS, 2
-    except Exception:  # a damaged file may make its decoder raise anything at all
+    except (OSError, ValueError):
         raise HTTPException(422, "the body is not a picture that can be read") from None
     if width * height > PICTURE_PIXELS:
         raise HTTPException(413, f"more than {PICTURE_PIXELS:,} pixels; send a smaller picture")

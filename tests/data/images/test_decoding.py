@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import io
 from contextlib import suppress
 
 import numpy as np
 import pytest
-from PIL import Image
+from PIL import ExifTags, Image, ImageOps
 
 from echelon.data.images.decoding import decode, middle
 from tests.data.images.pictures import as_bytes, damaged_dds, picture
@@ -44,9 +45,50 @@ def test_the_shorter_side_gets_its_length(height: int, width: int, expected: tup
     assert decode(as_bytes(picture(3, height, width)), 10).shape == (*expected, 3)
 
 
-def test_a_file_that_is_no_picture_is_an_error() -> None:
-    with pytest.raises(OSError, match="cannot identify"):
+def with_orientation(image: Image.Image, orientation: int, kind: str) -> bytes:
+    stream = io.BytesIO()
+    exif = Image.Exif()
+    exif[ExifTags.Base.Orientation] = orientation
+    image.save(stream, kind, exif=exif)
+    return stream.getvalue()
+
+
+@pytest.mark.parametrize("kind", ["PNG", "TIFF", "WEBP"])
+@pytest.mark.parametrize("orientation", range(1, 9))
+def test_a_picture_is_seen_as_its_exif_orientation_says(orientation: int, kind: str) -> None:
+    """Compared with Pillow's own ImageOps.exif_transpose."""
+    content = with_orientation(picture(5), orientation, kind)
+    with Image.open(io.BytesIO(content)) as opened:
+        upright = np.asarray(ImageOps.exif_transpose(opened).convert("RGB"))
+    np.testing.assert_array_equal(decode(content, None), upright)
+
+
+def test_a_jpeg_that_is_read_at_a_smaller_size_is_turned_too() -> None:
+    content = with_orientation(picture(5, 160, 240), 6, "JPEG")
+    assert decode(content, 20).shape == (30, 20, 3)
+
+
+def test_exif_that_cannot_be_read_counts_for_nothing() -> None:
+    stream = io.BytesIO()
+    picture(5).save(stream, "JPEG", exif=b"Exif\0\0II*\0\x08\0\0\0\xff\xff" + b"\x12\x01\x03\0" * 3)
+    assert decode(stream.getvalue(), None).shape == (20, 30, 3)
+
+
+def test_what_pillow_says_about_its_own_objects_is_not_shown() -> None:
+    with pytest.raises(ValueError, match="it is in none of the formats that Pillow reads"):
         decode(b"no picture", 10)
+
+
+def test_a_picture_of_very_many_pixels_is_read_without_a_warning(monkeypatch: pytest.MonkeyPatch) -> None:
+    content = as_bytes(picture(3, 40, 60))
+    monkeypatch.setattr(Image, "MAX_IMAGE_PIXELS", 2000)
+    assert decode(content, 10).shape == (10, 15, 3)  # warnings are errors in tests
+    monkeypatch.setattr(Image, "MAX_IMAGE_PIXELS", 1000)
+    with pytest.raises(ValueError, match=r"^it has more than 2,000 pixels$"):
+        decode(content, 10)
+
+
+def test_a_file_that_is_no_picture_is_an_error() -> None:
     with pytest.raises((OSError, ValueError)):
         decode(as_bytes(picture(3))[:200], 10)
     with pytest.raises(ValueError, match="Unknown pixel format"):

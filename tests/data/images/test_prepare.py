@@ -11,6 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from echelon.data.images import prepare
 from echelon.data.images.folder import PictureFolder
 from echelon.data.images.prepare import find_images, prepare_images
 from echelon.data.images.sources import hold_out
@@ -128,6 +129,31 @@ def test_a_file_that_is_no_picture_is_named(tmp_path: Path) -> None:
     data = ImageData(source="folder", path="set", pixels=14)
     with pytest.raises(DataError, match=r"train/cat/bad\.png cannot be read as a picture"):
         prepare_images(data, recipe_folder=tmp_path, cache=tmp_path / "cache")
+
+
+def test_all_files_that_are_no_pictures_are_named_at_once(tmp_path: Path) -> None:
+    write_folder(tmp_path / "set")
+    bad = [f"{split}/cat/bad{number}.png" for split in ("train", "val") for number in range(15)]
+    for name in bad:
+        (tmp_path / "set" / name).write_bytes(b"not a picture")
+    data = ImageData(source="folder", path="set", pixels=14)
+    with pytest.raises(DataError) as caught:
+        prepare_images(data, recipe_folder=tmp_path, cache=tmp_path / "cache")
+    first, *named, last = str(caught.value).splitlines()
+    assert first.endswith("set: 30 files cannot be read as pictures; mend or remove them:")
+    assert [line.split(":")[0].strip() for line in named] == sorted(bad)[:20]
+    assert last == "  and 10 more"
+    assert not list((tmp_path / "cache" / "prepared").glob("*"))
+
+
+def test_how_pictures_are_decoded_is_part_of_what_a_folder_is_known_by(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_folder(tmp_path / "set")
+    data = ImageData(source="folder", path="set", pixels=14)
+    prepare_images(data, recipe_folder=tmp_path, cache=tmp_path / "cache")
+    monkeypatch.setattr(prepare, "DECODING_VERSION", 1)
+    assert find_images(data, recipe_folder=tmp_path, cache=tmp_path / "cache") is None
 
 
 @pytest.mark.parametrize(

@@ -202,16 +202,57 @@ TENSORFLOW_ADAM = {"beta1": 0.9, "beta2": 0.999, "epsilon": 1e-8}
         ('"Momentum"', {"kind": "sgd", "momentum": 0.5}),
         ("tf.train.AdamOptimizer", {"kind": "adam", **TENSORFLOW_ADAM}),
         ('"AdamW"', {"kind": "adamw", **TENSORFLOW_ADAM, "weight_decay": 0.0}),
-        ('"NovoGrad"', {"kind": "adamw", **TENSORFLOW_ADAM, "weight_decay": 0.0}),
     ],
 )
-def test_optimisers_have_equivalents_or_a_note(optimiser: str, expected: dict[str, object]) -> None:
+def test_optimisers_have_equivalents(optimiser: str, expected: dict[str, object]) -> None:
     text = changed("tf.contrib.opt.LazyAdamOptimizer", optimiser)
     text = re.sub(r'"optimizer_params": \{[^}]*\}', '"optimizer_params": {"momentum": 0.5}', text)
-    made = convert(text, "x.py")
-    table, notes = made.table, made.notes
-    assert table["optimiser"] == expected
-    assert any("NovoGrad has no equivalent" in note for note in notes) == ("NovoGrad" in optimiser)
+    assert convert(text, "x.py").table["optimiser"] == expected
+
+
+def test_an_optimiser_without_equivalent_is_refused_as_its_rate_suits_no_other() -> None:
+    text = changed("tf.contrib.opt.LazyAdamOptimizer", '"NovoGrad"').replace(
+        '"learning_rate": 2.0', '"learning_rate": 0.04'
+    )
+    says = (
+        r"x\.py:\d+: optimizer is NovoGrad, which has no equivalent, and its rate \(0\.04\) would not suit another; "
+        r"choose one of Adam, AdamW, Momentum and SGD, and a rate for it"
+    )
+    with pytest.raises(UserError, match=says):
+        convert(text, "x.py")
+
+
+UNREADABLE = (
+    "base_model = Text2Text\nscale = [x for x in range(3)][0]\nif scale:\n    scale = 2\nhook = lambda x: x\n"
+)
+"""More Python than a configuration is read with, in every place that examples of OpenSeq2Seq have it."""
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        ("import Text2Text", "import Speech2Text as Text2Text", r"x\.py:\d+: base_model is Speech2Text"),
+        (
+            '"encoder": TransformerEncoder',
+            '"encoder": tf.Rnn',
+            r"x\.py:\d+: encoder is Rnn; only Transformer",
+        ),
+        (
+            '"decoder": TransformerDecoder',
+            '"decoder": tf.Rnn',
+            r"x\.py:\d+: decoder is Rnn; only Transformer",
+        ),
+        ("x", "x", r"x\.py:\d+:9: a ListComp expression is more than"),
+    ],
+)
+def test_a_model_without_equivalent_is_refused_before_the_python_in_its_settings(
+    old: str, new: str, message: str
+) -> None:
+    text = changed("base_model = Text2Text\n", UNREADABLE).replace(
+        '"optimizer_params": {', '"optimizer_params": {"clip": lambda x: min(x, 1.0), '
+    )
+    with pytest.raises(UserError, match=message):
+        convert(text.replace(old, new), "x.py")
 
 
 def test_what_the_configuration_says_of_its_optimiser_stays() -> None:
@@ -248,7 +289,7 @@ def test_a_save_at_the_very_end_becomes_auto() -> None:
         (
             "import Text2Text",
             "import Text2Speech as Text2Text",
-            r"x\.py:\d+: base_model Text2Speech has no equivalent",
+            r"x\.py:\d+: base_model is Text2Speech, which has no equivalent",
         ),
         (
             '"encoder": TransformerEncoder',

@@ -23,9 +23,9 @@ def test_a_resnet_means_what_it_meant() -> None:
     assert recipe.model.preset == "resnet18"
     assert (recipe.train.epochs, recipe.train.batch_images, recipe.train.slots) == (90.0, 64, 2)
     assert recipe.optimiser == Sgd(kind="sgd", momentum=0.9, weight_decay=1e-4)
-    epoch = 1_281_167 / 64
+    epoch = 1_281_167 // 64  # as OpenSeq2Seq counts the steps of an epoch
     assert isinstance(recipe.schedule, Piecewise)
-    assert recipe.schedule.boundaries == [round(30 * epoch), round(60 * epoch), round(80 * epoch)]
+    assert recipe.schedule.boundaries == [30 * epoch, 60 * epoch, 80 * epoch]
     assert recipe.schedule.learning_rates == pytest.approx([0.1, 0.01, 0.001, 0.0001])
     assert (recipe.seed, recipe.evaluate.every, recipe.checkpoint.every) == (0, 5000, 5000)
 
@@ -33,7 +33,7 @@ def test_a_resnet_means_what_it_meant() -> None:
 def test_exponential_decay_takes_as_many_steps_as_the_epochs_have() -> None:
     text = CONFIG.replace("piecewise_constant", "exp_decay").replace('"boundaries": [30, 60, 80],', "")
     text = text.replace('"decay_rates": [0.1, 0.01, 0.001]', '"decay_rate": 0.5')
-    assert convert(text, "x.py").table["schedule"]["decay_steps"] == round(90 * 1_281_167 / 64)
+    assert convert(text, "x.py").table["schedule"]["decay_steps"] == 90 * (1_281_167 // 64)
 
 
 def test_what_has_no_equivalent_is_listed() -> None:
@@ -115,7 +115,7 @@ def test_cifar_is_known_too() -> None:
     assert isinstance(recipe, ClassificationRecipe)
     assert (recipe.data.source, recipe.data.augment.pad) == ("cifar10", 4)
     assert isinstance(recipe.schedule, Piecewise)
-    assert recipe.schedule.boundaries[0] == round(30 * (50_000 - VALID_IMAGES) / 64)
+    assert recipe.schedule.boundaries[0] == 30 * ((50_000 - VALID_IMAGES) // 64)
     assert any("5,000 pictures, which are the validation set" in note for note in made.notes)
 
 

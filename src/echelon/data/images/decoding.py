@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import io
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
@@ -10,28 +13,73 @@ import numpy as np
 from echelon.data.images.store import Pixels
 from echelon.extras import require_extra
 
+DECODING_VERSION = 2
+"""Changes whenever the same picture file gives other pixels: since 2 it is turned as its EXIF orientation says."""
 LONGEST_RATIO = 4
 """Of a picture's sides; the ends of longer ones are cut off."""
+_ORIENTATION = 0x0112
+_TURNS = {
+    2: "FLIP_LEFT_RIGHT",
+    3: "ROTATE_180",
+    4: "FLIP_TOP_BOTTOM",
+    5: "TRANSPOSE",
+    6: "ROTATE_270",
+    7: "TRANSVERSE",
+    8: "ROTATE_90",
+}
+"""What brings a picture upright, by its EXIF orientation."""
+
+
+class TooManyPixelsError(ValueError):
+    """A picture that would unfold to more than Pillow takes to be harmless."""
 
 
 def decode(content: bytes, stored_pixels: int | None) -> Pixels:
-    """[H, W, 3] of a picture file of any kind: grey, palette, CMYK and transparent ones become plain colours.
+    """[H, W, 3] of a picture file of any kind, upright: grey, palette, CMYK and transparent ones become plain colours.
 
-    The shorter side becomes `stored_pixels` long, where given. Raises OSError or ValueError where it is no picture.
+    The shorter side becomes `stored_pixels` long, if given. Raises OSError or ValueError if it is not a picture.
     """
+    with open_picture(content) as picture:
+        if stored_pixels is not None and picture.format == "JPEG":
+            picture.draft("RGB", (stored_pixels, stored_pixels))  # JPEG can be read at 1/2, 1/4, 1/8
+        picture.load()
+        plain = _to_colours(_upright(picture))
+    if stored_pixels is not None:
+        plain = _resized(plain, stored_pixels)
+    return np.asarray(plain, np.uint8)
+
+
+@contextmanager
+def open_picture(content: bytes) -> Iterator[Any]:
+    """Pillow's picture of a file's content. Whatever is wrong with it, also within the context, is raised as OSError or
+    ValueError, in words that a user understands."""
     image = require_extra("PIL.Image", "images")
+    # Pillow warns of many pixels and of odd EXIF; it can read such pictures, and refuses the dangerous ones by itself.
+    warnings.filterwarnings("ignore", module=r"PIL\.")
     try:
         with image.open(io.BytesIO(content)) as picture:
-            if stored_pixels is not None and picture.format == "JPEG":
-                picture.draft("RGB", (stored_pixels, stored_pixels))  # JPEG can be read at 1/2, 1/4, 1/8
-            plain = _to_colours(picture)
+            yield picture
+    except image.DecompressionBombError as error:
+        raise TooManyPixelsError(f"it has more than {2 * image.MAX_IMAGE_PIXELS:,} pixels") from error
+    except require_extra("PIL", "images").UnidentifiedImageError as error:
+        raise ValueError("it is in none of the formats that Pillow reads") from error
     except (OSError, MemoryError):
         raise
     except Exception as error:  # a damaged file may make its decoder raise anything at all
         raise ValueError(str(error)) from error
-    if stored_pixels is not None:
-        plain = _resized(plain, stored_pixels)
-    return np.asarray(plain, np.uint8)
+
+
+def _upright(picture: Any) -> Any:
+    """The picture turned as its EXIF orientation says; EXIF that cannot be read counts for nothing.
+
+    Not by Pillow's exif_transpose, which also writes the EXIF anew, and fails if it cannot.
+    """
+    try:
+        orientation = picture.getexif().get(_ORIENTATION)
+    except Exception:  # it may be damaged in any way, and the pixels are right all the same
+        return picture
+    turn = _TURNS.get(orientation) if isinstance(orientation, int) else None
+    return picture if turn is None else picture.transpose(_constant("Transpose", turn))
 
 
 def _to_colours(picture: Any) -> Any:
@@ -57,7 +105,11 @@ def _resized(picture: Any, shorter: int) -> Any:
 
 
 def _bilinear() -> Any:
-    return require_extra("PIL.Image", "images").Resampling.BILINEAR
+    return _constant("Resampling", "BILINEAR")
+
+
+def _constant(group: str, name: str) -> Any:
+    return getattr(getattr(require_extra("PIL.Image", "images"), group), name)
 
 
 def resize(picture: Pixels, pixels: int, box: tuple[float, float, float, float] | None = None) -> Pixels:

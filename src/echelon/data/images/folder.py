@@ -13,7 +13,7 @@ from pathlib import Path, PurePosixPath
 import numpy as np
 
 from echelon.data.images.decoding import decode
-from echelon.data.images.sources import Opened, Pictures, chosen, hold_out
+from echelon.data.images.sources import Opened, Pictures, Unreadable, chosen, hold_out
 from echelon.data.images.store import ImageSplit, Pixels
 from echelon.errors import DataError
 
@@ -120,15 +120,15 @@ class PictureFolder:
         scored = splits.get("test") or splits.get("valid")
         return result | ({"test": scored} if scored else {})
 
-    def _read(self, files: list[_File], read_bytes: Callable[[str], bytes]) -> Callable[[int], Pixels]:
-        def read(index: int) -> Pixels:
-            file = files[index]
+    def _read(
+        self, files: list[_File], read_bytes: Callable[[str], bytes]
+    ) -> Callable[[int], Pixels | Unreadable]:
+        def read(index: int) -> Pixels | Unreadable:
+            name = files[index].name
             try:
-                return decode(read_bytes(file.name), self._stored_pixels)
+                return decode(read_bytes(name), self._stored_pixels)
             except (OSError, ValueError, tarfile.TarError) as error:
-                raise DataError(
-                    f"{self._path}: {file.name} cannot be read as a picture ({error}); mend or remove it"
-                ) from error
+                return Unreadable(name, str(error))
 
         return read
 

@@ -14,11 +14,11 @@ from typing import Any
 from echelon.data.claim import claimed, publish
 from echelon.data.corpora import resolve
 from echelon.data.images.cifar10 import Cifar10
-from echelon.data.images.decoding import middle, resize
+from echelon.data.images.decoding import DECODING_VERSION, middle, resize
 from echelon.data.images.digits import Digits
 from echelon.data.images.fetching import fetch_cifar10
 from echelon.data.images.folder import PictureFolder
-from echelon.data.images.sources import ImageSource, Opened, Pictures
+from echelon.data.images.sources import ImageSource, Opened, Pictures, Unreadable
 from echelon.data.images.store import (
     FORMAT_VERSION,
     ImageManifest,
@@ -40,6 +40,8 @@ from echelon.recipe.image_sections import ImageData
 from echelon.recipe.sizes import model_pixels
 
 _AT_A_TIME = 256
+_MOST_NAMED = 20
+"""Of the files that cannot be read, so many are named in an error."""
 
 
 def prepare_images(
@@ -98,7 +100,9 @@ def _settings(data: ImageData) -> dict[str, Any]:
     """The settings that make a difference to prepared pictures; how they are varied is for training."""
     settings: dict[str, Any] = {"source": data.source, "valid_images": data.valid_images}
     settings["pixels"] = model_pixels(data)
-    return settings | ({"stored_pixels": stored_pixels(data)} if data.source == "folder" else {})
+    if data.source == "folder":  # the only one whose pictures are decoded
+        settings |= {"stored_pixels": stored_pixels(data), "decoding": DECODING_VERSION}
+    return settings
 
 
 def _key(data: ImageData, source: ImageSource) -> str:
@@ -113,6 +117,7 @@ class _Written:
     splits: list[SplitEntry]
     files: list[FileEntry]
     normalisation: Normalisation
+    unreadable: list[Unreadable]
 
 
 def _build(data: ImageData, source: ImageSource, key: str, folder: Path, progress: Report) -> None:
@@ -121,6 +126,8 @@ def _build(data: ImageData, source: ImageSource, key: str, folder: Path, progres
         if not len(pictures):
             raise DataError(f"{source.origin}: the {name} set is empty; lower data.valid_images")
     written = _write_splits(data, opened, folder, progress)
+    if written.unreadable:
+        raise DataError(_name_unreadable(source.origin, written.unreadable))
     manifest = ImageManifest(
         format_version=FORMAT_VERSION,
         key=key,
@@ -138,28 +145,44 @@ def _build(data: ImageData, source: ImageSource, key: str, folder: Path, progres
 def _write_splits(data: ImageData, opened: Opened, folder: Path, progress: Report) -> _Written:
     splits: list[SplitEntry] = []
     files: list[FileEntry] = []
+    unreadable: list[Unreadable] = []
     normalisation = None
     for name, pictures in opened.splits.items():
         with StoreWriter(folder, name) as writer:
             for label, picture in _in_order(data, name, pictures, progress):
-                writer.add(picture, label)
+                if isinstance(picture, Unreadable):
+                    unreadable.append(picture)
+                else:
+                    writer.add(picture, label)
             entry, written = writer.finish(pictures.label, len(opened.classes))
         if name == "train":
             normalisation = measure_colours(writer)
         splits.append(entry)
         files += written
     assert normalisation is not None, "every source has a training set"
-    return _Written(splits, files, normalisation)
+    return _Written(splits, files, normalisation, unreadable)
+
+
+def _name_unreadable(origin: str, files: list[Unreadable]) -> str:
+    if len(files) == 1:
+        return f"{origin}: {files[0].name} cannot be read as a picture: {files[0].reason}; mend or remove it"
+    lines = [f"  {file.name}: {file.reason}" for file in files[:_MOST_NAMED]]
+    if len(files) > _MOST_NAMED:
+        lines.append(f"  and {len(files) - _MOST_NAMED:,} more")
+    head = f"{origin}: {len(files):,} files cannot be read as pictures; mend or remove them:"
+    return "\n".join([head, *lines])
 
 
 def _in_order(
     data: ImageData, name: ImageSplit, pictures: Pictures, progress: Report
-) -> Iterator[tuple[int, Pixels]]:
+) -> Iterator[tuple[int, Pixels | Unreadable]]:
     """Labels and pictures as they are stored, read by all cores, a bounded number of them at a time."""
 
-    def read(index: int) -> Pixels:
+    def read(index: int) -> Pixels | Unreadable:
         picture = pictures.read(index)
-        return picture if data.source == "folder" else _exactly(picture, model_pixels(data))
+        if data.source == "folder" or isinstance(picture, Unreadable):
+            return picture
+        return _exactly(picture, model_pixels(data))
 
     with ThreadPoolExecutor(len(os.sched_getaffinity(0))) as pool:
         for start in range(0, len(pictures), _AT_A_TIME):

@@ -13,12 +13,20 @@ from echelon.data.images.store import ImageSplit, Pixels
 
 
 @dataclass(frozen=True)
+class Unreadable:
+    """A file that should have been a picture."""
+
+    name: str
+    reason: str
+
+
+@dataclass(frozen=True)
 class Pictures:
     """The pictures of a split; `read` may be called from several threads at once."""
 
     label: str
     labels: NDArray[np.int64]
-    read: Callable[[int], Pixels]
+    read: Callable[[int], Pixels | Unreadable]
 
     def __len__(self) -> int:
         return len(self.labels)

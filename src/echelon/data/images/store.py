@@ -195,7 +195,7 @@ class StoreWriter:
 
 def measure_colours(writer: StoreWriter) -> Normalisation:
     """Mean and deviation of what was written."""
-    mean, squares = writer.sums / writer.num_pixels
+    mean, squares = writer.sums / max(writer.num_pixels, 1)
     deviation = np.maximum(np.sqrt(np.maximum(squares - mean * mean, 0.0)), 1.0)
     return Normalisation(_three(mean), _three(deviation))
 

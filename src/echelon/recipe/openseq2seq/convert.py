@@ -13,7 +13,7 @@ from typing import Any
 from echelon.errors import UserError
 from echelon.recipe.openseq2seq.images import convert_images
 from echelon.recipe.openseq2seq.settings import Settings, differing, merged
-from echelon.recipe.openseq2seq.syntax import Named, Table, read_assignments
+from echelon.recipe.openseq2seq.syntax import Named, Table, read_what_can_be
 from echelon.recipe.openseq2seq.text import convert_text
 from echelon.recipe.openseq2seq.training import (
     RUN_REASONS,
@@ -25,6 +25,11 @@ from echelon.recipe.openseq2seq.training import (
 )
 
 MODES = ("train", "eval", "infer")
+PARTS = {
+    "Text2Text": {"encoder": "TransformerEncoder", "decoder": "TransformerDecoder"},
+    "Image2Label": {"encoder": "ResNetEncoder"},
+}
+"""The models that have an equivalent, and what they must consist of."""
 SCORING_REASONS = {
     "batch_size_per_gpu": "is left out: it makes no difference to the score",
     "data_dir": "is left out: data.path has what is trained on and what is scored",
@@ -52,13 +57,18 @@ def convert(
     `workers` is how many processes or GPUs the configuration was used with, where the file does not say; `changes`
     replace settings of base_params. UserError where the file is no such configuration, or has no equivalent.
     """
-    variables = read_assignments(text, where)
+    variables, problem = read_what_can_be(text, where)
     model = variables.get("base_model")
     base = variables.get("base_params")
     if not isinstance(model, Named) or not isinstance(base, Table):
-        raise UserError(
+        raise problem or UserError(
             f"{where}: is no configuration of OpenSeq2Seq: it has no base_model or no base_params"
         )
+    own_train = variables.get("train_params")
+    used = merged(base, own_train) if isinstance(own_train, Table) else base
+    _refuse_other_models(model.name, f"{where}:{variables.lines['base_model']}", Settings(used, where))
+    if problem is not None:
+        raise problem
     for key, value in changes.items():
         _change(base, key, value)
     own = {mode: table for mode in MODES if isinstance(table := variables.get(f"{mode}_params"), Table)}
@@ -67,25 +77,30 @@ def convert(
     draft = Draft()
     draft.table = {"version": 1, "name": _name(where)}
     slots = convert_run(train, draft, workers)
-    match model.name:
-        case "Text2Text":
-            convert_text(modes, draft, slots)
-            convert_schedule(train, draft, None)
-            scoring_read = {"data_layer", "data_layer_params"}
-        case "Image2Label":
-            convert_schedule(train, draft, convert_images(train, draft, slots))
-            scoring_read = set()
-        case _:
-            raise UserError(
-                f"{where}:{variables.lines['base_model']}: base_model {model.name} has no equivalent; Text2Text and "
-                "Image2Label have"
-            )
+    if model.name == "Text2Text":
+        convert_text(modes, draft, slots)
+        convert_schedule(train, draft, None)
+        scoring_read = {"data_layer", "data_layer_params"}
+    else:
+        convert_schedule(train, draft, convert_images(train, draft, slots))
+        scoring_read = set()
     convert_optimiser(train, draft)
     draft.notes += train.left_over(RUN_REASONS, RUN_SILENT)
     draft.notes += _scoring_notes(own, merged(base, own.get("train", Table())), scoring_read)
     infer = modes.get("infer")
     source = infer.inner("data_layer_params").text("source_file") if infer is not None else None
     return Made(_in_order(draft.table), draft.notes, train.text("logdir"), source)
+
+
+def _refuse_other_models(model: str, place: str, settings: Settings) -> None:
+    """UserError if the model has no equivalent: nothing in such a file is worth mending."""
+    if model not in PARTS:
+        raise UserError(
+            f"{place}: base_model is {model}, which has no equivalent; Text2Text (Transformer) and Image2Label "
+            "(ResNet) have one"
+        )
+    for key, expected in PARTS[model].items():
+        settings.require_part(key, expected)
 
 
 def _scoring_notes(own: Mapping[str, Table], train: Table, read: Collection[str]) -> list[str]:

@@ -29,8 +29,8 @@ DATA_REASONS = {
 DATA_SILENT = {"num_classes", "one_hot"}  # pictures say how many classes there are
 
 
-def convert_images(train: Settings, draft: Draft, slots: int) -> float:
-    """Data, model and batch of an Image2Label configuration; the steps of an epoch."""
+def convert_images(train: Settings, draft: Draft, slots: int) -> int:
+    """Data, model and batch of an Image2Label configuration; the steps of an epoch, rounded down as OpenSeq2Seq did."""
     draft.table["task"] = "classification"
     _convert_model(train, draft)
     layer = _convert_data(train, draft)
@@ -43,14 +43,10 @@ def convert_images(train: Settings, draft: Draft, slots: int) -> float:
         label_smoothing=None if smoothing is None else float(smoothing),
     )
     draft.notes += loss.left_over({})
-    return TRAINING_PICTURES[layer] / (pictures * slots)
+    return max(1, TRAINING_PICTURES[layer] // (pictures * slots))
 
 
 def _convert_model(settings: Settings, draft: Draft) -> None:
-    if settings.name("encoder") != "ResNetEncoder":
-        raise settings.error(
-            "encoder", f"is {settings.name('encoder') or 'missing'}; only ResNetEncoder has an equivalent"
-        )
     encoder, decoder = settings.inner("encoder_params"), settings.inner("decoder_params")
     size = encoder.number("resnet_size")
     if size not in SIZES:

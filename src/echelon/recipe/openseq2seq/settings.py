@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterator, Mapping
 from typing import Any
 
 from echelon.errors import UserError
-from echelon.recipe.openseq2seq.syntax import Named, Table
+from echelon.recipe.openseq2seq.syntax import Named, Table, Unread
 
 LARGEST_NUMBER = 1e18
 """Nothing in a configuration counts that far; what is larger, or no number at all, is a mistake."""
@@ -22,9 +22,11 @@ class Settings:
         self._asked: set[str] = set()
 
     def get(self, key: str, default: Any = None) -> Any:
-        """The value, which counts as used; None is as good as not given."""
+        """The value, which counts as used; None is as good as not given. UserError if it cannot be read."""
         self._asked.add(key)
         value = self._table.get(key)
+        if isinstance(value, Unread):
+            raise value.problem
         return default if value is None else value
 
     def number(self, key: str, default: Any = None) -> Any:
@@ -66,6 +68,11 @@ class Settings:
         if value is not None and not isinstance(value, Table):
             raise self.error(key, "is not a dictionary")
         return Settings(value or Table(), self._where, f"{self._place}{key}.")
+
+    def require_part(self, key: str, expected: str) -> None:
+        """UserError if a part of the model is not the one that has an equivalent."""
+        if self.name(key) != expected:
+            raise self.error(key, f"is {self.name(key) or 'missing'}; only {expected} has an equivalent")
 
     def error(self, key: str, message: str) -> UserError:
         line = self._table.lines.get(key)

@@ -47,6 +47,13 @@ class Table(dict[str, Any]):
             self.put(key, value, other.lines[key])
 
 
+@dataclass(frozen=True)
+class Unread:
+    """A value of a dictionary that is more Python than a configuration is read with."""
+
+    problem: UserError
+
+
 _OPERATORS: dict[type[ast.operator], Callable[[Any, Any], Any]] = {
     ast.Add: operator.add,
     ast.Sub: operator.sub,
@@ -62,7 +69,18 @@ _CONVERSIONS: dict[str, Callable[[Any], Any]] = {"int": int, "float": float, "st
 
 
 def read_assignments(text: str, where: str) -> Table:
-    """The file's variables; UserError with line and column where it holds more Python than a configuration needs."""
+    """The file's variables; UserError with line and column if it holds more Python than a configuration needs."""
+    variables, problem = read_what_can_be(text, where)
+    if problem is not None:
+        raise problem
+    return variables
+
+
+def read_what_can_be(text: str, where: str) -> tuple[Table, UserError | None]:
+    """The file's variables, and the first thing in it that cannot be read.
+
+    What can be read tells whether the rest is worth mending: a model may have no equivalent at all.
+    """
     try:
         tree = ast.parse(text)
     except SyntaxError as error:
@@ -70,12 +88,14 @@ def read_assignments(text: str, where: str) -> Table:
     except (ValueError, RecursionError, MemoryError) as error:
         raise UserError(f"{where}: is not Python: {error or 'nested too deeply'}") from None
     reader = _Reader(where)
-    try:
-        for statement in tree.body:
+    for statement in tree.body:
+        try:
             reader.read(statement)
-    except RecursionError:
-        raise UserError(f"{where}: is no configuration: nested too deeply") from None
-    return reader.variables
+        except UserError as problem:
+            reader.problems.append(problem)
+        except RecursionError:
+            raise UserError(f"{where}: is no configuration: nested too deeply") from None
+    return reader.variables, reader.problems[0] if reader.problems else None
 
 
 class _Reader:
@@ -83,6 +103,8 @@ class _Reader:
 
     def __init__(self, where: str) -> None:
         self.variables = Table()
+        self.problems: list[UserError] = []
+        """What could not be read, in the order of the file."""
         self._where = where
 
     def read(self, statement: ast.stmt) -> None:
@@ -180,8 +202,16 @@ class _Reader:
             name = self.value(key)
             if not isinstance(name, str | int):
                 raise self._refused(key, "a dictionary's key that is no text")
-            table.put(str(name), self.value(value), key.lineno)
+            table.put(str(name), self._entry_value(value), key.lineno)
         return table
+
+    def _entry_value(self, node: ast.expr) -> Any:
+        """A dictionary's value; one that cannot be read does not keep the others from being read."""
+        try:
+            return self.value(node)
+        except UserError as problem:
+            self.problems.append(problem)
+            return Unread(problem)
 
     def _other_table(self, node: ast.expr) -> Table:
         """What stands after `**`."""
@@ -225,7 +255,7 @@ class _Reader:
                 if keyword.arg is None:  # dict(**other)
                     table.put_all(self._other_table(keyword.value))
                 else:
-                    table.put(keyword.arg, self.value(keyword.value), keyword.lineno)
+                    table.put(keyword.arg, self._entry_value(keyword.value), keyword.lineno)
             return table
         arguments = [self.value(argument) for argument in node.args]
         is_join = not node.keywords and ast.unparse(node.func) == "os.path.join"

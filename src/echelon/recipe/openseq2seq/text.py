@@ -65,11 +65,6 @@ def convert_text(modes: dict[str, Settings], draft: Draft, slots: int) -> None:
 
 
 def _convert_model(settings: Settings, draft: Draft) -> None:
-    for side, expected in (("encoder", "TransformerEncoder"), ("decoder", "TransformerDecoder")):
-        if settings.name(side) != expected:
-            raise settings.error(
-                side, f"is {settings.name(side) or 'missing'}; only {expected} has an equivalent"
-            )
     encoder, decoder = settings.inner("encoder_params"), settings.inner("decoder_params")
 
     def same(key: str, default: Any) -> Any:

@@ -127,9 +127,11 @@ def convert_optimiser(settings: Settings, draft: Draft) -> None:
     parameters = settings.inner("optimizer_params")
     kind = OPTIMISERS.get(name)
     if kind is None:
-        kind = "adamw"
-        draft.notes.append(
-            settings.note("optimizer", f"{name} has no equivalent; AdamW is used, so check the rate")
+        rate = settings.inner("lr_policy_params").number("learning_rate")
+        raise settings.error(
+            "optimizer",
+            f"is {name or 'missing'}, which has no equivalent, and its rate ({rate}) would not suit another; choose "
+            "one of Adam, AdamW, Momentum and SGD, and a rate for it in lr_policy_params",
         )
     draft.table["optimiser"] = {"kind": kind}
     if kind == "sgd":
@@ -148,7 +150,7 @@ def convert_optimiser(settings: Settings, draft: Draft) -> None:
     draft.notes += parameters.left_over({}, silent={"use_locking"})
 
 
-def convert_schedule(settings: Settings, draft: Draft, steps_per_epoch: float | None) -> None:
+def convert_schedule(settings: Settings, draft: Draft, steps_per_epoch: int | None) -> None:
     """The learning rate's policy."""
     policy = settings.name("lr_policy") or "fixed_lr"
     parameters = settings.inner("lr_policy_params")
@@ -225,7 +227,7 @@ def _required(settings: Settings, key: str) -> float:
     return float(value)
 
 
-def _decay_steps(settings: Settings, parameters: Settings, steps_per_epoch: float | None) -> int:
+def _decay_steps(settings: Settings, parameters: Settings, steps_per_epoch: int | None) -> int:
     """As given; otherwise those of the whole training, as OpenSeq2Seq had it."""
     steps, epochs = settings.number("max_steps"), settings.number("num_epochs")
     if steps is None and epochs is not None and steps_per_epoch is not None:
@@ -238,7 +240,7 @@ def _decay_steps(settings: Settings, parameters: Settings, steps_per_epoch: floa
 
 
 def _piecewise(
-    settings: Settings, parameters: Settings, rate: float | None, steps_per_epoch: float | None
+    settings: Settings, parameters: Settings, rate: float | None, steps_per_epoch: int | None
 ) -> dict[str, Any]:
     """Boundaries are epochs where the training's length is, and steps otherwise."""
     boundaries = parameters.numbers("boundaries")
