@@ -9,9 +9,10 @@ import pytest
 import torch
 
 from echelon.errors import TrainingError
+from echelon.files.checkpoint_layout import TrainingState, checkpoint_folder, clear_for_saving
 from echelon.lease import LEASE_S, Lease, fence, file_name, newest_generation
 from echelon.runfolder import RunFolder
-from echelon.train.checkpoint import TrainingState, checkpoint_folder, clear_for_saving, list_checkpoints
+from echelon.train.checkpoint import list_checkpoints
 from echelon.train.saver import SaveJob, Saver, plan_files
 
 RACER = """

@@ -16,7 +16,7 @@ runs/NAME/
   logs/worker-RANK.log         what each worker prints
   logs/agent-HOST.log          what the agent of a host prints
   logs/launcher.log            what the launcher of a run in the background prints
-  checkpoints/step-00001000/   see train/checkpoint.py
+  checkpoints/step-00001000/   see files/checkpoint_layout.py
   scores/test.json, .txt       scores and outputs of a split
   tensorboard/                 event files
   trackers.json                by which names other trackers know the run

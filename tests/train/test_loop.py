@@ -19,6 +19,7 @@ from echelon.comm.group import Group
 from echelon.commands.preparing import prepare_data
 from echelon.commands.training import write_run
 from echelon.errors import CheckpointError, TrainingError
+from echelon.files.checkpoint_layout import Best, is_complete
 from echelon.models.loss import SummedLoss
 from echelon.monitor.records import RecordWriter, read_records
 from echelon.recipe.loading import load_recipe
@@ -26,7 +27,7 @@ from echelon.runfolder import RunFolder
 from echelon.store import list_folders, put_folder
 from echelon.tasks.task import Scores, Slot
 from echelon.train import keeper, loop, mirror, saver
-from echelon.train.checkpoint import Best, choose_checkpoint, is_complete, list_checkpoints
+from echelon.train.checkpoint import choose_checkpoint, list_checkpoints
 from echelon.train.keeper import RESOLVE_STEP
 from echelon.train.loop import Outcome, Training, train
 from echelon.train.worker import set_up

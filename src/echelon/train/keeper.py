@@ -12,20 +12,13 @@ from pathlib import Path
 
 from echelon.comm.group import Group
 from echelon.errors import CheckpointError, TrainingError
+from echelon.files.checkpoint_layout import TrainingState, checkpoint_folder, clear_for_saving, is_complete
 from echelon.monitor.records import RecordWriter
 from echelon.recipe.schema import Recipe
 from echelon.recipe.toml import dump_recipe
 from echelon.runfolder import RunFolder, write_atomically
 from echelon.train.averaging import WeightAverage
-from echelon.train.checkpoint import (
-    TrainingState,
-    checkpoint_folder,
-    clear_for_saving,
-    is_complete,
-    prefixed,
-    prune_checkpoints,
-    weights_digest,
-)
+from echelon.train.checkpoint import prefixed, prune_checkpoints, weights_digest
 from echelon.train.exchange import Exchange
 from echelon.train.flat import FlatParameters
 from echelon.train.interval import steps_between_saves

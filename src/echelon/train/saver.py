@@ -22,8 +22,15 @@ from types import MappingProxyType
 import numpy as np
 from torch import Tensor
 
+from echelon.files.checkpoint_layout import (
+    MODEL,
+    STATE,
+    TrainingState,
+    shard_file,
+    write_sidecar,
+    write_state,
+)
 from echelon.runfolder import sync_to_disk
-from echelon.train.checkpoint import MODEL, STATE, TrainingState, shard_file, write_sidecar, write_state
 from echelon.train.tensorfile import TensorImage
 
 Pair = tuple[Tensor, Tensor]

@@ -31,6 +31,7 @@ from echelon.errors import (
     TrainingError,
     UserError,
 )
+from echelon.files.checkpoint_layout import TrainingState
 from echelon.lease import fence
 from echelon.monitor.heartbeat import open_heart
 from echelon.monitor.records import RecordWriter
@@ -41,7 +42,6 @@ from echelon.runfolder import RunFolder
 from echelon.tasks import build_task
 from echelon.train.averaging import WeightAverage
 from echelon.train.benchmark import WARM_UP_STEPS, measure_steps
-from echelon.train.checkpoint import TrainingState
 from echelon.train.evaluate import is_patience_over, save_scores, score_split, score_summary
 from echelon.train.exchange import build_exchange
 from echelon.train.keeper import Keeper
