@@ -236,6 +236,8 @@ class Keeper:
 
     def _write_resolved(self, every: int) -> None:
         checkpoint = self.recipe.checkpoint.model_copy(update={"every": every})
-        write_atomically(
-            self.run.recipe, dump_recipe(self.recipe.model_copy(update={"checkpoint": checkpoint}))
-        )
+        recipe = self.recipe.model_copy(update={"checkpoint": checkpoint})
+        try:
+            write_atomically(self.run.recipe, dump_recipe(recipe))
+        except OSError as error:  # checkpoints hold the interval too, so a resumed run keeps it
+            self.records.write("event", message=f"the interval could not be noted in the recipe: {error}")
