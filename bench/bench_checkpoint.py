@@ -32,13 +32,14 @@ import torch.distributed.checkpoint as dcp
 
 from echelon.comm.group import Group
 from echelon.data.tokeniser import BOS
+from echelon.files.checkpoint_layout import TrainingState, checkpoint_folder, clear_for_saving
 from echelon.launch.local import ALLOCATOR
 from echelon.models.loss import summed_loss
 from echelon.models.sequences import Sequences, shift_right
 from echelon.models.transformer import Dropouts, Transformer
 from echelon.recipe.schema import Adam
 from echelon.shapes.transformer import PRESETS, TransformerShape
-from echelon.train.checkpoint import TrainingState, checkpoint_folder, clear_for_saving, prune_checkpoints
+from echelon.train.checkpoint import prune_checkpoints
 from echelon.train.exchange.all_reduce import AllReduce
 from echelon.train.flat import FlatParameters
 from echelon.train.interval import young_daly_seconds

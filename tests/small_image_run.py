@@ -9,12 +9,12 @@ import numpy as np
 import torch
 from PIL import Image
 
+from echelon.files.checkpoint_layout import Best
 from echelon.models.batch_norm import BatchNorm
 from echelon.models.speednet import SpeedNet
 from echelon.recipe.toml import dump_recipe
 from echelon.runfolder import RunFolder, write_json
 from echelon.tasks.classification import build_network
-from echelon.train.checkpoint import Best
 from tests.sample_image_recipe import sample_image_recipe
 from tests.small_run import keep_model
 

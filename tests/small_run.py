@@ -11,13 +11,7 @@ import torch
 from torch import nn
 
 from echelon.data.tokeniser import BOS, EOS, Tokeniser, count_words_of, train_tokeniser
-from echelon.models.loss import summed_loss
-from echelon.models.sequences import Sequences, shift_right
-from echelon.models.transformer import Transformer
-from echelon.recipe.toml import dump_recipe
-from echelon.runfolder import RunFolder, write_json
-from echelon.tasks.translation import build_transformer
-from echelon.train.checkpoint import (
+from echelon.files.checkpoint_layout import (
     MODEL,
     STATE,
     Best,
@@ -26,8 +20,13 @@ from echelon.train.checkpoint import (
     write_sidecar,
     write_state,
 )
-from echelon.train.checksum import ALGORITHM, checksum_of_file
-from echelon.train.tensorfile import Written
+from echelon.files.checksum import ALGORITHM, Written, checksum_of_file
+from echelon.models.loss import summed_loss
+from echelon.models.sequences import Sequences, shift_right
+from echelon.models.transformer import Transformer
+from echelon.recipe.toml import dump_recipe
+from echelon.runfolder import RunFolder, write_json
+from echelon.tasks.translation import build_transformer
 from tests.conftest import WORDS
 from tests.sample_recipe import sample_recipe
 

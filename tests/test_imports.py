@@ -14,6 +14,7 @@ SOURCE = Path(__file__).parents[1] / "src"
 LAYERS: list[tuple[str, ...]] = [
     ("errors",),
     ("runfolder", "shapes", "extras"),
+    ("files",),
     ("recipe", "lease", "store"),
     ("monitor", "lab"),
     ("data", "comm", "models"),

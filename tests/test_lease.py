@@ -9,10 +9,12 @@ import pytest
 import torch
 
 from echelon.errors import TrainingError
+from echelon.files.checkpoint_layout import TrainingState, checkpoint_folder, clear_for_saving
 from echelon.lease import LEASE_S, Lease, fence, file_name, newest_generation
 from echelon.runfolder import RunFolder
-from echelon.train.checkpoint import TrainingState, checkpoint_folder, clear_for_saving, list_checkpoints
+from echelon.train.checkpoint import list_checkpoints
 from echelon.train.saver import SaveJob, Saver, plan_files
+from tests.conftest import filled
 
 RACER = """
 import sys, time
@@ -167,3 +169,17 @@ def save(run: RunFolder, step: int, generation: int, value: float = 1.0) -> None
     error = saver.take_error()
     if error is not None:
         raise error
+
+
+def test_a_lease_is_renewed_on_a_full_disk(small_disk: Path) -> None:
+    run, clock = RunFolder(small_disk / "run"), Clock()
+    run.create()
+    holder, other = Lease(run, "holder", clock), Lease(run, "other", clock)
+    assert holder.claim(1) == 1
+    with filled(small_disk):
+        for _ in range(12):
+            other.look()
+            clock.now += LEASE_S / 2
+            assert holder.renew()
+        other.look()
+        assert other.claim(2) is None

@@ -70,13 +70,18 @@ class Lease:
         return None
 
     def renew(self) -> bool:
-        """Keep the lease alive; False where a newer generation has taken the folder over."""
+        """Keep the lease alive; False if a newer generation has taken the folder over.
+
+        The file is written over in place, which a full disk has room for; a reader that sees half of it sees a change.
+        """
         assert self._held is not None
         self._folder.parent.stat()
         if newest_generation(self._folder) != self._held:
             return False
         self._renewals += 1
-        write_atomically(self._folder / file_name(self._held), self._content())
+        with open(self._folder / file_name(self._held), "r+b", buffering=0) as file:
+            file.write(self._content().encode())
+            os.fsync(file.fileno())
         return True
 
     def give_back(self) -> None:
@@ -92,7 +97,8 @@ class Lease:
         return content != _GIVEN_BACK.encode() and self._clock() - since < LEASE_S
 
     def _content(self) -> str:
-        return to_json({"host": self._host, "renewals": self._renewals}) + "\n"
+        """Of the same length whenever it is renewed."""
+        return to_json({"host": self._host, "renewals": f"{self._renewals:012d}"}) + "\n"
 
     def _remove_old(self, number: int) -> None:
         for path in self._folder.iterdir():

@@ -16,7 +16,7 @@ runs/NAME/
   logs/worker-RANK.log         what each worker prints
   logs/agent-HOST.log          what the agent of a host prints
   logs/launcher.log            what the launcher of a run in the background prints
-  checkpoints/step-00001000/   see train/checkpoint.py
+  checkpoints/step-00001000/   see files/checkpoint_layout.py
   scores/test.json, .txt       scores and outputs of a split
   tensorboard/                 event files
   trackers.json                by which names other trackers know the run
@@ -197,7 +197,7 @@ def write_atomically(path: Path, content: bytes | str) -> None:
     except BaseException:
         temporary.unlink(missing_ok=True)
         raise
-    sync_folder(path.parent)
+    sync_to_disk(path.parent)
 
 
 def open_no_link(path: str | Path, flags: int) -> int:
@@ -238,9 +238,9 @@ def _finite(value: Any) -> Any:
     return value
 
 
-def sync_folder(folder: Path) -> None:
-    """Make renames in `folder` survive a power cut."""
-    descriptor = os.open(folder, os.O_RDONLY)
+def sync_to_disk(path: Path) -> None:
+    """Make a file's content, or the names in a folder, survive a power cut."""
+    descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)
     finally:

@@ -20,7 +20,7 @@ from pydantic import TypeAdapter
 
 from echelon.errors import StoreError, UserError
 from echelon.extras import install_hint
-from echelon.runfolder import sync_folder
+from echelon.runfolder import sync_to_disk
 
 MANIFEST = "echelon-manifest.json"
 _ADDRESS = re.compile(r"[a-z][a-z0-9+.-]*://.+")
@@ -102,7 +102,7 @@ def _publish(unfinished: Path, folder: Path) -> None:
     except OSError:
         if not folder.exists():  # otherwise another process was faster
             raise
-    sync_folder(folder.parent)
+    sync_to_disk(folder.parent)
 
 
 def list_folders(address: str, *, whole: bool = True) -> list[str]:

@@ -8,11 +8,21 @@ from pathlib import Path
 
 import pytest
 
-from echelon.agent.packing import BEGIN, last_step, pack
+from echelon.agent.packing import BEGIN, chosen_checkpoints, last_step, pack
 from echelon.agent.spec import HostSpec
 from echelon.cluster.fetching import fetch_results, unpack
 from echelon.cluster.starting import Seat
 from echelon.errors import TrainingError
+from echelon.files.checkpoint_layout import (
+    MODEL,
+    STATE,
+    Best,
+    TrainingState,
+    checkpoint_folder,
+    write_sidecar,
+    write_state,
+)
+from echelon.files.checksum import Written, checksum_of
 from echelon.launch.ssh import Remote
 from echelon.runfolder import RunFolder
 
@@ -21,14 +31,21 @@ def make_run(folder: Path, best: int) -> RunFolder:
     run = RunFolder(folder)
     run.create()
     for step in (10, 20, 30):
-        checkpoint = run.checkpoints / f"step-{step:08d}"
-        checkpoint.mkdir()
-        (checkpoint / "model.safetensors").write_bytes(b"weights %d" % step)
-        (checkpoint / "state.json").write_text(f'{{"best": {{"step": {best}}}}}')
-        (checkpoint / ".model.safetensors.1.tmp").write_text("a save under way")
+        write_whole(checkpoint_folder(run.checkpoints, step), step, best)
     run.score_file("test").write_text("{}")
     run.outputs_file("test").write_text("ein Haus\n")
     return run
+
+
+def write_whole(checkpoint: Path, step: int, best: int) -> None:
+    """A complete checkpoint, whose weights are a few words."""
+    checkpoint.mkdir()
+    weights = b"weights %d" % step
+    (checkpoint / MODEL).write_bytes(weights)
+    write_sidecar(checkpoint, MODEL, Written(checksum_of(weights), len(weights)))
+    state = TrainingState(step, Best(best, "bleu", 1.0))
+    write_sidecar(checkpoint, STATE, write_state(checkpoint, state, [MODEL]))
+    (checkpoint / ".model.safetensors.1.tmp").write_text("a save under way")
 
 
 def test_scores_and_the_best_and_the_last_checkpoint_come_home(tmp_path: Path) -> None:
@@ -40,9 +57,13 @@ def test_scores_and_the_best_and_the_last_checkpoint_come_home(tmp_path: Path) -
     unpack(stream, home.path)
     assert sorted(str(path.relative_to(home.path)) for path in home.path.rglob("*") if path.is_file()) == [
         "checkpoints/step-00000010/model.safetensors",
+        "checkpoints/step-00000010/model.safetensors.checksum.json",
         "checkpoints/step-00000010/state.json",
+        "checkpoints/step-00000010/state.json.checksum.json",
         "checkpoints/step-00000030/model.safetensors",
+        "checkpoints/step-00000030/model.safetensors.checksum.json",
         "checkpoints/step-00000030/state.json",
+        "checkpoints/step-00000030/state.json.checksum.json",
         "scores/test.json",
         "scores/test.txt",
     ]
@@ -54,6 +75,21 @@ def test_the_step_of_the_newest_checkpoint_is_told(tmp_path: Path) -> None:
     empty = RunFolder(tmp_path / "empty")
     empty.create()
     assert last_step(empty) == 0
+
+
+@pytest.mark.parametrize("missing", ["model.safetensors", "model.safetensors.checksum.json"])
+def test_a_save_that_was_cut_short_is_not_taken_for_the_last_checkpoint(tmp_path: Path, missing: str) -> None:
+    """A host that was killed while it saved has the new state.json, and not yet everything that it names."""
+    run = make_run(tmp_path / "run", best=20)
+    (run.checkpoints / "step-00000030" / missing).unlink()
+    assert last_step(run) == 20
+    assert [folder.name for folder in chosen_checkpoints(run)] == ["step-00000020"]
+
+
+def test_a_best_checkpoint_that_is_not_whole_stays_where_it_is(tmp_path: Path) -> None:
+    run = make_run(tmp_path / "run", best=10)
+    (run.checkpoints / "step-00000010" / "model.safetensors").unlink()
+    assert [folder.name for folder in chosen_checkpoints(run)] == ["step-00000030"]
 
 
 @pytest.mark.parametrize(

@@ -21,6 +21,8 @@ from echelon.launch.ssh import Remote
 from echelon.monitor.records import RecordWriter
 from echelon.runfolder import RunFolder
 from tests.agent.cluster import Cluster
+from tests.conftest import filled
+from tests.lab.on_hosts import wait_until
 
 
 def test_a_host_whose_login_script_prints_is_followed_all_the_same(tmp_path: Path) -> None:
@@ -55,6 +57,34 @@ def test_no_byte_is_kept_twice(tmp_path: Path, sent: list[tuple[int, bytes]]) ->
     for at, data in sent:
         files.append(tmp_path / "records" / "worker-0.jsonl", "records/worker-0.jsonl", at, data)
     assert (tmp_path / "records" / "worker-0.jsonl").read_bytes() == b"abc"
+
+
+def test_our_full_disk_is_told_once_and_what_came_meanwhile_is_kept_when_there_is_room(
+    tmp_path: Path, small_disk: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(watching, "_RETRY_S", 0.05)
+    there, here = RunFolder(tmp_path / "there"), RunFolder(small_disk / "run")
+    for run in (there, here):
+        run.create()
+    with contextlib.closing(RecordWriter(there.worker_records(0))) as records:
+        for step in range(200):
+            records.write("step", step=step, loss=0.5, seconds=0.25)
+    with contextlib.closing(RecordWriter(there.agent_records(0))) as records:
+        records.write("outcome", outcome="finished", message="")
+    # The host's Python has its run folder at another path than we.
+    script = f'set -- "$1" "$2" "$3" {there.path} "$5"; exec {sys.executable} "$@"'
+    spec = HostSpec("there", "127.0.0.1", "lo", 1)
+    seat = Seat(0, Remote("localhost"), ("sh", "-c", script, "sh"), spec, sees_our_folder=False)
+    told = list[str]()
+    with filled(small_disk):
+        watch = HostWatch(seat, None, here, told.append)
+        wait_until(lambda: bool(told), 60)
+        time.sleep(5 * watching._RETRY_S)
+    wait_until(lambda: watch.outcome is not None, 60)
+    watch.close()
+    assert len(told) == 1
+    assert told[0].startswith("what there writes cannot be kept here: [Errno 28] No space left on device")
+    assert here.worker_records(0).read_bytes() == there.worker_records(0).read_bytes()
 
 
 AGENT = """

@@ -89,7 +89,7 @@ def test_runs_are_listed_by_name(tmp_path: Path) -> None:
 def save(run: RunFolder, step: int, best: int) -> None:
     import torch
 
-    from echelon.train.checkpoint import Best, TrainingState
+    from echelon.files.checkpoint_layout import Best, TrainingState
     from tests.checkpoints import write_checkpoint
 
     state = TrainingState(step=step, best=Best(best, "bleu", 20.0))

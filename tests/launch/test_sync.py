@@ -7,7 +7,7 @@ import os
 import random
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor, wait
 from pathlib import Path
 
@@ -176,20 +176,6 @@ def test_a_part_that_was_whole_but_had_no_name_yet_is_not_forgotten(source: Path
     part.write_bytes((source / "x.tokens").read_bytes())
     assert sync_folder(HERE, source, target).sent_bytes == TOTAL - SIZES["x.tokens"]
     assert contents(target) == contents(source)
-
-
-@pytest.fixture
-def small_disk(tmp_path: Path) -> Iterator[Path]:
-    """A disk of eight megabytes."""
-    place = tmp_path / "disk"
-    place.mkdir()
-    mounted = subprocess.run(
-        ["mount", "-t", "tmpfs", "-o", "size=8m", "tmpfs", place], check=False, capture_output=True
-    )
-    if mounted.returncode:
-        pytest.skip("mounting a small disk needs root")
-    yield place
-    subprocess.run(["umount", place], check=True)
 
 
 def test_a_disk_without_room_is_told_before_anything_is_sent(source: Path, small_disk: Path) -> None:

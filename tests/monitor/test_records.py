@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import math
 import time
@@ -11,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from echelon.monitor.records import RecordReader, RecordWriter, read_records
+from tests.conftest import filled
 
 
 @pytest.fixture
@@ -79,6 +79,30 @@ def test_a_writer_adds_nothing_to_a_file_that_ends_well(path: Path) -> None:
     assert path.read_text() == '{"kind": "step", "step": 1}\n'
 
 
+def test_what_a_full_disk_does_not_take_is_written_when_there_is_room(small_disk: Path) -> None:
+    file = small_disk / "worker-0.jsonl"
+    writer = RecordWriter(file, flush_s=0.0)
+    with filled(small_disk):
+        for step in range(1000):
+            writer.write("step", step=step, loss=1.0)
+        writer.write("event", message="the disk is full")
+        assert len(read_records(file)) < 1000
+    writer.write("end", outcome="finished")
+    writer.close()
+    kinds = [record["kind"] for record in read_records(file)]
+    assert kinds == ["step"] * 1000 + ["event", "end"]
+
+
+def test_a_writer_opens_and_closes_on_a_full_disk(small_disk: Path) -> None:
+    file = small_disk / "worker-0.jsonl"
+    file.write_bytes(b"torn".rjust(4096))  # up to the end of a block
+    with filled(small_disk):
+        writer = RecordWriter(file)
+        writer.write("event", message="there is no room for this")
+        writer.close()
+    assert read_records(file) == []
+
+
 def test_lines_that_are_no_records_are_passed_over(path: Path) -> None:
     path.parent.mkdir()
     path.write_bytes(b'\xff\xfe\n\n[1]\n3\n{"no": "kind"}\n{"kind": "step", "step": 1}\nnull\n')
@@ -129,12 +153,11 @@ def test_steps_wait_for_the_next_flush_and_everything_else_is_written_at_once(pa
 
 def test_a_full_disk_does_not_end_the_writer(tmp_path: Path) -> None:
     writer = RecordWriter(tmp_path / "records.jsonl")
-    with open("/dev/full", "w") as full:
+    with open("/dev/full", "wb", buffering=0) as full:
         good, writer._file = writer._file, full
-        writer.write("event", message="lost or kept, but no error")
+        writer.write("event", message="no room")
         writer._file = good
-        with contextlib.suppress(OSError):
-            full.close()
     writer.write("event", message="room again")
     writer.close()
-    assert [r["message"] for r in read_records(tmp_path / "records.jsonl")] == ["room again"]
+    told = [record["message"] for record in read_records(tmp_path / "records.jsonl")]
+    assert told == ["no room", "room again"]

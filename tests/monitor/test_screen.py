@@ -89,6 +89,16 @@ def test_a_terminal_gets_a_bar_and_everything_else_lines() -> None:
     assert isinstance(open_screen(Console(file=io.StringIO()), 10), LineScreen)
 
 
+def test_a_log_on_a_full_disk_stops_nothing() -> None:
+    class FullDisk(io.StringIO):
+        def write(self, _: str) -> int:
+            raise OSError(28, "No space left on device")
+
+    screen = open_screen(Console(file=FullDisk(), force_terminal=False), 1)
+    screen.show({"kind": "event", "message": "saved"})
+    screen.close()
+
+
 @pytest.mark.parametrize("is_terminal", [True, False])
 def test_brackets_in_messages_are_shown_as_they_are(is_terminal: bool) -> None:
     output = io.StringIO()

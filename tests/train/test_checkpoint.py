@@ -12,12 +12,10 @@ from tests.checkpoints import write_checkpoint
 from torch import Tensor
 
 from echelon.errors import CheckpointError
+from echelon.files.checkpoint_layout import Best, TrainingState, clear_for_saving
 from echelon.train.checkpoint import (
-    Best,
-    TrainingState,
     average_weights,
     choose_checkpoint,
-    clear_for_saving,
     list_checkpoints,
     newest_good_checkpoint,
     prune_checkpoints,

@@ -2,9 +2,9 @@ from __future__ import annotations
 
 import math
 
+from echelon.files.checkpoint_layout import Best, TrainingState
 from echelon.recipe.schema import EarlyStop
 from echelon.tasks.task import Scores
-from echelon.train.checkpoint import Best, TrainingState
 from echelon.train.evaluate import improves, is_patience_over, note_best, should_stop_early
 
 

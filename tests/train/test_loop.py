@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
 import threading
@@ -13,12 +14,15 @@ from pathlib import Path
 import pytest
 import torch
 from rich.console import Console
+from tests.conftest import filled
+from tests.lab.on_hosts import wait_until
 from torch import Tensor
 
 from echelon.comm.group import Group
 from echelon.commands.preparing import prepare_data
 from echelon.commands.training import write_run
 from echelon.errors import CheckpointError, TrainingError
+from echelon.files.checkpoint_layout import Best, is_complete
 from echelon.models.loss import SummedLoss
 from echelon.monitor.records import RecordWriter, read_records
 from echelon.recipe.loading import load_recipe
@@ -26,7 +30,7 @@ from echelon.runfolder import RunFolder
 from echelon.store import list_folders, put_folder
 from echelon.tasks.task import Scores, Slot
 from echelon.train import keeper, loop, mirror, saver
-from echelon.train.checkpoint import Best, choose_checkpoint, is_complete, list_checkpoints
+from echelon.train.checkpoint import choose_checkpoint, list_checkpoints
 from echelon.train.keeper import RESOLVE_STEP
 from echelon.train.loop import Outcome, Training, train
 from echelon.train.worker import set_up
@@ -73,7 +77,7 @@ def spoil(training: Training, monkeypatch: pytest.MonkeyPatch, calls: range) -> 
 
 
 def at_step(
-    training: Training, monkeypatch: pytest.MonkeyPatch, step: int, action: Callable[[], None]
+    training: Training, monkeypatch: pytest.MonkeyPatch, step: int, action: Callable[[], object]
 ) -> None:
     """Have something happen in the middle of a step."""
     loss, has_happened = training.task.loss, False
@@ -286,6 +290,39 @@ def test_a_disk_that_stays_full_ends_the_run_with_a_clear_error_and_the_old_chec
     ):
         train(longer)
     assert choose_checkpoint(longer.run.checkpoints, "last").step == 10
+
+
+@pytest.mark.filterwarnings(
+    "ignore::pytest.PytestUnhandledThreadExceptionWarning"
+)  # of TensorBoard's own thread
+def test_a_full_run_folder_stops_nothing_and_each_writer_reports_it_once(
+    set_up_toy: SetUp, small_disk: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is full from step 12 to 50: TensorBoard, records and checkpoints cannot be written, nor the recipe, which gets
+    the interval at step 30."""
+    monkeypatch.setattr("echelon.train.trackers._FLUSH_S", 0)
+    training = set_up_toy(
+        f"{small_disk.name}/run",
+        *("train.steps=60", "train.log_every=1"),
+        *("track.tensorboard=true", "checkpoint.every=auto", "checkpoint.failure_hours=0.001"),
+    )
+    (tracker,) = training.trackers
+    with contextlib.ExitStack() as full:
+
+        def make_room() -> None:
+            wait_until(lambda: tracker._is_broken)  # type: ignore[attr-defined]
+            full.close()
+
+        at_step(training, monkeypatch, 12, lambda: full.enter_context(filled(small_disk)))
+        at_step(training, monkeypatch, 50, make_room)
+        assert train(training) is Outcome.FINISHED
+    tracker.close()
+    told = events(training)
+    assert len([message for message in told if "TensorBoard gets no more points" in message]) == 1
+    assert len([message for message in told if "could not be noted in the recipe" in message]) == 1
+    records = read_records(training.run.worker_records(0))
+    assert [record["step"] for record in records if record["kind"] == "step"] == list(range(1, 61))
+    assert choose_checkpoint(training.run.checkpoints, "last").step == 60
 
 
 def test_the_automatic_interval_is_chosen_once_written_down_and_kept(set_up_toy: SetUp) -> None:

@@ -15,13 +15,13 @@ from tests.sample_recipe import sample_recipe
 
 from echelon.comm.group import Group
 from echelon.data.images.prepare import prepare_images
+from echelon.files.checkpoint_layout import Best, TrainingState, checkpoint_folder
 from echelon.monitor.heartbeat import Heart
 from echelon.monitor.records import RecordWriter
 from echelon.recipe.toml import dump_recipe
 from echelon.runfolder import RunFolder, remove_folder, write_json
 from echelon.store import MANIFEST, list_folders, put_folder
 from echelon.tasks.classification import ClassificationTask
-from echelon.train.checkpoint import Best, TrainingState, checkpoint_folder
 from echelon.train.mirror import Mirror, fetch_newest
 
 

@@ -11,7 +11,7 @@ from tests.pupils import Pupil, run_workers
 from torch import Tensor
 
 from echelon.comm.group import Group
-from echelon.train.checkpoint import TrainingState
+from echelon.files.checkpoint_layout import TrainingState
 from echelon.train.exchange.codecs import build_codec
 from echelon.train.exchange.compressed import Compressed
 from echelon.train.precision import Precision

@@ -15,14 +15,9 @@ import torch
 from tests.checkpoints import image_of
 from torch import Tensor
 
+from echelon.files.checkpoint_layout import TrainingState, checkpoint_folder, clear_for_saving
 from echelon.train import saver as saver_module
-from echelon.train.checkpoint import (
-    TrainingState,
-    checkpoint_folder,
-    clear_for_saving,
-    list_checkpoints,
-    newest_good_checkpoint,
-)
+from echelon.train.checkpoint import list_checkpoints, newest_good_checkpoint
 from echelon.train.saver import SaveJob, Saver, plan_files, write_job
 
 

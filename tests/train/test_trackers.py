@@ -72,6 +72,20 @@ def messages(run: RunFolder) -> list[str]:
     return [record["message"] for record in read_records(run.worker_records(0))]
 
 
+def test_a_tracker_that_a_full_disk_does_not_let_begin_is_reported_and_left_out(
+    run: RunFolder, records: RecordWriter, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(trackers.TensorBoardTracker, "__init__", refuse)
+    recipe = sample_recipe("track.tensorboard=true")
+    assert build_trackers(recipe, run, 1, records, Heart()) == []
+    assert messages(run) == [
+        "TensorBoard gets no more points: [Errno 28] No space left on device; training goes on"
+    ]
+
+
 def test_a_slow_server_is_not_waited_for_and_gets_all_points_in_the_end(
     run: RunFolder, records: RecordWriter
 ) -> None:

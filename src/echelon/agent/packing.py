@@ -6,7 +6,8 @@ import tarfile
 from pathlib import Path
 from typing import IO
 
-from echelon.runfolder import RunFolder, read_json
+from echelon.files.checkpoint_layout import best_beside, complete_folders
+from echelon.runfolder import RunFolder
 
 BEGIN = b"echelon-pack\n"
 """What the stream begins with: a login script on the host may print what it likes before."""
@@ -25,19 +26,12 @@ def pack(run: RunFolder, out: IO[bytes]) -> None:
 
 
 def last_step(run: RunFolder) -> int:
-    """The step of the newest checkpoint that has a state; 0 where there is none."""
-    folders = chosen_checkpoints(run)
-    return int(folders[-1].name.removeprefix("step-")) if folders else 0
+    """The step of the newest complete checkpoint; 0 if there is none."""
+    return max((step for step, _ in complete_folders(run.checkpoints)), default=0)
 
 
 def chosen_checkpoints(run: RunFolder) -> list[Path]:
-    """The folders of the last checkpoint that has a state, and of the best that it names."""
-    folders = sorted(path for path in run.checkpoints.glob("step-*") if (path / "state.json").is_file())
-    if not folders:
-        return []
-    try:
-        best = read_json(folders[-1] / "state.json")["best"]
-        wanted = run.checkpoints / f"step-{int(best['step']):08d}" if best else folders[-1]
-    except (OSError, ValueError, KeyError, TypeError):
-        wanted = folders[-1]
-    return sorted({folders[-1], *([wanted] if wanted.is_dir() else [])})
+    """The folders of the last complete checkpoint, and of the best that it names, if that is complete too."""
+    complete = [folder for _, folder in complete_folders(run.checkpoints)]
+    wanted = {complete[-1], best_beside(complete[-1])} if complete else set()
+    return [folder for folder in complete if folder in wanted]

@@ -10,7 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from echelon.agent.agent import LEAVE_FILE
-from echelon.cluster.starting import Seat, do_everywhere
+from echelon.cluster.starting import Seat
 from echelon.errors import RemoteError, RunError
 from echelon.launch.container import (
     PYTHON,
@@ -21,6 +21,7 @@ from echelon.launch.container import (
     render_kill,
     render_run,
 )
+from echelon.launch.ssh import side_by_side
 
 _NOTICES = Path(LEAVE_FILE).parent
 """Where a host is told that it is about to be taken away."""
@@ -42,7 +43,7 @@ def boxes(image: str, seats: Sequence[Seat], run: Path, data: Path) -> Iterator[
         opened[seat.number] = open_box(image, seat, run, data)
 
     try:
-        do_everywhere(seats, open_one)
+        side_by_side(seats, open_one)
         yield [opened[seat.number] for seat in seats]
     finally:
         _end_boxes(list(opened.values()), run)
@@ -89,7 +90,7 @@ def render_box(image: str, seat: Seat, run: Path, data: Path, host: DockerHost |
 
 def _end_boxes(seats: Sequence[Seat], run: Path) -> None:
     """End the containers that are left; most have ended with their agents."""
-    do_everywhere(seats, lambda seat: _end_box(seat, run))
+    side_by_side(seats, lambda seat: _end_box(seat, run))
 
 
 def _end_box(seat: Seat, run: Path) -> None:

@@ -11,8 +11,9 @@ from pathlib import Path
 from typing import IO
 
 from echelon.agent.packing import BEGIN
-from echelon.cluster.starting import Seat, do_everywhere
+from echelon.cluster.starting import Seat
 from echelon.errors import RemoteError, TrainingError
+from echelon.launch.ssh import side_by_side
 from echelon.runfolder import RunFolder, write_atomically
 
 _WANTED = re.compile(
@@ -29,7 +30,7 @@ def fetch_results(seats: Sequence[Seat], run: RunFolder) -> str:
     A host that was lost on the way may hear that the run has finished, and have an old checkpoint all the same. Raises
     TrainingError where none of the hosts can be copied from.
     """
-    steps = do_everywhere(seats, lambda seat: _last_step(seat, run))
+    steps = side_by_side(seats, lambda seat: _last_step(seat, run))
     problems = []
     for number in sorted(range(len(seats)), key=lambda number: -steps[number]):
         seat = seats[number]

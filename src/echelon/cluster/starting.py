@@ -6,15 +6,14 @@ import base64
 import contextlib
 import os
 import secrets
-from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, TypeVar
+from typing import Any
 
 from echelon.agent.spec import AgentSpec, HostSpec, dump_spec
 from echelon.agent.wire import SECRET_BYTES
 from echelon.errors import HostsError, Reason, RemoteError, RunError
-from echelon.launch.ssh import Remote
+from echelon.launch.ssh import Remote, side_by_side
 from echelon.launch.trust import digest_of
 from echelon.recipe.schema import Recipe
 from echelon.runfolder import RunFolder, parse_json
@@ -25,7 +24,6 @@ _FIRST_PORT, _NUM_PORTS = 20_000, 10_000
 _IN_DOUBT: tuple[Reason, ...] = ("timed out", "connection lost")
 """After these nobody knows whether what was asked for has been done."""
 _PASSED_ON = ("OMP_", "GOMP_", "MKL_", "KMP_", "NCCL_", "GLOO_", "TORCH_")
-Value = TypeVar("Value")
 
 
 @dataclass(frozen=True)
@@ -82,23 +80,16 @@ def choose_size(text: str | None, hosts: int, *, is_shared: bool) -> Size:
     return size
 
 
-def do_everywhere(seats: Sequence[Seat], action: Callable[[Seat], Value]) -> list[Value]:
-    """`action` on all hosts side by side; RemoteError of the first host that failed, once all are done."""
-    with ThreadPoolExecutor(max(1, len(seats))) as pool:
-        futures = [pool.submit(action, seat) for seat in seats]
-    return [future.result() for future in futures]
-
-
 def is_folder_shared(seats: Sequence[Seat], run: RunFolder) -> bool:
     """Whether all hosts see one run folder; False where each has its own, HostsError where it is neither."""
     if len(seats) == 1:
         return seats[0].sees_our_folder
     mark = secrets.token_hex(8)
     try:
-        do_everywhere(seats, lambda seat: seat.run_agent("mark", str(run.path), f"{mark}-{seat.number}"))
-        seen = do_everywhere(seats, lambda seat: seat.run_agent("marks", str(run.path), mark)["marks"])
+        side_by_side(seats, lambda seat: seat.run_agent("mark", str(run.path), f"{mark}-{seat.number}"))
+        seen = side_by_side(seats, lambda seat: seat.run_agent("marks", str(run.path), mark)["marks"])
     finally:
-        do_everywhere(seats, lambda seat: _ask_quietly(seat, "unmark", str(run.path), mark))
+        side_by_side(seats, lambda seat: _ask_quietly(seat, "unmark", str(run.path), mark))
     counts = {len(marks) for marks in seen}
     if counts == {len(seats)}:
         return True
@@ -160,11 +151,11 @@ def start_agents(seats: Sequence[Seat], specs: Sequence[AgentSpec]) -> None:
         except RemoteError as error:
             problems[seat.number] = error
 
-    do_everywhere(seats, start)
+    side_by_side(seats, start)
     if problems:
         in_doubt = {number for number, problem in problems.items() if problem.reason in _IN_DOUBT}
         ours = [seat for seat in seats if seat.number not in problems or seat.number in in_doubt]
-        do_everywhere(ours, lambda seat: _stop_now(seat, specs[seat.number]))
+        side_by_side(ours, lambda seat: _stop_now(seat, specs[seat.number]))
         raise RunError("\n".join(sorted(map(str, problems.values()))))
 
 

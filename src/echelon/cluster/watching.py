@@ -53,6 +53,10 @@ class SharedFiles:
                 self._offsets[name] = max(at, self._offsets.get(name, 0)) + len(data)
 
 
+class _FullError(Exception):
+    """Our own disk does not take what a host has sent."""
+
+
 class HostWatch:
     """One host, followed by a thread for as long as the run goes on."""
 
@@ -91,6 +95,7 @@ class HostWatch:
         """Whether what the host writes is to be kept in our run folder, and nobody else does that."""
         self._offsets = _read_offsets(run.mirror_state(seat.number)) if self._mirrors else {}
         self._noted_at = 0.0
+        self._is_full = False
         self._restarts = 0
         self._process: subprocess.Popen[bytes] | None = None
         self._thread = threading.Thread(target=self._watch, name=f"watch-{seat.name}", daemon=True)
@@ -112,6 +117,8 @@ class HostWatch:
                 self._note_reached(True)
                 if last.get("alive") is False:
                     self._agent_has_gone(last)
+            except _FullError as error:
+                self._note_full(error)
             except (EchelonError, OSError, ValueError) as error:
                 self._note_reached(False, str(error))
             self.is_done.wait(_RETRY_S)
@@ -155,10 +162,13 @@ class HostWatch:
         if not FOLLOWED.fullmatch(name):
             raise ValueError(f"{self.seat.name} sent a file {name!r}")
         path, at = self._run.path / name, int(news["at"])
-        if self._shared is None:
-            _append(path, data)
-        else:
-            self._shared.append(path, name, at, data)
+        try:
+            if self._shared is None:
+                _append(path, data)
+            else:
+                self._shared.append(path, name, at, data)
+        except OSError as error:
+            raise _FullError(str(error)) from None
         self._offsets[name] = at + len(data)
         if time.monotonic() - self._noted_at > _NOTE_S:
             self._note_offsets()
@@ -190,6 +200,12 @@ class HostWatch:
         self.outcome, self.message = outcome, message
         self.is_done.set()
 
+    def _note_full(self, error: _FullError) -> None:
+        """Say once that our disk does not take what the host writes; it is asked for again until it does."""
+        if not self._is_full:
+            self._is_full = True
+            self._tell(f"what {self.seat.name} writes cannot be kept here: {error}; training goes on")
+
     def _note_reached(self, is_reached: bool, why: str = "") -> None:
         if is_reached != self.is_reached:
             self.is_reached = is_reached
@@ -206,8 +222,16 @@ def _parse(line: bytes) -> dict[str, Any] | None:
 
 
 def _append(path: Path, data: bytes) -> None:
-    with open(path, "ab", opener=open_no_link) as file:
-        file.write(data)
+    """Append all of `data`, or raise OSError and leave the file as it was."""
+    with open(path, "ab", buffering=0, opener=open_no_link) as file:
+        before = file.tell()
+        try:
+            rest = memoryview(data)
+            while rest:
+                rest = rest[file.write(rest) :]
+        except OSError:
+            file.truncate(before)
+            raise
 
 
 def _read_offsets(path: Path) -> dict[str, int]:

@@ -10,8 +10,9 @@ from typing import IO
 
 from echelon.agent.boards import serve_board
 from echelon.cluster.roster import open_seats, read_roster
-from echelon.cluster.starting import Seat, do_everywhere
+from echelon.cluster.starting import Seat
 from echelon.errors import RemoteError, RunError
+from echelon.launch.ssh import side_by_side
 from echelon.runfolder import RunFolder, parse_json
 
 _START_S = 30.0
@@ -72,7 +73,7 @@ def _find_newest(seats: list[Seat], run: RunFolder) -> Seat:
         except RemoteError:
             return -1.0
 
-    times = do_everywhere(seats, ask)
+    times = side_by_side(seats, ask)
     newest = max(times)
     if newest <= 0:
         raise RunError(f"{run.path}: no host that can be reached has TensorBoard's files (track.tensorboard)")

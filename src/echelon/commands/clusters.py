@@ -24,7 +24,6 @@ from echelon.cluster.starting import (
     Seat,
     Size,
     choose_size,
-    do_everywhere,
     is_folder_shared,
     render_specs,
     start_agents,
@@ -43,7 +42,7 @@ from echelon.launch.install import ENVIRONMENT, InstallOptions, install_hosts
 from echelon.launch.local import StopRequests, render_worker, signals_call
 from echelon.launch.routes import Route
 from echelon.launch.session import INSTALLED_PYTHON
-from echelon.launch.ssh import Remote, on_all
+from echelon.launch.ssh import Remote, on_all, raise_problems, side_by_side
 from echelon.launch.supervise import Supervised
 from echelon.launch.sync import sync_hosts
 from echelon.monitor.records import RecordWriter
@@ -168,9 +167,9 @@ class Hosts:
         remotes, image = list(self._remotes.values()), self._options.container
         if self._options.install:
             console.print("installing Echelon on the hosts ...", highlight=False)
-            _raise_problems(install_hosts(remotes, InstallOptions()))
+            raise_problems(install_hosts(remotes, InstallOptions()))
         if image:
-            _raise_problems(on_all(remotes, lambda remote: send_image(remote, image)))
+            raise_problems(on_all(remotes, lambda remote: send_image(remote, image)))
 
     def _check(self) -> list[HostReport]:
         data = PreparedData(self._prepared.folder.resolve(), self._prepared.key)
@@ -191,7 +190,7 @@ class Hosts:
         pythons: dict[str, Sequence[str]] = {report.host.name: report.python for report in reports}
         if image:  # a check has only folders that are there
             pythons = {name: python_with(self._remotes[name], image, folder.parent) for name in names}
-        _raise_problems(sync_hosts([self._remotes[name] for name in names], folder, folder, pythons=pythons))
+        raise_problems(sync_hosts([self._remotes[name] for name in names], folder, folder, pythons=pythons))
 
     def _seat(self, number: int, report: HostReport) -> Seat:
         facts, name = report.facts, report.host.name
@@ -273,7 +272,7 @@ def _outside_boxes(seats: Sequence[Seat], run: RunFolder, image: str | None) -> 
                 return replace(seat, python=tuple(python_with(seat.remote, image, run.path)))
         return seat
 
-    return do_everywhere(seats, outside)
+    return side_by_side(seats, outside)
 
 
 def _note_link(run: RunFolder, link: Link | None) -> None:
@@ -394,10 +393,3 @@ def _watch(
 
 def _show(reports: Sequence[HostReport], console: Console) -> None:
     console.print(hosts_words(reports), markup=False, highlight=False, soft_wrap=True)
-
-
-def _raise_problems(answers: Mapping[str, object]) -> None:
-    """HostsError where an answer, by host, is that it went wrong."""
-    problems = sorted(str(answer) for answer in answers.values() if isinstance(answer, RemoteError))
-    if problems:
-        raise HostsError("\n".join(problems))

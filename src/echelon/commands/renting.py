@@ -6,7 +6,7 @@ import contextlib
 import shlex
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
@@ -25,7 +25,7 @@ from echelon.launch.container import python_with, send_image
 from echelon.launch.findings import Needs
 from echelon.launch.hosts import Host
 from echelon.launch.install import InstallOptions, install_hosts
-from echelon.launch.ssh import Remote, on_all
+from echelon.launch.ssh import Remote, on_all, raise_problems
 from echelon.launch.sync import sync_hosts
 
 _ANSWER_S = 900.0
@@ -49,7 +49,7 @@ def make_ready(cluster: Cluster, console: Console) -> None:
     with _open(cluster.spec.name, [host.name for host in hosts]) as remotes:
         try:
             console.print("waiting for the machines to answer ...", highlight=False)
-            _raise_first(on_all(remotes, wait_for_answer))
+            raise_problems(on_all(remotes, wait_for_answer))
             console.print("installing Echelon on them ...", highlight=False)
             install(cluster, remotes)
             needs = Needs(container=cluster.spec.container)
@@ -94,15 +94,9 @@ def install(cluster: Cluster, remotes: Sequence[Remote]) -> None:
     """The same Echelon there as here, or the image that has it."""
     image = cluster.spec.container
     if image:
-        _raise_first(on_all(remotes, lambda remote: send_image(remote, image)))
+        raise_problems(on_all(remotes, lambda remote: send_image(remote, image)))
     else:
-        _raise_first(install_hosts(remotes, InstallOptions()))
-
-
-def _raise_first(answers: Mapping[str, object]) -> None:
-    errors = [answer for answer in answers.values() if isinstance(answer, RemoteError)]
-    if errors:
-        raise HostsError("\n".join(sorted(map(str, errors))))
+        raise_problems(install_hosts(remotes, InstallOptions()))
 
 
 _MAKE = """\
@@ -147,12 +141,12 @@ class Rented:
 
     def _make_data_folder(self, remotes: Sequence[Remote]) -> None:
         script = render_own_folder(self._data.parent)
-        _raise_first(on_all(remotes, lambda remote: _run_script(remote, script)))
+        raise_problems(on_all(remotes, lambda remote: _run_script(remote, script)))
 
     def _make_run_folder(self, remotes: Sequence[Remote]) -> None:
         spec, folder = self._cluster.spec, self._run.parent
         script = render_shared_folder(folder, spec.mount) if spec.shared else render_own_folder(folder)
-        _raise_first(on_all(remotes, lambda remote: _run_script(remote, script)))
+        raise_problems(on_all(remotes, lambda remote: _run_script(remote, script)))
 
     @contextlib.contextmanager
     def kept(self) -> Iterator[None]:
@@ -210,13 +204,13 @@ class Rented:
 
     def _set_up(self, host: str) -> None:
         with _open(self._cluster.spec.name, [host]) as remotes:
-            _raise_first(on_all(remotes, wait_for_answer))
+            raise_problems(on_all(remotes, wait_for_answer))
             self._make_data_folder(remotes)
             self._make_run_folder(remotes)
             install(self._cluster, remotes)
             image = self._cluster.spec.container
             pythons = {host: python_with(remotes[0], image, self._data.parent)} if image else None
-            _raise_first(sync_hosts(remotes, self._data, self._data, pythons=pythons))
+            raise_problems(sync_hosts(remotes, self._data, self._data, pythons=pythons))
         self._unready.discard(host)
         self._tell(f"{host} is back")
 

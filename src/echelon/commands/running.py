@@ -21,7 +21,7 @@ from rich.console import Console
 from echelon.agent.service import find_agent
 from echelon.agent.service import stop as stop_agent
 from echelon.cluster.roster import Roster, open_seats, read_roster
-from echelon.cluster.starting import Seat, do_everywhere
+from echelon.cluster.starting import Seat
 from echelon.cluster.watching import HostWatch, SharedFiles
 from echelon.commands.dashboard import Dashboard
 from echelon.commands.following import RunScreen
@@ -31,6 +31,7 @@ from echelon.commands.web import open_page
 from echelon.errors import RemoteError, RunError, TrainingError
 from echelon.explain.history import steps_made
 from echelon.launch.local import StopRequests, signals_call
+from echelon.launch.ssh import side_by_side
 from echelon.monitor.records import read_records
 from echelon.recipe.loading import load_recipe
 from echelon.runfolder import RunFolder
@@ -108,7 +109,7 @@ def _ask_hosts(roster: Roster, run: RunFolder) -> list[HostState]:
 
     seats = open_seats(roster)
     try:
-        return do_everywhere(seats, ask)
+        return side_by_side(seats, ask)
     finally:
         for seat in seats:
             seat.remote.close()
@@ -230,7 +231,7 @@ def _stop_hosts(roster: Roster, run: RunFolder, now: bool) -> bool:
             return False  # the others tell it, or it ends when it finds itself alone
 
     try:
-        return any(do_everywhere(seats, ask))
+        return any(side_by_side(seats, ask))
     finally:
         for seat in seats:
             seat.remote.close()

@@ -15,6 +15,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
+from echelon.runfolder import sync_to_disk
+
 PARTIAL = ".partial"
 LOCK = ".lock"
 
@@ -54,9 +56,9 @@ def locked(path: Path, on_wait: OnWait = lambda: None) -> Iterator[None]:
 def publish(partial: Path, folder: Path) -> None:
     """Give the finished folder its name, once all of it is on the disk."""
     for path in [*partial.iterdir(), partial]:
-        sync(path)
+        sync_to_disk(path)
     partial.rename(folder)
-    sync(folder.parent)
+    sync_to_disk(folder.parent)
 
 
 def remove_abandoned(parent: Path) -> None:
@@ -96,12 +98,3 @@ def _lock(path: Path, *, wait: bool) -> int | None:
 def _unlock(path: Path, descriptor: int) -> None:
     path.unlink(missing_ok=True)  # before letting go, so that nobody holds a file about to vanish
     os.close(descriptor)
-
-
-def sync(path: Path) -> None:
-    """Make a file's content, or a folder's names, survive a power cut."""
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

@@ -28,7 +28,7 @@ from echelon.data.fingerprints import sha256_of_file
 from echelon.data.formats import BYTE_ORDER_MARK
 from echelon.data.streams import PACKED_SUFFIXES, is_packed
 from echelon.errors import DataError
-from echelon.runfolder import read_json, sync_folder, write_json
+from echelon.runfolder import read_json, sync_to_disk, write_json
 
 READ_BYTES = 1 << 18
 TIMEOUT_S = 30.0
@@ -150,7 +150,7 @@ class _Partial:
         with self.path.open("rb") as file:
             os.fsync(file.fileno())
         self.path.rename(path)
-        sync_folder(path.parent)
+        sync_to_disk(path.parent)
         self.forget()
 
     def forget(self) -> None:

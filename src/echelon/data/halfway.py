@@ -17,10 +17,9 @@ from types import TracebackType
 
 from pydantic import TypeAdapter, ValidationError
 
-from echelon.data.claim import sync
 from echelon.data.training_text import Block, CleanCorpus
 from echelon.errors import DataError
-from echelon.runfolder import write_atomically
+from echelon.runfolder import sync_to_disk, write_atomically
 
 CLEAN = "clean.json"
 MODEL = "tokeniser.model"
@@ -58,7 +57,7 @@ class Halfway:
 
     def keep_clean(self, corpora: list[CleanCorpus]) -> None:
         for path in {path for block in _blocks(corpora) for path in (block.path, block.kept) if path}:
-            sync(path)  # before the file that says that they are there
+            sync_to_disk(path)  # before the file that says that they are there
         write_atomically(self.folder / CLEAN, _CORPORA.dump_json(corpora))
 
     def model(self) -> bytes | None:

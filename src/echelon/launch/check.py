@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import secrets
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import chain
 from pathlib import Path
@@ -29,7 +28,7 @@ from echelon.launch.hosts import Host
 from echelon.launch.machine import Disk, Machine, nearest_existing, own_versions
 from echelon.launch.routes import Attempt, Network, Route, candidates, choose_routes
 from echelon.launch.session import Session, find_python
-from echelon.launch.ssh import Remote
+from echelon.launch.ssh import Remote, side_by_side
 
 _ANSWER_S = 60.0
 _LINK_S = 150.0
@@ -75,11 +74,11 @@ def check_hosts(hosts: Sequence[Host], remotes: Mapping[str, Remote], needs: Nee
             # A container sees nothing above what is mounted.
             needs.run_folder.mkdir(parents=True, exist_ok=True)
         with _shared_token(needs.run_folder) as token:
-            _side_by_side(guests, lambda guest: _ask(guest, remotes[guest.host.name], needs, token))
+            side_by_side(guests, lambda guest: _ask(guest, remotes[guest.host.name], needs, token))
         network = _find_network(guests, needs)
         link = _measure_link(guests, network) if needs.measures_link else None
     finally:
-        _side_by_side(guests, lambda guest: guest.session.close() if guest.session else None)
+        side_by_side(guests, lambda guest: guest.session.close() if guest.session else None)
     return _report(guests, needs, network, link)
 
 
@@ -181,9 +180,9 @@ def _find_network(guests: Sequence[_Guest], needs: Needs) -> Network:
             for (name, address), (error, own_address) in zip(targets, answers, strict=bool(answers))
         ]
 
-    _side_by_side(present.values(), listen)
-    attempts = list(chain.from_iterable(_side_by_side(present.values(), reach)))
-    _side_by_side(present.values(), lambda guest: _ask_or_note(guest, "stop_listening", None))
+    side_by_side(present.values(), listen)
+    attempts = list(chain.from_iterable(side_by_side(present.values(), reach)))
+    side_by_side(present.values(), lambda guest: _ask_or_note(guest, "stop_listening", None))
     return choose_routes(machines, possible, attempts)
 
 
@@ -220,7 +219,7 @@ def _measure_link(guests: Sequence[_Guest], network: Network) -> Link | None:
             guest.findings.append(Finding(what, "open all ports between the hosts, and only between them"))
         return None
 
-    links = _side_by_side(guests, take_part)
+    links = side_by_side(guests, take_part)
     return links[0] if all(links) else None
 
 
@@ -233,10 +232,3 @@ def _ask_or_note(guest: _Guest, question: str, otherwise: Value, **values: objec
         guest.findings.append(Finding(error.message, error.remedy))
         return otherwise
     return answer
-
-
-def _side_by_side(guests: Iterable[_Guest], ask: Callable[[_Guest], Value]) -> list[Value]:
-    """`ask` of every host at once, answers in their order."""
-    guests = list(guests)
-    with ThreadPoolExecutor(max(1, len(guests))) as threads:
-        return list(threads.map(ask, guests))

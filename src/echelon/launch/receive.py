@@ -17,7 +17,7 @@ from typing import IO
 from echelon.data.claim import locked
 from echelon.data.fingerprints import sha256_of_file
 from echelon.launch.dialogue import say
-from echelon.runfolder import parse_json, sync_folder
+from echelon.runfolder import parse_json, sync_to_disk
 
 _READ_BYTES = 1 << 20
 
@@ -92,10 +92,10 @@ class Receiver:
 
     def finish(self) -> None:
         """Give the folder its name."""
-        sync_folder(self._folder)
+        sync_to_disk(self._folder)
         if self._folder != self._target:
             self._folder.rename(self._target)
-            sync_folder(self._target.parent)
+            sync_to_disk(self._target.parent)
 
     def _remove_others(self) -> None:
         """What an earlier transfer left that is not to come this time."""

@@ -16,7 +16,7 @@ import subprocess
 import tempfile
 import threading
 import weakref
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -28,6 +28,7 @@ from echelon.errors import HostsError, Reason, RemoteError
 CONFIG_VARIABLE = "ECHELON_SSH_CONFIG"
 LOCAL_NAMES = ("localhost", "local")
 Stream = int | IO[bytes] | None
+Item = TypeVar("Item")
 Value = TypeVar("Value")
 
 _OPTIONS = {
@@ -211,8 +212,19 @@ class Remote:
         self.close()
 
 
+def side_by_side(items: Iterable[Item], action: Callable[[Item], Value]) -> list[Value]:
+    """Run `action` on all items at once, each in a thread of its own; results in order.
+
+    If some fail, the first of their errors is raised once all are done.
+    """
+    items = list(items)
+    with ThreadPoolExecutor(max(1, len(items))) as threads:
+        futures = [threads.submit(action, item) for item in items]
+    return [future.result() for future in futures]
+
+
 def on_all(remotes: Sequence[Remote], action: Callable[[Remote], Value]) -> dict[str, Value | RemoteError]:
-    """Do something on all hosts at once; for each what came of it, or what went wrong."""
+    """Run `action` on all hosts at once; each host's result, or what went wrong there."""
 
     def attempt(remote: Remote) -> Value | RemoteError:
         try:
@@ -220,8 +232,14 @@ def on_all(remotes: Sequence[Remote], action: Callable[[Remote], Value]) -> dict
         except RemoteError as error:
             return error
 
-    with ThreadPoolExecutor(max(1, len(remotes))) as threads:
-        return dict(zip([remote.host for remote in remotes], threads.map(attempt, remotes), strict=True))
+    return dict(zip([remote.host for remote in remotes], side_by_side(remotes, attempt), strict=True))
+
+
+def raise_problems(answers: Mapping[str, object]) -> None:
+    """Raise HostsError with the problems of all hosts, if an answer of `on_all` is one."""
+    problems = sorted(str(answer) for answer in answers.values() if isinstance(answer, RemoteError))
+    if problems:
+        raise HostsError("\n".join(problems))
 
 
 def find_config(given: Path | None) -> Path | None:

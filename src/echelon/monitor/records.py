@@ -11,21 +11,29 @@ import os
 import threading
 import time
 from collections.abc import Iterator
+from io import FileIO
 from pathlib import Path
-from typing import Any, TextIO, TypeGuard
+from typing import Any, TypeGuard
 
 from echelon.runfolder import open_no_link, parse_json, to_json
+
+_MOST_WAITING_BYTES = 2**26
+"""Of records that a full disk does not take; those that come later are lost."""
 
 
 class RecordWriter:
     """Writes one process's records. Steps reach the file with the first record that comes `flush_s` seconds after
-    the last flush; other kinds at once. Any thread may write."""
+    the last flush; other kinds at once. Any thread may write.
+
+    A full disk must not end a training: what it does not take waits in memory until there is room.
+    """
 
     def __init__(self, path: Path, flush_s: float = 0.5) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
-        _end_torn_line(path)
-        self._file: TextIO = open(  # noqa: SIM115 - open as long as the worker lives
-            path, "a", encoding="utf-8", opener=open_no_link
+        # A killed process may have left half a line; the next record begins a line of its own.
+        self._waiting = bytearray(b"\n" if _ends_within_a_line(path) else b"")
+        self._file: FileIO = open(  # noqa: SIM115 - open as long as the worker lives
+            path, "ab", buffering=0, opener=open_no_link
         )
         self._flush_s = flush_s
         self._last_flush = time.monotonic()
@@ -34,19 +42,26 @@ class RecordWriter:
     def write(self, kind: str, **values: Any) -> None:
         """Append one record."""
         now = int(time.time() * 1000) / 1000  # cut, not rounded: never after whatever starts next
-        record = {"kind": kind, "time": now, **values}
-        line = to_json(record) + "\n"
-        # A full disk must not end a training: lines wait until there is room.
-        with self._turn, contextlib.suppress(OSError):
-            self._file.write(line)
+        line = to_json({"kind": kind, "time": now, **values}) + "\n"
+        with self._turn:
+            if len(self._waiting) < _MOST_WAITING_BYTES:
+                self._waiting += line.encode()
             if time.monotonic() - self._last_flush > self._flush_s or kind != "step":
-                self.flush()
+                self._write_waiting()
 
     def flush(self) -> None:
-        self._file.flush()
+        """Write what waits, as far as the disk takes it."""
+        with self._turn:
+            self._write_waiting()
+
+    def _write_waiting(self) -> None:
         self._last_flush = time.monotonic()
+        with contextlib.suppress(OSError):
+            while self._waiting:
+                del self._waiting[: self._file.write(self._waiting)]
 
     def close(self) -> None:
+        self.flush()
         self._file.close()
 
 
@@ -101,11 +116,9 @@ def is_number(value: Any) -> TypeGuard[float]:
     return isinstance(value, int | float) and abs(value) < 1e11
 
 
-def _end_torn_line(path: Path) -> None:
-    """A killed process may have left half a line; end it, so that the next record stands on its own line."""
+def _ends_within_a_line(path: Path) -> bool:
     if not path.exists() or not path.stat().st_size:
-        return
-    with open(path, "rb+", opener=open_no_link) as file:
+        return False
+    with open(path, "rb", opener=open_no_link) as file:
         file.seek(-1, os.SEEK_END)
-        if file.read(1) != b"\n":
-            file.write(b"\n")
+        return file.read(1) != b"\n"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable
 from typing import Any, Protocol
 
@@ -129,12 +130,16 @@ class BarScreen:
 
 
 def open_screen(console: Console, log_every: int) -> Screen:
-    """A bar where `console` is a terminal, lines where it is not."""
+    """A bar if `console` is a terminal, lines if it is not."""
     if console.is_terminal:
         return BarScreen(console)
-    return LineScreen(
-        lambda line: console.print(line, markup=False, highlight=False, soft_wrap=True), log_every
-    )
+
+    def say(line: str) -> None:
+        # They may go into the log of `--detach`, on a full disk: training does not depend on them.
+        with contextlib.suppress(OSError):
+            console.print(line, markup=False, highlight=False, soft_wrap=True)
+
+    return LineScreen(say, log_every)
 
 
 def describe_step(record: dict[str, Any], speed: Speed) -> str:

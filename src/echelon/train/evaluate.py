@@ -11,10 +11,10 @@ import torch
 from torch import nn
 
 from echelon.comm.group import Group
+from echelon.files.checkpoint_layout import Best, TrainingState
 from echelon.recipe.schema import LOWER_IS_BETTER, EarlyStop
 from echelon.runfolder import RunFolder, write_atomically, write_json
 from echelon.tasks.task import Scores, Split, Task
-from echelon.train.checkpoint import Best, TrainingState
 from echelon.train.precision import Precision
 from echelon.train.weights import Weights
 

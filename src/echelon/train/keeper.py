@@ -12,20 +12,13 @@ from pathlib import Path
 
 from echelon.comm.group import Group
 from echelon.errors import CheckpointError, TrainingError
+from echelon.files.checkpoint_layout import TrainingState, checkpoint_folder, clear_for_saving, is_complete
 from echelon.monitor.records import RecordWriter
 from echelon.recipe.schema import Recipe
 from echelon.recipe.toml import dump_recipe
 from echelon.runfolder import RunFolder, write_atomically
 from echelon.train.averaging import WeightAverage
-from echelon.train.checkpoint import (
-    TrainingState,
-    checkpoint_folder,
-    clear_for_saving,
-    is_complete,
-    prefixed,
-    prune_checkpoints,
-    weights_digest,
-)
+from echelon.train.checkpoint import prefixed, prune_checkpoints, weights_digest
 from echelon.train.exchange import Exchange
 from echelon.train.flat import FlatParameters
 from echelon.train.interval import steps_between_saves
@@ -243,6 +236,8 @@ class Keeper:
 
     def _write_resolved(self, every: int) -> None:
         checkpoint = self.recipe.checkpoint.model_copy(update={"every": every})
-        write_atomically(
-            self.run.recipe, dump_recipe(self.recipe.model_copy(update={"checkpoint": checkpoint}))
-        )
+        recipe = self.recipe.model_copy(update={"checkpoint": checkpoint})
+        try:
+            write_atomically(self.run.recipe, dump_recipe(recipe))
+        except OSError as error:  # checkpoints hold the interval too, so a resumed run keeps it
+            self.records.write("event", message=f"the interval could not be noted in the recipe: {error}")

@@ -13,13 +13,13 @@ import torch
 from torch import nn
 
 from echelon.comm.group import Group
+from echelon.files.checkpoint_layout import TrainingState
 from echelon.monitor.meter import StepMeter
 from echelon.monitor.records import RecordWriter
 from echelon.recipe.schema import Recipe
 from echelon.runfolder import RunFolder
 from echelon.tasks.task import Scores, Slot, Task
 from echelon.train.averaging import WeightAverage
-from echelon.train.checkpoint import TrainingState
 from echelon.train.evaluate import note_best, score_split, should_stop_early
 from echelon.train.exchange import Exchange
 from echelon.train.flat import FlatParameters

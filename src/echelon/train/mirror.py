@@ -10,6 +10,7 @@ from functools import partial
 from pathlib import Path
 
 from echelon.errors import StoreError, UserError
+from echelon.files.checkpoint_layout import best_beside, is_complete
 from echelon.monitor.heartbeat import Heart
 from echelon.monitor.records import RecordWriter
 from echelon.recipe.continuing import refuse_another_s
@@ -25,7 +26,7 @@ from echelon.store import (
     remove_folder_at,
     remove_unfinished,
 )
-from echelon.train.checkpoint import best_beside, is_complete, list_checkpoints
+from echelon.train.checkpoint import list_checkpoints
 
 _WAIT_S = 1.0
 

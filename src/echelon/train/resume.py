@@ -9,15 +9,9 @@ from typing import TYPE_CHECKING
 from torch import Tensor
 
 from echelon.errors import CheckpointError, TrainingError, UserError
+from echelon.files.checkpoint_layout import TrainingState, checkpoint_folder, move_aside
 from echelon.runfolder import RunFolder
-from echelon.train.checkpoint import (
-    Checkpoint,
-    TrainingState,
-    checkpoint_folder,
-    choose_checkpoint,
-    move_aside,
-    newest_good_checkpoint,
-)
+from echelon.train.checkpoint import Checkpoint, choose_checkpoint, newest_good_checkpoint
 from echelon.train.mirror import fetch_newest
 from echelon.train.weights import Weights, choose_weights, load_weights
 

@@ -22,8 +22,15 @@ from types import MappingProxyType
 import numpy as np
 from torch import Tensor
 
-from echelon.runfolder import sync_folder
-from echelon.train.checkpoint import MODEL, STATE, TrainingState, shard_file, write_sidecar, write_state
+from echelon.files.checkpoint_layout import (
+    MODEL,
+    STATE,
+    TrainingState,
+    shard_file,
+    write_sidecar,
+    write_state,
+)
+from echelon.runfolder import sync_to_disk
 from echelon.train.tensorfile import TensorImage
 
 Pair = tuple[Tensor, Tensor]
@@ -177,7 +184,7 @@ def _pieces(flat: Tensor) -> Iterator[Tensor]:
 def write_job(job: SaveJob, images: Mapping[str, TensorImage]) -> None:
     """Write a worker's files, then vouch for each; when this returns, its part survives a power cut."""
     written = {name: image.write(job.folder / name, job.may_write) for name, image in images.items()}
-    sync_folder(job.folder.parent)
+    sync_to_disk(job.folder.parent)
     if job.state is not None:
         job.may_write()
         written[STATE] = write_state(job.folder, job.state, job.all_files)

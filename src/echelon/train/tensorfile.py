@@ -13,13 +13,12 @@ import json
 import mmap
 import os
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 
 import torch
 from torch import Tensor
 
-from echelon.train.checksum import new_checksum
+from echelon.files.checksum import Written, new_checksum
 
 _BLOCK_BYTES = 4096
 """What file systems with O_DIRECT are content with; those that are not get the bytes the usual way."""
@@ -28,14 +27,6 @@ _PIECE_BYTES = 2**28
 _DIRECT = getattr(os, "O_DIRECT", 0)
 """0 where the system has no such thing."""
 _DTYPES = {torch.float32: "F32", torch.float64: "F64", torch.int64: "I64", torch.int32: "I32"}
-
-
-@dataclass(frozen=True)
-class Written:
-    """What a file became."""
-
-    checksum: str
-    bytes: int
 
 
 class TensorImage:

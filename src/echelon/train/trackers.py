@@ -26,6 +26,8 @@ _LONGEST_PARAMETER = 500
 """Letters that MLflow takes."""
 _MOST_WAITING = 10_000
 _PATIENCE_S = 30.0
+_FLUSH_S = 10
+"""How often TensorBoard's files are written."""
 
 
 class Tracker(Protocol):
@@ -45,7 +47,7 @@ class TensorBoardTracker:
     def __init__(self, run: RunFolder, first_step: int) -> None:
         from torch.utils.tensorboard.writer import SummaryWriter
 
-        self._writer = SummaryWriter(str(run.tensorboard), purge_step=first_step, flush_secs=10)
+        self._writer = SummaryWriter(str(run.tensorboard), purge_step=first_step, flush_secs=_FLUSH_S)
 
     def scalars(self, values: dict[str, float], step: int, at: float) -> None:
         for name, value in values.items():
@@ -143,9 +145,9 @@ class WandbTracker:
 
 
 class BehindTracker:
-    """Hands everything on to another tracker in a thread, so that training never waits for a server.
+    """Hands everything on to another tracker in a thread, so that training never waits for a server or a disk.
 
-    After its first error, or where it falls far behind, the other gets nothing more, and the records say so.
+    After its first error, or when it falls far behind, the other gets nothing more, and the records say so once.
     """
 
     def __init__(self, name: str, other: Tracker, records: RecordWriter, heart: Heart) -> None:
@@ -190,24 +192,32 @@ class BehindTracker:
     def _break(self, why: str) -> None:
         if not self._is_broken:
             self._is_broken = True
-            message = f"{self._name} gets no more points: {why}; training goes on"
-            self._records.write("event", message=message)
+            _report(self._name, why, self._records)
 
 
 def build_trackers(
     recipe: Recipe, run: RunFolder, first_step: int, records: RecordWriter, heart: Heart
 ) -> list[Tracker]:
+    """The trackers that the recipe asks for, without those that the disk has no room for."""
     track = recipe.track
-    trackers: list[Tracker] = []
+    wanted: dict[str, Callable[[], Tracker]] = {}
     if track.tensorboard:
-        trackers.append(TensorBoardTracker(run, first_step))
+        wanted["TensorBoard"] = partial(TensorBoardTracker, run, first_step)
     if track.mlflow is not None:
-        mlflow = MlflowTracker(run, recipe, track.mlflow)
-        trackers.append(BehindTracker("MLflow", mlflow, records, heart))
+        wanted["MLflow"] = partial(MlflowTracker, run, recipe, track.mlflow)
     if track.wandb is not None:
-        wandb = WandbTracker(run, recipe, track.wandb)
-        trackers.append(BehindTracker("Weights & Biases", wandb, records, heart))
+        wanted["Weights & Biases"] = partial(WandbTracker, run, recipe, track.wandb)
+    trackers: list[Tracker] = []
+    for name, build in wanted.items():
+        try:
+            trackers.append(BehindTracker(name, build(), records, heart))
+        except OSError as error:
+            _report(name, str(error), records)
     return trackers
+
+
+def _report(name: str, why: str, records: RecordWriter) -> None:
+    records.write("event", message=f"{name} gets no more points: {why}; training goes on")
 
 
 def _missing(key: str, extra: str) -> UserError:

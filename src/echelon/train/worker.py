@@ -7,6 +7,7 @@ which. What it does is in the run folder: the recipe, the place of the prepared 
 from __future__ import annotations
 
 import argparse
+import contextlib
 import ctypes
 import faulthandler
 import gc
@@ -31,6 +32,7 @@ from echelon.errors import (
     TrainingError,
     UserError,
 )
+from echelon.files.checkpoint_layout import TrainingState
 from echelon.lease import fence
 from echelon.monitor.heartbeat import open_heart
 from echelon.monitor.records import RecordWriter
@@ -41,7 +43,6 @@ from echelon.runfolder import RunFolder
 from echelon.tasks import build_task
 from echelon.train.averaging import WeightAverage
 from echelon.train.benchmark import WARM_UP_STEPS, measure_steps
-from echelon.train.checkpoint import TrainingState
 from echelon.train.evaluate import is_patience_over, save_scores, score_split, score_summary
 from echelon.train.exchange import build_exchange
 from echelon.train.keeper import Keeper
@@ -91,10 +92,11 @@ def main(arguments: Sequence[str]) -> NoReturn:
     except BaseException as error:
         message = str(error) if isinstance(error, EchelonError) else f"{type(error).__name__}: {error}"
         records.write("failure", message=message)
-        if isinstance(error, EchelonError):
-            sys.stderr.write(f"error: {error}\n")
-        else:
-            traceback.print_exc()
+        with contextlib.suppress(OSError):  # the log may be on a full disk
+            if isinstance(error, EchelonError):
+                sys.stderr.write(f"error: {error}\n")
+            else:
+                traceback.print_exc()
         leave(records, FINAL_STATUS if isinstance(error, UserError | TrainingError) else 1)
     leave(records, INTERRUPTED_STATUS if outcome is Outcome.INTERRUPTED else 0)
 

@@ -7,6 +7,7 @@ from echelon.data.shards import SideCount
 from echelon.explain.answers.case import Answer, Case
 from echelon.explain.checkpoints import checkpoint_parts
 from echelon.explain.wording import show_bytes, show_count, show_step
+from echelon.files.checkpoint_layout import complete_folders
 
 
 def how_big_is_the_data(case: Case) -> Answer:
@@ -88,8 +89,8 @@ def what_is_a_checkpoint(case: Case) -> Answer | None:
 
 
 def _checkpoint_files(case: Case) -> list[str]:
-    """The newest checkpoint's files that weigh something."""
-    folders = sorted(case.history.run.checkpoints.glob("step-*"))
+    """The files of the newest complete checkpoint, without its checksums."""
+    folders = [folder for _, folder in complete_folders(case.history.run.checkpoints)]
     if not folders:
         return []
     files = sorted(file for file in folders[-1].iterdir() if file.suffix in (".safetensors", ".json"))

@@ -7,6 +7,7 @@ which older checkpoints have: whoever can write a file can write the sidecar tha
 from __future__ import annotations
 
 import hashlib
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
@@ -16,6 +17,14 @@ ALGORITHM = "xxh3_128"
 """Of new checkpoints; `xxhsum -H2` computes the same."""
 OLDER_ALGORITHM = "sha256"
 _READ_BYTES = 2**20
+
+
+@dataclass(frozen=True)
+class Written:
+    """A file on the disk: its checksum and its size."""
+
+    checksum: str
+    bytes: int
 
 
 class Checksum(Protocol):
