@@ -102,8 +102,11 @@ MachineType = Annotated[
 
 
 def messages() -> Console:
-    """Where progress and messages go: stderr, so that stdout holds results only."""
-    return Console(stderr=True)
+    """Where progress and messages go: stderr, so that stdout holds results only.
+
+    Lines are broken to fit a terminal only: in a pipe or a log a long path stays in one piece.
+    """
+    return Console(stderr=True, soft_wrap=not sys.stderr.isatty())
 
 
 def show(as_json: bool, result: Any, text: str) -> None:
