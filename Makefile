@@ -9,13 +9,14 @@ BENCHES ?= checkpoint images monitor preparation scaling serve translate
 EVENTS ?= 24
 SEED ?= 1
 
-.PHONY: setup demo test test-slow test-tutorials chaos mechanisms check docs bench bench-network bench-quality bench-peers clean
+.PHONY: setup demo test test-packages test-slow test-tutorials chaos mechanisms check docs bench bench-network bench-quality bench-peers clean
 
 setup: $(READY)
 
 # torch first, and exactly this one: another package's looser wish for torch then finds it and pulls nothing.
 $(INSTALLED): pyproject.toml constraints.txt
 	$(PYTHON) -c 'import sys; sys.version_info >= (3, 11) or sys.exit("Echelon needs Python 3.11 or newer; set PYTHON=...")'
+	$(PYTHON) -c 'import ensurepip, venv' || { echo "Python lacks venv; on Debian: apt-get install python3-venv"; exit 1; }
 	$(PYTHON) -m venv $(VENV)
 	$(PIP) torch==2.13.0 setuptools
 	$(PIP) --no-build-isolation --editable .
@@ -28,10 +29,14 @@ $(READY): $(INSTALLED)
 demo: $(INSTALLED)
 	$(BIN)/echelon demo
 
-test: $(READY)
+# Debian's packages that tests need, if root asks on a machine with apt; tests skip what is still missing.
+test-packages:
+	tests/debian-packages || echo "not all Debian packages could be installed: tests that need the others are skipped"
+
+test: test-packages $(READY)
 	$(BIN)/python -m pytest -m 'not slow' --numprocesses=3 --dist=loadgroup
 
-test-slow: $(READY)
+test-slow: test-packages $(READY)
 	$(BIN)/python -m pytest -m slow --timeout=1800 --numprocesses=2 --dist=loadgroup
 
 # Of the slow ones those that the tutorials and the page for those who move over depend on.

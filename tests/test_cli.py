@@ -401,7 +401,10 @@ def test_detach_is_refused_where_nothing_would_train_here(echelon: Echelon, othe
     assert "--detach trains in the background" in result.messages
 
 
-def test_an_old_configuration_becomes_a_recipe(echelon: Echelon, tmp_path: Path) -> None:
+def test_an_old_configuration_becomes_a_recipe(
+    echelon: Echelon, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "40")  # of a narrow terminal, which stderr is not: paths stay in one piece
     config, recipe = tmp_path / "old.py", tmp_path / "new.toml"
     config.write_text(TRANSFORMER.format(data=tmp_path))
     shown = echelon("convert", "openseq2seq", config, "--workers", 2)
@@ -413,7 +416,7 @@ def test_an_old_configuration_becomes_a_recipe(echelon: Echelon, tmp_path: Path)
     assert any("batch_size_per_gpu counts pairs" in note for note in document["notes"])
     written = echelon("convert", "openseq2seq", config, "--workers", 2, "--to", recipe)
     assert (written.status, written.output.strip(), recipe.read_text()) == (0, "", shown.output)
-    assert "new.toml: written" in written.messages.replace("\n", "")
+    assert f"{recipe}: written\n" in written.messages
     assert load_recipe(recipe).train.slots == 2
 
 
@@ -422,7 +425,7 @@ def test_an_old_configuration_that_computes_is_refused(echelon: Echelon, tmp_pat
     config.write_text("x = 1\ny = open('x')\n")
     result = echelon("convert", "openseq2seq", config, "--to", tmp_path / "new.toml")
     assert result.status == 2
-    assert "old.py:2:5: a call of open" in result.messages.replace("\n", "")
+    assert "old.py:2:5: a call of open" in result.messages
     assert not (tmp_path / "new.toml").exists()
 
 

@@ -112,9 +112,10 @@ MachineType = Annotated[
 def messages() -> Console:
     """Where progress and messages go: stderr, so that stdout holds results only.
 
-    Without emoji codes: `file.py:100:26` names a place, and `:100:` would become a picture.
+    Lines are broken to fit a terminal only: in a pipe or a log a long path stays in one piece. Emoji codes are off,
+    because `file.py:100:26` names a place.
     """
-    return Console(stderr=True, emoji=False)
+    return Console(stderr=True, emoji=False, soft_wrap=not sys.stderr.isatty())
 
 
 def show(as_json: bool, result: Any, text: str) -> None:
