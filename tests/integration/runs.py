@@ -1,23 +1,47 @@
-"""What tests of whole runs share: starting one, waiting for a step, finding its workers, comparing ends."""
+"""What tests of whole runs share: the toy recipe, a run under way, its steps and workers, comparing ends."""
 
 from __future__ import annotations
 
+import contextlib
+import os
+import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import torch
 
 from echelon.monitor.records import read_records
 from echelon.runfolder import RunFolder
-from echelon.train.checkpoint import choose_checkpoint
+from echelon.train.checkpoint import choose_checkpoint, list_checkpoints
+from tests.conftest import RECIPE, write_toy_corpus
 
 TrainToy = Callable[..., RunFolder]
+Undisturbed = Callable[..., RunFolder]
 Echelon = Callable[..., subprocess.CompletedProcess[str]]
 
 SETTINGS = ("train.steps=40", "evaluate.every=15", "checkpoint.every=10", "checkpoint.keep=10")
+ENDLESS = "train.steps=100000"
+_LENGTH = 120
+
+
+def write_toy_recipe(folder: Path, text: str = RECIPE) -> Path:
+    """Write the toy recipe into a folder, with its corpus beside it."""
+    folder.mkdir(parents=True, exist_ok=True)
+    for name, lines, seed in (("train", 600, 1), ("valid", 20, 2), ("test", 20, 3)):
+        write_toy_corpus(folder, name, lines, seed)
+    (folder / "recipe.toml").write_text(text)
+    return folder / "recipe.toml"
+
+
+def length_beyond(step: int) -> str:
+    """A setting of `train.steps` that a run at this step has yet to reach.
+
+    Nearly always the same one, so that the undisturbed run to compare with is trained only once.
+    """
+    return f"train.steps={_LENGTH * (step // _LENGTH + 1)}"
 
 
 def assert_same_end(run: RunFolder, other: RunFolder) -> None:
@@ -31,12 +55,26 @@ def assert_same_end(run: RunFolder, other: RunFolder) -> None:
     assert one.load_state() == two.load_state()
 
 
-def start(recipe: Path, run: RunFolder, workers: int | str, *settings: str) -> subprocess.Popen[bytes]:
+def train_words(recipe: Path, run: RunFolder, *settings: str) -> list[str]:
+    """`echelon train` as a command of this Python, with settings as after `--set`."""
     sets = [word for setting in settings for word in ("--set", setting)]
-    command = [sys.executable, "-m", "echelon", "train", str(recipe), "--run", str(run.path)]
-    return subprocess.Popen(
-        [*command, "--workers", str(workers), *sets], stdout=subprocess.PIPE, stderr=subprocess.PIPE
-    )
+    return [sys.executable, "-m", "echelon", "train", str(recipe), "--run", str(run.path), *sets]
+
+
+@contextlib.contextmanager
+def under_way(command: Sequence[str], run: RunFolder) -> Iterator[subprocess.Popen[str]]:
+    """A command while it trains; when this is left, also by a failure, it and the run's workers are gone."""
+    with subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True
+    ) as process:
+        try:
+            yield process
+        finally:
+            workers = worker_processes(run)
+            process.kill()
+            for worker in {*workers, *worker_processes(run)}:
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(worker, signal.SIGKILL)
 
 
 def begun_at(run: RunFolder) -> list[int]:
@@ -45,12 +83,38 @@ def begun_at(run: RunFolder) -> list[int]:
 
 
 def wait_for_step(run: RunFolder, step: int) -> None:
+    def is_there() -> bool:
+        records = read_records(run.worker_records(0))
+        return any(r["kind"] == "step" and r["step"] >= step for r in records)
+
+    wait_until(is_there, f"step {step} did not come")
+
+
+def wait_for_checkpoint(run: RunFolder) -> None:
+    wait_until(lambda: bool(list_checkpoints(run.checkpoints)), "no checkpoint was saved")
+
+
+def wait_until(is_so: Callable[[], bool], otherwise: str) -> None:
     deadline = time.monotonic() + 120
-    while time.monotonic() < deadline:
-        if any(r["kind"] == "step" and r["step"] >= step for r in read_records(run.worker_records(0))):
-            return
+    while not is_so():
+        assert time.monotonic() < deadline, otherwise
         time.sleep(0.02)
-    raise AssertionError(f"step {step} did not come")
+
+
+def signal_worker(run: RunFolder, rank: int, number: signal.Signals) -> None:
+    """Send a signal to the worker of this rank."""
+    os.kill(worker_process(run, rank), number)
+
+
+def worker_process(run: RunFolder, rank: int) -> int:
+    """The worker of this rank, by the environment that it was started with."""
+    own = f"RANK={rank}".encode()
+    (worker,) = [
+        process
+        for process in worker_processes(run)
+        if own in Path(f"/proc/{process}/environ").read_bytes().split(b"\0")
+    ]
+    return worker
 
 
 def worker_processes(run: RunFolder) -> list[int]:

@@ -8,8 +8,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +19,11 @@ from echelon.runfolder import RunFolder
 from tests.integration.runs import (
     SETTINGS,
     TrainToy,
+    Undisturbed,
     assert_same_end,
+    signal_worker,
+    train_words,
+    under_way,
     wait_for_step,
     worker_processes,
 )
@@ -29,33 +32,11 @@ LONGER = (*SETTINGS, "train.steps=240", "evaluate.every=100", "checkpoint.every=
 """Enough steps to be hit twice in the middle."""
 
 
-@contextmanager
 def training(
     recipe: Path, run: RunFolder, workers: int | str, *settings: str
-) -> Iterator[subprocess.Popen[str]]:
-    """A run under way, its JSON on stdout; killed with its workers where the test fails."""
-    sets = [word for setting in settings for word in ("--set", setting)]
-    command = [sys.executable, "-m", "echelon", "train", str(recipe), "--run", str(run.path), "--json"]
-    with subprocess.Popen(
-        [*command, "--workers", str(workers), *sets],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    ) as process:
-        try:
-            yield process
-        finally:
-            process.kill()
-            for worker in worker_processes(run):
-                os.kill(worker, signal.SIGKILL)
-
-
-def worker_process(run: RunFolder, rank: int) -> int:
-    """The process of a worker, by its environment."""
-    for pid in worker_processes(run):
-        if f"RANK={rank}".encode() in Path(f"/proc/{pid}/environ").read_bytes().split(b"\0"):
-            return pid
-    raise AssertionError(f"worker {rank} is not running")
+) -> AbstractContextManager[subprocess.Popen[str]]:
+    """A run under way, its JSON on stdout."""
+    return under_way([*train_words(recipe, run, *settings), "--workers", str(workers), "--json"], run)
 
 
 def result_of(process: subprocess.Popen[str]) -> dict[str, Any]:
@@ -73,7 +54,7 @@ def hit(run: RunFolder, rank: int, number: signal.Signals, *, after_step: int) -
     """Send a worker a signal once the run has come so far, and wait until a new group has done a step."""
     wait_for_step(run, after_step)
     before = len(starts(run))
-    os.kill(worker_process(run, rank), number)
+    signal_worker(run, rank, number)
     fault = time.time()
     deadline = time.monotonic() + 120
     while len(starts(run)) == before or last_step_time(run) < starts(run)[-1]["time"]:
@@ -94,9 +75,9 @@ def last_step_time(run: RunFolder) -> float:
 
 @pytest.mark.slow
 def test_workers_that_are_killed_cost_restarts_and_no_bit(
-    train_toy: TrainToy, toy_recipe: Path, tmp_path: Path
+    undisturbed: Undisturbed, toy_recipe: Path, tmp_path: Path
 ) -> None:
-    whole = train_toy("whole", *LONGER, workers=2)
+    whole = undisturbed(*LONGER, workers=2)
     run = RunFolder(tmp_path / "killed")
     with training(toy_recipe, run, 2, *LONGER) as process:
         hit(run, 1, signal.SIGKILL, after_step=30)
@@ -117,9 +98,9 @@ def test_workers_that_are_killed_cost_restarts_and_no_bit(
 
 @pytest.mark.slow
 def test_workers_that_are_stopped_are_noticed_and_cost_restarts_and_no_bit(
-    train_toy: TrainToy, toy_recipe: Path, tmp_path: Path
+    undisturbed: Undisturbed, toy_recipe: Path, tmp_path: Path
 ) -> None:
-    whole = train_toy("whole", *LONGER, workers=2)
+    whole = undisturbed(*LONGER, workers=2)
     run = RunFolder(tmp_path / "stopped")
     with training(toy_recipe, run, 2, *LONGER, "restart.hang_seconds=3") as process:
         hit(run, 1, signal.SIGSTOP, after_step=30)
@@ -152,7 +133,7 @@ def test_a_worker_that_hangs_in_its_own_code_is_told_from_the_one_that_waits_for
     run = RunFolder(tmp_path / "deadlock")
     with training(toy_recipe, run, 2, *LONGER, "restart.hang_seconds=3") as process:
         wait_for_step(run, 30)
-        os.kill(worker_process(run, 1), signal.SIGUSR2)
+        signal_worker(run, 1, signal.SIGUSR2)
         result = result_of(process)
     assert (result["step"], result["restarts"]) == (240, 1)
     assert events(run)[0].startswith("worker 1 on ")
@@ -162,13 +143,13 @@ def test_a_worker_that_hangs_in_its_own_code_is_told_from_the_one_that_waits_for
 
 @pytest.mark.slow
 def test_a_range_of_workers_goes_on_with_the_one_that_is_left(
-    train_toy: TrainToy, toy_recipe: Path, tmp_path: Path
+    undisturbed: Undisturbed, toy_recipe: Path, tmp_path: Path
 ) -> None:
-    whole = train_toy("whole", *LONGER, workers=2)
+    whole = undisturbed(*LONGER, workers=2)
     run = RunFolder(tmp_path / "left")
     with training(toy_recipe, run, "1:2", *LONGER) as process:
         wait_for_step(run, 40)
-        os.kill(worker_process(run, 1), signal.SIGKILL)
+        signal_worker(run, 1, signal.SIGKILL)
         result = result_of(process)
     assert [record["workers"] for record in starts(run)] == [min(2, len(os.sched_getaffinity(0))), 1]
     assert (result["step"], result["restarts"]) == (240, 1)

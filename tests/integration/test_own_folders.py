@@ -14,7 +14,7 @@ from echelon.recipe.loading import load_recipe
 from echelon.recipe.toml import dump_recipe
 from echelon.runfolder import RunFolder
 from echelon.train.checkpoint import list_checkpoints
-from tests.integration.runs import TrainToy, assert_same_end
+from tests.integration.runs import TrainToy, Undisturbed, assert_same_end
 
 SETTINGS = ("evaluate.every=15", "checkpoint.every=10", "checkpoint.keep=10")
 
@@ -52,16 +52,16 @@ def train_on_two_hosts(folders: list[RunFolder], steps: int) -> None:
 
 @pytest.mark.slow
 def test_each_host_keeps_everything_and_a_host_that_lost_it_is_given_the_newest(
-    folders: list[RunFolder], train_toy: TrainToy
+    folders: list[RunFolder], undisturbed: Undisturbed
 ) -> None:
-    undisturbed = train_toy("undisturbed", "train.steps=30", *SETTINGS, workers=4)
+    whole = undisturbed("train.steps=30", *SETTINGS, workers=4)
     train_on_two_hosts(folders, 20)
     shutil.rmtree(folders[0].checkpoints)
     folders[0].create()
     train_on_two_hosts(folders, 30)
     for folder in folders:
-        assert_same_end(folder, undisturbed)
-        assert folder.score_file("test").read_text() == undisturbed.score_file("test").read_text()
+        assert_same_end(folder, whole)
+        assert folder.score_file("test").read_text() == whole.score_file("test").read_text()
     assert [c.step for c in list_checkpoints(folders[0].checkpoints)] == [20, 30]
     assert [c.step for c in list_checkpoints(folders[1].checkpoints)] == [10, 15, 20, 30]
     steps = [r["step"] for r in read_records(folders[0].worker_records(0)) if r["kind"] == "step"]
@@ -70,11 +70,11 @@ def test_each_host_keeps_everything_and_a_host_that_lost_it_is_given_the_newest(
 
 @pytest.mark.slow
 def test_of_two_checkpoints_of_one_step_the_other_is_kept_aside(
-    folders: list[RunFolder], train_toy: TrainToy
+    folders: list[RunFolder], undisturbed: Undisturbed
 ) -> None:
     """Both halves of a cluster may have gone on alone; what they made differs by rounding, or more."""
     train_on_two_hosts(folders, 10)
-    other = train_toy("other", "train.steps=10", "seed=9", *SETTINGS)
+    other = undisturbed("train.steps=10", "seed=9", *SETTINGS, workers=1)
     shutil.rmtree(folders[1].checkpoints / "step-00000010")
     shutil.copytree(other.checkpoints / "step-00000010", folders[1].checkpoints / "step-00000010")
     train_on_two_hosts(folders, 12)

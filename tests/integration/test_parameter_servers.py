@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import signal
 from pathlib import Path
 
@@ -17,18 +16,15 @@ from tests.integration.runs import (
     SETTINGS,
     Echelon,
     TrainToy,
+    Undisturbed,
     begun_at,
-    start,
+    signal_worker,
+    train_words,
+    under_way,
     wait_for_step,
-    worker_processes,
 )
 
 SERVED = (*SETTINGS, "train.exchange=parameter_server", "exchange.servers=2")
-
-
-def rank_of(process: int) -> int:
-    variables = Path(f"/proc/{process}/environ").read_bytes().split(b"\0")
-    return int(next(v.removeprefix(b"RANK=") for v in variables if v.startswith(b"RANK=")))
 
 
 def last_loss(run: RunFolder) -> float:
@@ -46,8 +42,10 @@ def assert_close_ends(run: RunFolder, other: RunFolder) -> None:
 
 
 @pytest.mark.slow
-def test_synchronous_servers_end_where_one_worker_does(train_toy: TrainToy, echelon: Echelon) -> None:
-    alone = train_toy("alone", *SETTINGS, workers=1)
+def test_synchronous_servers_end_where_one_worker_does(
+    undisturbed: Undisturbed, train_toy: TrainToy, echelon: Echelon
+) -> None:
+    alone = undisturbed(*SETTINGS, workers=1)
     served = train_toy("served", *SERVED, workers=4)
     assert_close_ends(served, alone)
     report = json.loads(echelon("report", served.path, "--json").stdout)
@@ -64,23 +62,26 @@ def test_synchronous_servers_end_where_one_worker_does(train_toy: TrainToy, eche
 
 @pytest.mark.slow
 def test_a_server_that_dies_costs_no_more_than_a_worker(
-    train_toy: TrainToy, toy_recipe: Path, tmp_path: Path
+    undisturbed: Undisturbed, toy_recipe: Path, tmp_path: Path
 ) -> None:
-    whole = train_toy("whole", *SERVED, workers=3)
+    settings = (
+        *SERVED,
+        "train.steps=120",
+    )  # steps are written down half a second late: it must not be done by then
+    whole = undisturbed(*settings, workers=3)
     run = RunFolder(tmp_path / "struck")
-    process = start(toy_recipe, run, 3, *SERVED)
-    wait_for_step(run, 13)
-    server = next(each for each in worker_processes(run) if rank_of(each) == 2)
-    os.kill(server, signal.SIGKILL)
-    process.communicate(timeout=120)
+    with under_way([*train_words(toy_recipe, run, *settings), "--workers", "3"], run) as process:
+        wait_for_step(run, 13)
+        signal_worker(run, 2, signal.SIGKILL)
+        process.communicate(timeout=120)
     assert process.returncode == 0
     assert len(begun_at(run)) == 2
     assert_close_ends(run, whole)
 
 
 @pytest.mark.slow
-def test_asynchronous_servers_learn_nearly_the_same(train_toy: TrainToy) -> None:
-    alone = train_toy("alone", *SETTINGS, workers=1)
+def test_asynchronous_servers_learn_nearly_the_same(undisturbed: Undisturbed, train_toy: TrainToy) -> None:
+    alone = undisturbed(*SETTINGS, workers=1)
     served = train_toy("served", *SERVED, "exchange.synchronous=false", "exchange.staleness=2", workers=4)
     assert last_loss(served) == pytest.approx(last_loss(alone), rel=0.1)
     own = [

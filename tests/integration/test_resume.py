@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import signal
 import time
 from pathlib import Path
@@ -14,12 +13,18 @@ from echelon.monitor.records import read_records
 from echelon.runfolder import RunFolder
 from echelon.train.checkpoint import choose_checkpoint, list_checkpoints
 from tests.integration.runs import (
+    ENDLESS,
     SETTINGS,
     Echelon,
     TrainToy,
+    Undisturbed,
     assert_same_end,
     begun_at,
-    start,
+    length_beyond,
+    signal_worker,
+    train_words,
+    under_way,
+    wait_for_checkpoint,
     wait_for_step,
     worker_processes,
 )
@@ -36,23 +41,21 @@ from tests.integration.runs import (
     ],
 )
 def test_a_run_stopped_by_sigterm_ends_with_the_same_bits(
-    train_toy: TrainToy, toy_recipe: Path, tmp_path: Path, more: list[str]
+    train_toy: TrainToy, undisturbed: Undisturbed, toy_recipe: Path, tmp_path: Path, more: list[str]
 ) -> None:
     settings = (*SETTINGS, *more)
-    whole = train_toy("whole", *settings, workers=2)
     run = RunFolder(tmp_path / "interrupted")
-    process = start(toy_recipe, run, 2, *settings, "train.steps=4000")
-    wait_for_step(run, 13)
-    process.send_signal(signal.SIGTERM)
-    output, _ = process.communicate(timeout=60)
+    with under_way([*train_words(toy_recipe, run, *settings, ENDLESS), "--workers", "2"], run) as process:
+        wait_for_step(run, 13)
+        process.terminate()
+        output, _ = process.communicate(timeout=60)
     assert process.returncode == 1
     saved = choose_checkpoint(run.checkpoints, "last").step
-    assert f"saved at step {saved}" in output.decode()
-    if saved >= 40:
-        pytest.skip("the run was quicker than the signal")
-    train_toy("interrupted", *settings, workers=2)
+    assert f"saved at step {saved}" in output
+    length = length_beyond(saved)
+    train_toy("interrupted", *settings, length, workers=2)
     assert begun_at(run) == [0, saved]
-    assert_same_end(whole, run)
+    assert_same_end(undisturbed(*settings, length, workers=2), run)
 
 
 def wait_until_unlocked(run: RunFolder) -> None:
@@ -63,34 +66,29 @@ def wait_until_unlocked(run: RunFolder) -> None:
 
 
 def test_a_run_killed_outright_ends_with_the_same_bits(
-    train_toy: TrainToy, toy_recipe: Path, tmp_path: Path
+    train_toy: TrainToy, undisturbed: Undisturbed, toy_recipe: Path, tmp_path: Path
 ) -> None:
-    whole = train_toy("whole", *SETTINGS, workers=2)
     run = RunFolder(tmp_path / "killed")
-    process = start(toy_recipe, run, 2, *SETTINGS)
-    wait_for_step(run, 17)
-    workers = worker_processes(run)
-    process.kill()
-    for worker in workers:
-        os.kill(worker, signal.SIGKILL)
-    process.communicate(timeout=60)
+    with under_way([*train_words(toy_recipe, run, *SETTINGS, ENDLESS), "--workers", "2"], run):
+        wait_for_checkpoint(run)
     wait_until_unlocked(run)
     newest = list_checkpoints(run.checkpoints)[-1].step
-    assert 0 < newest < 40
-    train_toy("killed", *SETTINGS, workers=2)
+    length = length_beyond(newest)
+    train_toy("killed", *SETTINGS, length, workers=2)
     assert begun_at(run) == [0, newest]
-    assert_same_end(whole, run)
+    assert_same_end(undisturbed(*SETTINGS, length, workers=2), run)
 
 
 def test_a_killed_launcher_takes_its_workers_along(toy_recipe: Path, tmp_path: Path) -> None:
     run = RunFolder(tmp_path / "orphans")
-    process = start(toy_recipe, run, 2, "train.steps=100000", "checkpoint.every=100000")
-    wait_for_step(run, 3)
-    assert len(worker_processes(run)) == 2
-    process.kill()
-    process.communicate(timeout=60)
-    wait_until_unlocked(run)
-    assert worker_processes(run) == []
+    words = train_words(toy_recipe, run, ENDLESS, "checkpoint.every=100000")
+    with under_way([*words, "--workers", "2"], run) as process:
+        wait_for_step(run, 3)
+        assert len(worker_processes(run)) == 2
+        process.kill()
+        process.communicate(timeout=60)
+        wait_until_unlocked(run)
+        assert worker_processes(run) == []
     assert list_checkpoints(run.checkpoints), "workers save before they leave"
 
 
@@ -98,15 +96,15 @@ def test_a_worker_that_is_killed_is_named_and_the_run_goes_on_later(
     train_toy: TrainToy, toy_recipe: Path, tmp_path: Path
 ) -> None:
     run = RunFolder(tmp_path / "lost")
-    process = start(toy_recipe, run, 2, "train.steps=100000", "checkpoint.every=10", "restart.max_restarts=0")
-    wait_for_step(run, 12)
-    victim = min(worker_processes(run))  # started first: worker 0
-    os.kill(victim, signal.SIGKILL)
-    _, messages = process.communicate(timeout=60)
+    words = train_words(toy_recipe, run, ENDLESS, "checkpoint.every=10", "restart.max_restarts=0")
+    with under_way([*words, "--workers", "2"], run) as process:
+        wait_for_step(run, 12)
+        signal_worker(run, 0, signal.SIGKILL)
+        _, messages = process.communicate(timeout=60)
+        assert worker_processes(run) == []
     assert process.returncode == 1
-    assert "worker 0 on " in messages.decode()
-    assert "signal 9" in messages.decode()
-    assert worker_processes(run) == []
+    assert "worker 0 on " in messages
+    assert "signal 9" in messages
     newest = max((checkpoint.step for checkpoint in list_checkpoints(run.checkpoints)), default=0)
     train_toy("lost", "train.steps=30", "checkpoint.every=10", workers=1)
     assert begun_at(run) == [0, newest]
@@ -115,12 +113,10 @@ def test_a_worker_that_is_killed_is_named_and_the_run_goes_on_later(
 
 def test_a_second_start_of_a_run_is_refused(toy_recipe: Path, tmp_path: Path, echelon: Echelon) -> None:
     run = RunFolder(tmp_path / "busy")
-    process = start(toy_recipe, run, 1, "train.steps=100000")
-    wait_for_step(run, 1)
-    refused = echelon("train", toy_recipe, "--run", run.path, "--set", "train.steps=100000", status=2)
+    with under_way([*train_words(toy_recipe, run, ENDLESS), "--workers", "1"], run) as process:
+        wait_for_step(run, 1)
+        refused = echelon("train", toy_recipe, "--run", run.path, "--set", ENDLESS, status=2)
     assert f"being trained already, by process {process.pid}" in refused.stderr
-    process.terminate()
-    process.communicate(timeout=60)
 
 
 def test_a_finished_run_is_left_as_it_is(train_toy: TrainToy) -> None:
@@ -131,8 +127,8 @@ def test_a_finished_run_is_left_as_it_is(train_toy: TrainToy) -> None:
     assert choose_checkpoint(run.checkpoints, "last").folder.stat().st_mtime_ns == before
 
 
-def test_a_longer_training_goes_on_from_a_finished_one(train_toy: TrainToy) -> None:
-    whole = train_toy("whole", "train.steps=30")
+def test_a_longer_training_goes_on_from_a_finished_one(train_toy: TrainToy, undisturbed: Undisturbed) -> None:
+    whole = undisturbed("train.steps=30", workers=1)
     train_toy("longer", "train.steps=20")
     longer = train_toy("longer", "train.steps=30")
     assert begun_at(longer) == [0, 20]
@@ -147,8 +143,10 @@ def test_another_recipe_is_refused(train_toy: TrainToy, toy_recipe: Path, echelo
 
 
 @pytest.mark.slow
-def test_a_damaged_checkpoint_is_named_and_the_older_one_used(train_toy: TrainToy, tmp_path: Path) -> None:
-    whole = train_toy("whole", *SETTINGS)
+def test_a_damaged_checkpoint_is_named_and_the_older_one_used(
+    train_toy: TrainToy, undisturbed: Undisturbed, tmp_path: Path
+) -> None:
+    whole = undisturbed(*SETTINGS, workers=1)
     train_toy("damaged", *SETTINGS, "train.steps=30")
     run = RunFolder(tmp_path / "damaged")
     file = choose_checkpoint(run.checkpoints, "last").folder / "model.safetensors"

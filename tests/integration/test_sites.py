@@ -8,8 +8,7 @@ import shutil
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +17,18 @@ import pytest
 from echelon.monitor.records import read_records
 from echelon.runfolder import RunFolder
 from echelon.train.checkpoint import choose_checkpoint
-from tests.integration.runs import SETTINGS, TrainToy, assert_same_end, wait_for_step, worker_processes
+from tests.integration.runs import (
+    ENDLESS,
+    SETTINGS,
+    Undisturbed,
+    assert_same_end,
+    length_beyond,
+    signal_worker,
+    train_words,
+    under_way,
+    wait_for_step,
+    worker_processes,
+)
 
 # As root, and with more processes than cores, Open MPI wants to be asked nicely.
 OPEN_MPI = ["mpirun.openmpi", "--allow-run-as-root", "--oversubscribe", "-n", "2"]
@@ -36,35 +46,19 @@ def program(launcher: str) -> list[str]:
     return command
 
 
-def echelon_words(recipe: Path, run: RunFolder, *settings: str) -> list[str]:
-    sets = [word for setting in settings for word in ("--set", setting)]
-    return [sys.executable, "-m", "echelon", "train", str(recipe), "--run", str(run.path), "--json", *sets]
-
-
 def train_under(
     launcher: str, recipe: Path, run: RunFolder, *settings: str, status: int = 0
 ) -> subprocess.CompletedProcess[str]:
-    command = [*program(launcher), *echelon_words(recipe, run, *settings)]
+    command = [*program(launcher), *train_words(recipe, run, *settings), "--json"]
     result = subprocess.run(command, capture_output=True, text=True, check=False, timeout=250)
     assert result.returncode == status, result.stdout + result.stderr
     return result
 
 
-@contextmanager
 def training_under(
     launcher: str, recipe: Path, run: RunFolder, *settings: str
-) -> Iterator[subprocess.Popen[str]]:
-    """A run under way; nothing of it is left where the test fails."""
-    command = [*program(launcher), *echelon_words(recipe, run, *settings)]
-    with subprocess.Popen(
-        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True
-    ) as process:
-        try:
-            yield process
-        finally:
-            process.kill()
-            for worker in worker_processes(run):
-                os.kill(worker, signal.SIGKILL)
+) -> AbstractContextManager[subprocess.Popen[str]]:
+    return under_way([*program(launcher), *train_words(recipe, run, *settings), "--json"], run)
 
 
 def document(result: subprocess.CompletedProcess[str]) -> dict[str, Any]:
@@ -74,9 +68,9 @@ def document(result: subprocess.CompletedProcess[str]) -> dict[str, Any]:
 
 
 def test_mpirun_trains_the_same_weights_and_only_process_0_speaks(
-    train_toy: TrainToy, toy_recipe: Path, tmp_path: Path
+    undisturbed: Undisturbed, toy_recipe: Path, tmp_path: Path
 ) -> None:
-    alone = train_toy("alone", workers=2)
+    alone = undisturbed(workers=2)
     run = RunFolder(tmp_path / "sites")
     result = train_under("Open MPI", toy_recipe, run)
     assert_same_end(alone, run)
@@ -91,12 +85,11 @@ def test_mpirun_trains_the_same_weights_and_only_process_0_speaks(
     ("first", "second"), [("Open MPI", "torchrun"), ("MPICH", "Open MPI"), ("torchrun", "MPICH")]
 )
 def test_a_run_that_one_launcher_ends_goes_on_under_another(
-    train_toy: TrainToy, toy_recipe: Path, tmp_path: Path, first: str, second: str
+    undisturbed: Undisturbed, toy_recipe: Path, tmp_path: Path, first: str, second: str
 ) -> None:
     program(second)
-    whole = train_toy("whole", *SETTINGS, workers=2)
     run = RunFolder(tmp_path / "interrupted")
-    with training_under(first, toy_recipe, run, *SETTINGS, "train.steps=4000") as process:
+    with training_under(first, toy_recipe, run, *SETTINGS, ENDLESS) as process:
         wait_for_step(run, 13)
         process.terminate()
         output, _ = process.communicate(timeout=60)
@@ -107,10 +100,9 @@ def test_a_run_that_one_launcher_ends_goes_on_under_another(
     assert [r["outcome"] for r in read_records(run.worker_records(1)) if r["kind"] == "end"] == [
         "interrupted"
     ]
-    if saved >= 40:
-        pytest.skip("the run was quicker than the signal")
-    train_under(second, toy_recipe, run, *SETTINGS)
-    assert_same_end(whole, run)
+    length = length_beyond(saved)
+    train_under(second, toy_recipe, run, *SETTINGS, length)
+    assert_same_end(undisturbed(*SETTINGS, length, workers=2), run)
 
 
 @pytest.mark.slow
@@ -119,11 +111,9 @@ def test_a_worker_that_is_killed_ends_all_with_its_name(
     toy_recipe: Path, tmp_path: Path, launcher: str
 ) -> None:
     run = RunFolder(tmp_path / "killed")
-    with training_under(launcher, toy_recipe, run, "train.steps=100000") as process:
+    with training_under(launcher, toy_recipe, run, ENDLESS) as process:
         wait_for_step(run, 5)
-        for pid in worker_processes(run):
-            if b"RANK=1" in Path(f"/proc/{pid}/environ").read_bytes().split(b"\0"):
-                os.kill(pid, signal.SIGKILL)
+        signal_worker(run, 1, signal.SIGKILL)
         output, messages = process.communicate(timeout=60)
     assert process.returncode == 1
     assert messages.count("error: worker 1 on ") == 1
@@ -158,7 +148,7 @@ def test_sigterm_before_training_began_is_an_interruption(toy_recipe: Path, tmp_
         "PMIX_NAMESPACE": "alone",
     }
     run = RunFolder(tmp_path / "waiting")
-    command = echelon_words(toy_recipe, run)
+    command = train_words(toy_recipe, run)
     with subprocess.Popen(
         command, env=environment, stderr=subprocess.PIPE, stdout=subprocess.DEVNULL
     ) as process:
@@ -173,7 +163,7 @@ def test_sigterm_before_training_began_is_an_interruption(toy_recipe: Path, tmp_
 @pytest.mark.slow
 def test_dry_run_says_what_each_process_would_become(toy_recipe: Path, tmp_path: Path) -> None:
     run = RunFolder(tmp_path / "dry")
-    command = [*program("Open MPI"), *echelon_words(toy_recipe, run), "--dry-run"]
+    command = [*program("Open MPI"), *train_words(toy_recipe, run), "--json", "--dry-run"]
     result = subprocess.run(command, capture_output=True, text=True, check=True, timeout=60)
     decoder, text, plans = json.JSONDecoder(), result.stdout.lstrip(), []
     while text:

@@ -11,7 +11,7 @@ import pytest
 
 from echelon.monitor.records import read_records
 from echelon.runfolder import RunFolder
-from tests.integration.runs import SETTINGS, Echelon, TrainToy, assert_same_end, wait_for_step
+from tests.integration.runs import SETTINGS, Echelon, Undisturbed, assert_same_end, wait_for_step
 from tests.slurm import Slurm, open_slurm
 
 pytestmark = pytest.mark.slow
@@ -46,9 +46,9 @@ def starts(run: RunFolder) -> list[Any]:
 
 
 def test_a_job_trains_the_same_weights(
-    slurm: Slurm, submit: Submit, train_toy: TrainToy, tmp_path: Path
+    slurm: Slurm, submit: Submit, undisturbed: Undisturbed, tmp_path: Path
 ) -> None:
-    alone = train_toy("alone", workers=2)
+    alone = undisturbed(workers=2)
     run = RunFolder(tmp_path / "slurm")
     job = submit(run)
     assert "ExitCode=0:0" in slurm.wait_for_state(job, "COMPLETED")
@@ -59,11 +59,11 @@ def test_a_job_trains_the_same_weights(
 
 
 def test_a_job_that_is_preempted_queues_again_and_ends_with_the_same_bits(
-    slurm: Slurm, submit: Submit, train_toy: TrainToy, tmp_path: Path
+    slurm: Slurm, submit: Submit, undisturbed: Undisturbed, tmp_path: Path
 ) -> None:
     """Once by the signal that SLURM sends before time is over, once by an administrator's requeue."""
     settings = (*SETTINGS, "train.steps=400", "evaluate.every=5000", "checkpoint.every=100")
-    whole = train_toy("whole", *settings, workers=2)
+    whole = undisturbed(*settings, workers=2)
     run = RunFolder(tmp_path / "preempted")
     job = submit(run, *settings)
     wait_for_step(run, 50)
