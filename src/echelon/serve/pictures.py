@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 from fastapi import FastAPI, Query, Request
 from starlette.exceptions import HTTPException
 
+from echelon.data.images.decoding import FORMATS
 from echelon.errors import UserError
 from echelon.extras import require_extra
 from echelon.inference.classifier import Classifier
@@ -82,7 +83,7 @@ def check_size(content: bytes) -> None:
     """Refuse a picture that would unfold to more than is accepted, by its head alone."""
     image = require_extra("PIL.Image", "images")
     try:
-        with image.open(io.BytesIO(content)) as picture:
+        with image.open(io.BytesIO(content), formats=FORMATS) as picture:
             width, height = picture.size
     except image.DecompressionBombError:
         width, height = PICTURE_PIXELS, 2

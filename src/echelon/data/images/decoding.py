@@ -10,18 +10,20 @@ import numpy as np
 from echelon.data.images.store import Pixels
 from echelon.extras import require_extra
 
+FORMATS = ("JPEG", "PNG", "WEBP", "GIF", "BMP", "TIFF", "PPM", "AVIF")
+"""What Pillow may decode. Left to itself it tries all of its 40 decoders, and EPS runs Ghostscript on the file."""
 LONGEST_RATIO = 4
 """Of a picture's sides; the ends of longer ones are cut off."""
 
 
 def decode(content: bytes, stored_pixels: int | None) -> Pixels:
-    """[H, W, 3] of a picture file of any kind: grey, palette, CMYK and transparent ones become plain colours.
+    """[H, W, 3] of a picture in one of FORMATS: grey, palette, CMYK and transparent ones become plain colours.
 
-    The shorter side becomes `stored_pixels` long, where given. Raises OSError or ValueError where it is no picture.
+    The shorter side becomes `stored_pixels` long, if given. Raises OSError or ValueError if it is no such picture.
     """
     image = require_extra("PIL.Image", "images")
     try:
-        with image.open(io.BytesIO(content)) as picture:
+        with image.open(io.BytesIO(content), formats=FORMATS) as picture:
             if stored_pixels is not None and picture.format == "JPEG":
                 picture.draft("RGB", (stored_pixels, stored_pixels))  # JPEG can be read at 1/2, 1/4, 1/8
             plain = _to_colours(picture)
