@@ -12,7 +12,7 @@ import pytest
 SOURCE = Path(__file__).parents[1] / "src"
 
 LAYERS: list[tuple[str, ...]] = [
-    ("errors",),
+    ("errors", "untrusted"),
     ("runfolder", "shapes", "extras"),
     ("files",),
     ("recipe", "lease", "store"),

@@ -32,6 +32,7 @@ import fcntl
 import json
 import math
 import os
+import re
 import shutil
 import socket
 import time
@@ -43,6 +44,8 @@ from echelon.errors import RunError
 
 LOOK_S = 0.5
 """Longer than a process that only asks whether a lock is free holds it."""
+_HALF_CHARACTER = re.compile("\\\\u[dD][89a-fA-F]|[\ud800-\udfff]")
+"""Finds whole characters that JSON has written in two halves, too."""
 
 
 class RunFolder:
@@ -211,11 +214,18 @@ def read_json(path: Path) -> Any:
 
 
 def parse_json(text: bytes | str) -> Any:
-    """As `json.loads`, but whatever is wrong with the text, nesting without end too, is a ValueError."""
+    """As `json.loads`, but whatever is wrong with the text, nesting without end too, is a ValueError.
+
+    So is half a character (`"\\ud800"`), which Python reads and then can neither print, send nor write.
+    """
     try:
-        return json.loads(text)
+        whole = text.decode(json.detect_encoding(text)) if isinstance(text, bytes) else text
+        value = json.loads(whole)
+        if _HALF_CHARACTER.search(whole):
+            json.dumps(value, ensure_ascii=False).encode()
     except RecursionError:
         raise ValueError("nested too deeply") from None
+    return value
 
 
 def write_json(path: Path, value: Any) -> None:

@@ -49,6 +49,8 @@ def test_what_is_sent_is_a_line(ends: tuple[Link, socket.socket]) -> None:
         b'{"kind": 1}\n',
         b'{"no": "kind"}\n',
         b"\xff\xfe\n",
+        b'{"kind": "hello", "secret": "\\ud800"}\n',
+        b'{"kind": "hello", "secret": "\xed\xa0\x80"}\n',
         b"[" * 9999,
     ],
 )

@@ -24,7 +24,7 @@ from echelon.launch.meeting import Hello, Invitation, Master, Member, Report, Ve
 from echelon.launch.site import Address
 from echelon.monitor.heartbeat import Pulse
 
-OWN = Hello(0, 3, 1, "recipe", "secret", "host0", "versions")
+OWN = Hello(0, 3, 1, "recipe", "host0", "versions")
 
 
 def silent(_message: str) -> None:
@@ -69,13 +69,13 @@ class Company:
 
     def __init__(self, listener: socket.socket, pool: ThreadPoolExecutor, own: Hello = OWN) -> None:
         self.address = Address(*listener.getsockname())
-        self.master = Master(listener, own, "process")
+        self.master = Master(listener, own, "process", "secret")
         self._pool = pool
 
     def join(self, rank: int, **changes: Any) -> Future[Member]:
         hello = replace(OWN, rank=rank, host=f"host{rank}", **changes)
         invitation = Invitation(self.address, "secret")
-        return self._pool.submit(join, lambda: invitation, lambda _: hello, "process", silent, 20.0)
+        return self._pool.submit(join, lambda: invitation, hello, "process", silent, 20.0)
 
     def gathered(self, *ranks: int) -> dict[int, Member]:
         """Everybody, with what they were told first."""
@@ -267,7 +267,11 @@ def test_strangers_get_nowhere_and_disturb_nobody(company: Company, monkeypatch:
         b"{" * 100_000,
         json.dumps({"kind": "hello"}).encode() + b"\n",
         json.dumps({"kind": "hello", **hello, "rank": "1"}).encode() + b"\n",
-        json.dumps({"kind": "hello", **hello, "secret": "guessed"}).encode() + b"\n",
+        json.dumps({"kind": "hello", **hello, "nonce": "", "proof": "guessed"}).encode() + b"\n",
+        json.dumps({"kind": "hello", **hello, "nonce": "", "proof": "\ud800"}).encode() + b"\n",
+        json.dumps({"kind": "hello", **hello, "nonce": "\ud800", "proof": ""}).encode() + b"\n",
+        json.dumps({"kind": "hello", **hello, "host": "\ud800", "nonce": "", "proof": ""}).encode() + b"\n",
+        b'{"kind": "hello", "secret": "\\ud800"}\n',
         json.dumps({"kind": "report", "failure": "gotcha"}).encode() + b"\n",
     ]
     strangers = [socket.create_connection((company.address.host, company.address.port)) for _ in lines]
@@ -295,7 +299,103 @@ def test_strangers_get_nowhere_and_disturb_nobody(company: Company, monkeypatch:
     for stranger in strangers:
         stranger.settimeout(20)
         with stranger, contextlib.suppress(ConnectionResetError):
-            assert stranger.recv(100) == b""
+            heard = read_all(stranger)
+            assert heard.count(b"\n") <= 1, "more than a challenge"
+
+
+def read_all(connection: socket.socket) -> bytes:
+    return b"".join(iter(lambda: connection.recv(1000), b""))
+
+
+def test_the_secret_is_never_sent(listener: socket.socket, pool: ThreadPoolExecutor) -> None:
+    """Between the two stands somebody who passes everything on, and reads it."""
+    company = Company(listener, pool, replace(OWN, size=2))
+    heard = bytearray()
+    with listen("127.0.0.1") as tap:
+        invitation = Invitation(Address(*tap.getsockname()), "secret")
+        hello = replace(OWN, rank=1, size=2)
+        joining = pool.submit(join, lambda: invitation, hello, "process", silent, 20.0)
+        caller, _ = tap.accept()
+        called = socket.create_connection((company.address.host, company.address.port))
+        with caller, called:
+            for one, other in ((caller, called), (called, caller)):
+                pool.submit(pass_on, one, other, heard)
+            company.master.gather(silent, limit_s=20.0)
+            company.master.tell_all("prepare")
+            assert joining.result().hear("prepare")
+            for one in (caller, called):
+                one.shutdown(socket.SHUT_RDWR)
+    assert b"challenge" in heard
+    assert b"prepare" in heard
+    assert b"secret" not in heard
+
+
+def pass_on(one: socket.socket, other: socket.socket, heard: bytearray) -> None:
+    with contextlib.suppress(OSError):
+        while data := one.recv(4096):
+            heard.extend(data)
+            other.sendall(data)
+
+
+def test_a_hello_cannot_be_used_again(company: Company, pool: ThreadPoolExecutor) -> None:
+    """Every connection has its own challenge, and the proof is about it."""
+    gathering = pool.submit(company.master.gather, silent, 20.0)
+    handshake = meeting._Handshake("secret", "an earlier challenge", "nonce", replace(OWN, rank=1))
+    with socket.create_connection((company.address.host, company.address.port)) as again:
+        hello = {**asdict(handshake.hello), "nonce": "nonce", "proof": handshake.prove("caller")}
+        again.sendall(json.dumps({"kind": "hello", **hello}).encode() + b"\n")
+        again.settimeout(20)
+        with contextlib.suppress(ConnectionResetError):
+            assert b"welcome" not in read_all(again)
+    joining = [company.join(rank) for rank in (1, 2)]
+    gathering.result()
+    company.master.tell_all("prepare")
+    assert all(future.result() for future in joining)
+
+
+def test_who_calls_is_not_led_by_somebody_who_does_not_know_the_secret(
+    company: Company, pool: ThreadPoolExecutor
+) -> None:
+    """It is told to go on with whatever; what it hears is no welcome from process 0."""
+    with listen("127.0.0.1") as impostor:
+        invitation = Invitation(Address(*impostor.getsockname()), "secret")
+        joining = pool.submit(join, lambda: invitation, replace(OWN, rank=1), "process", silent, 0.2)
+        connection, _ = impostor.accept()
+        impostor.close()
+        with connection:
+            for line in (
+                {"kind": "challenge", "nonce": "x"},
+                {"kind": "welcome", "proof": "x"},
+                {"kind": "prepare"},
+            ):
+                connection.sendall(json.dumps(line).encode() + b"\n")
+            with pytest.raises(UserError, match="process 0 did not answer"):
+                joining.result()
+
+
+@pytest.mark.parametrize("host", ["\x1b[2J", "a\nb", "\x9b2J", "a\u202eb", "h" * 400])
+def test_a_host_whose_name_would_write_on_the_terminal_is_refused(
+    company: Company, pool: ThreadPoolExecutor, host: str
+) -> None:
+    hello = replace(OWN, rank=1, host=host)
+    invitation = Invitation(company.address, "secret")
+    refused = pool.submit(join, lambda: invitation, hello, "process", silent, 0.3)
+    told: list[str] = []
+    with pytest.raises(UserError):
+        company.master.gather(told.append, limit_s=1.0)
+    assert set(company.master.hellos) == {0}
+    assert not any("turned away" in line for line in told)
+    company.master.refuse(UserError("over"), wait_s=0.0)
+    with pytest.raises(UserError):
+        refused.result()
+
+
+def test_a_time_beyond_all_floats_ends_nobody(company: Company) -> None:
+    members = company.gathered(1, 2)
+    members[1].say("report", failure="x", failed_at=10**400)
+    members[2].say("pulses", pulses=[[2, 1, 1, 1, 10**400]])
+    wait_until(lambda: poll(company.master) and 2 in company.master._pulses)
+    assert company.master._pulses[2][2].silent_s == math.inf
 
 
 def test_there_are_never_many_strangers(company: Company, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -362,7 +462,7 @@ def test_whoever_waits_long_says_for_whom(company: Company, monkeypatch: pytest.
     assert told == ["waiting for processes 1, 2 ..."]
     told.clear()
     with pytest.raises(UserError, match="node 0 did not answer at 127"):
-        join(lambda: Invitation(Address("127.0.0.1", 9)), lambda _: OWN, "node", told.append, 0.4)
+        join(lambda: Invitation(Address("127.0.0.1", 9)), OWN, "node", told.append, 0.4)
     assert told == ["waiting for node 0 at 127.0.0.1:9 ..."]
 
 
@@ -386,7 +486,7 @@ def test_a_refusal_counts_though_the_invitation_is_gone_by_the_time_it_comes(
     joining = pool.submit(
         join,
         lambda: invitations[0] if invitations else None,
-        lambda _: replace(OWN, rank=1),
+        replace(OWN, rank=1),
         "process",
         silent,
         20.0,
@@ -434,7 +534,7 @@ def test_a_stale_invitation_is_given_up_for_a_new_one(
         joining = pool.submit(
             join,
             lambda: current[0],
-            lambda invitation: replace(OWN, rank=1, size=2, secret=invitation.secret),
+            replace(OWN, rank=1, size=2),
             "process",
             silent,
             20.0,
@@ -447,6 +547,12 @@ def test_a_stale_invitation_is_given_up_for_a_new_one(
         company.master.gather(silent, limit_s=20.0)
         company.master.tell_all("prepare")
         assert joining.result().hear("prepare")
+
+
+def test_what_others_report_is_safe_to_print(company: Company, pool: ThreadPoolExecutor) -> None:
+    members = company.gathered(1, 2)
+    verdicts = conclude(company, members, pool, [Report(True), Report(failure="a\x1b[2Jb"), Report(True)])
+    assert {verdict.failure for verdict in verdicts} == {"a\\u001b[2Jb"}
 
 
 def test_long_texts_are_cut(company: Company, pool: ThreadPoolExecutor) -> None:

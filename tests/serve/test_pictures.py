@@ -18,7 +18,7 @@ from echelon.serve.app import ServerState, build_app
 from echelon.serve.limits import Limits
 from echelon.serve.server import ServeOptions, load_state
 from tests.browser import open_browser
-from tests.data.images.pictures import damaged_dds
+from tests.data.images.pictures import as_bytes
 from tests.serve.served import serve
 from tests.small_image_run import CLASSES, make_small_image_run, picture
 
@@ -56,8 +56,12 @@ def test_the_model_is_described(picture_client: TestClient) -> None:
     assert picture_client.post("/v1/translate", json={"text": "x"}).status_code == 404
 
 
+def postscript() -> bytes:
+    return as_bytes(Image.new("RGB", (40, 40)), "EPS")
+
+
 def test_what_is_no_picture_is_refused(picture_client: TestClient, monkeypatch: pytest.MonkeyPatch) -> None:
-    for content in (b"", b"dear", picture(1)[:60], damaged_dds()):
+    for content in (b"", b"dear", picture(1)[:60], postscript()):
         answer = picture_client.post("/v1/classify", content=content)
         assert (answer.status_code, "not a picture" in answer.json()["error"]) == (422, True)
     assert picture_client.post("/v1/classify?top=0", content=picture(1)).status_code == 422

@@ -5,10 +5,11 @@ from __future__ import annotations
 import shlex
 from typing import Annotated, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
 from echelon.cloud.inventory import host_name
-from echelon.cloud.spec import ClusterName
+from echelon.cloud.spec import ClusterName, Word
+from echelon.untrusted import require_host
 
 
 class IbmSpec(BaseModel):
@@ -19,10 +20,10 @@ class IbmSpec(BaseModel):
     name: ClusterName
     provider: Literal["ibm"] = "ibm"
     count: Annotated[int, Field(ge=1, le=64)] = 2
-    flavor: str
+    flavor: Word
     """E.g. AC2_16X120X100: 2 V100, 16 cores, 120 GB of memory."""
-    datacenter: str = "dal10"
-    domain: str
+    datacenter: Word = "dal10"
+    domain: Annotated[str, AfterValidator(require_host)]
     image: int
     key: int
     """The number of an SSH key that the account has."""

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from echelon.cloud.journal import HostRecord
+from echelon.untrusted import require_host, require_user, ssh_path
 
 
 def host_name(cluster: str, number: int) -> str:
@@ -16,16 +17,16 @@ def render_ssh_config(
     cluster: str, user: str, key: str, known_hosts: Path, hosts: Sequence[HostRecord]
 ) -> str:
     """NAME-0, NAME-1, ... by their public addresses, with the cluster's key and no other."""
+    addresses = {host.number: require_host(host.public_address or host.private_address) for host in hosts}
     blocks = [
-        f"Host {host_name(cluster, host.number)}\n  HostName {host.public_address or host.private_address}\n"
-        for host in sorted(hosts, key=lambda host: host.number)
+        f"Host {host_name(cluster, number)}\n  HostName {addresses[number]}\n" for number in sorted(addresses)
     ]
     common = (
         "Host *\n"
-        f"  User {user}\n"
-        f'  IdentityFile "{key}"\n'
+        f"  User {require_user(user)}\n"
+        f"  IdentityFile {ssh_path(key)}\n"
         "  IdentitiesOnly yes\n"
-        f'  UserKnownHostsFile "{known_hosts}"\n'
+        f"  UserKnownHostsFile {ssh_path(str(known_hosts))}\n"
         f"  HostKeyAlias {cluster}\n"
         "  StrictHostKeyChecking yes\n"
         "  ForwardAgent no\n"

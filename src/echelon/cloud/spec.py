@@ -19,6 +19,7 @@ from pydantic import (
 )
 
 from echelon.errors import Problem, RecipeError, UserError
+from echelon.untrusted import require_image, require_path, require_user, require_word
 
 _NAME = re.compile(r"[a-z][a-z0-9-]{0,30}[a-z0-9]")
 _MOST_OPEN = {4: 16, 6: 32}
@@ -32,6 +33,9 @@ def _check_name(name: str) -> str:
 
 
 ClusterName = Annotated[str, AfterValidator(_check_name)]
+UserName = Annotated[str, AfterValidator(require_user)]
+Word = Annotated[str, AfterValidator(require_word)]
+ImageName = Annotated[str, AfterValidator(require_image)]
 
 
 class ClusterSpec(BaseModel):
@@ -44,9 +48,9 @@ class ClusterSpec(BaseModel):
     provider: Literal["aws"] = "aws"
     count: Annotated[int, Field(ge=1, le=256)] = 1
     """How many machines."""
-    type: str
+    type: Word
     """The provider's name for the machine, e.g. g4dn.2xlarge."""
-    region: str = "us-east-1"
+    region: Word = "us-east-1"
     spot: bool = False
     """Use spare machines, which cost less and may be taken away; those that are, are replaced."""
     hours: Annotated[float, Field(gt=0, le=24 * 30)] = 12.0
@@ -63,19 +67,19 @@ class ClusterSpec(BaseModel):
     """Where the machines see it."""
     bucket: str | None = None
     """An S3 address, e.g. s3://mine/runs, that the machines may read and write, and nothing else."""
-    image: str | None = None
+    image: Word | None = None
     """An AMI; None takes the newest Deep Learning AMI, or Ubuntu's where the machine has no GPU."""
-    container: str | None = None
+    container: ImageName | None = None
     """Run everything on the machines in containers of this image."""
-    user: str = "ubuntu"
+    user: UserName = "ubuntu"
     """Who logs in."""
     key_name: str | None = None
     """A key pair that is there already; None makes one for this cluster."""
-    key_file: str | None = None
+    key_file: Annotated[str, AfterValidator(require_path)] | None = None
     """The private key of `key_name`."""
-    vpc: str | None = None
+    vpc: Word | None = None
     """The network; None takes the region's default one."""
-    subnet: str | None = None
+    subnet: Word | None = None
     """Where in it; None takes one in a zone that has the machine."""
     ssh_from: str = "auto"
     """The address or network that may log in; `auto` is the address that this machine is seen at."""

@@ -7,6 +7,7 @@ time is over, whether or not anybody is still watching.
 from __future__ import annotations
 
 import datetime
+import shlex
 import sys
 from dataclasses import dataclass
 from typing import Any
@@ -87,7 +88,7 @@ def render_user_data(birth: Birth) -> str:
         ],
     }
     if birth.needs_docker:
-        document["runcmd"].append(f"usermod -aG docker {birth.user}")
+        document["runcmd"].append(f"usermod -aG docker {shlex.quote(birth.user)}")
     if birth.mount:
         # nofail and our own loop: the file server's name may take minutes to be known.
         document["mounts"] = [[f"{birth.file_server}:/", birth.mount, "nfs4", _NFS_OPTIONS, "0", "0"]]
@@ -128,10 +129,11 @@ def _timer(when: float) -> str:
 
 
 def _mount(birth: Birth) -> str:
-    attempt = f"mountpoint -q {birth.mount} || mount {birth.mount}"
+    mount, owner = shlex.quote(birth.mount), shlex.quote(f"{birth.user}:")
+    attempt = f"mountpoint -q {mount} || mount {mount}"
     return (
-        f"mkdir -p {birth.mount}; for i in $(seq 60); do {attempt} && break; sleep 5; done; "
-        f"mountpoint -q {birth.mount} && chown {birth.user}: {birth.mount}"
+        f"mkdir -p {mount}; for i in $(seq 60); do {attempt} && break; sleep 5; done; "
+        f"mountpoint -q {mount} && chown {owner} {mount}"
     )
 
 

@@ -11,6 +11,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, ConfigDict, Field, field_validator
 
 from echelon.cloud.prices import PriceList, price_list
+from echelon.cloud.spec import ImageName, Word
 
 Accelerator = Literal[
     "NVIDIA_TESLA_T4",
@@ -44,11 +45,11 @@ class VertexSpec(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
-    name: str
+    name: Word
     provider: Literal["gcp"] = "gcp"
     project: str
-    region: str = "us-central1"
-    image: str
+    region: Word = "us-central1"
+    image: ImageName
     """With Echelon in it; see docs/cloud.md."""
     bucket: str
     """A gs:// address for data, recipes and checkpoints."""

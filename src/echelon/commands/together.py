@@ -122,7 +122,8 @@ class _Part:
             _listen(address, port) as listener,
             self._board.invite(Address(address, listener.getsockname()[1])) as invitation,
         ):
-            master = Master(listener, self._hello(invitation), self._noun)
+            secret = _secret_by_hand() if self._place.master else invitation.secret
+            master = Master(listener, self._hello(), self._noun, secret)
             try:
                 with begin(self._options, self._console) as begun, listen(address) as store:
                     placement = self._assemble(master, invitation, begun, store)
@@ -143,7 +144,7 @@ class _Part:
         member = self._join()
         wanted = member.hear("prepare")
         invitation = self._board.find()
-        shares_folder = invitation is not None and invitation.secret == wanted["secret"]
+        shares_folder = invitation is not None and invitation.fingerprint == wanted["invitation"]
         with contextlib.ExitStack() as stack:
             try:
                 lock = self._get_ready(wanted, shares_folder, stack)
@@ -168,16 +169,15 @@ class _Part:
         except UserError as error:
             raise UserError(f"{self._noun} 0 listens at {master}, but {error}") from None
 
-    def _hello(self, invitation: Invitation) -> Hello:
+    def _hello(self) -> Hello:
         recipe = hashlib.sha256(dump_recipe(self._recipe).encode()).hexdigest()
-        secret = "" if self._place.master else invitation.secret
-        return Hello(self._place.rank, self._place.size, self._workers, recipe, secret)
+        return Hello(self._place.rank, self._place.size, self._workers, recipe)
 
     def _join(self) -> Member:
         master = self._place.master
-        find = self._board.find if master is None else lambda: Invitation(master)
+        find = self._board.find if master is None else lambda: Invitation(master, _secret_by_hand())
         try:
-            return join(find, self._hello, self._noun, self._tell, JOIN_S)
+            return join(find, self._hello(), self._noun, self._tell, JOIN_S)
         except UserError as error:
             hint = "is it running, and can it be reached from here?" if master else MEETING_HINT
             raise UserError(f"{error}; {hint}") from None
@@ -188,7 +188,7 @@ class _Part:
         """Wait for everybody, have their folders ready, and give everybody their ranks; returns our own."""
         master.gather(self._tell)
         data = {"folder": str(begun.prepared.folder.resolve()), "key": begun.prepared.key}
-        answers = master.ask_all("prepare", secret=invitation.secret, data=data)
+        answers = master.ask_all("prepare", invitation=invitation.fingerprint, data=data)
         hellos = [master.hellos[rank] for rank in range(self._place.size)]
         first_ranks = [0, *accumulate(hello.workers for hello in hellos)]
         address, port = store.getsockname()[:2]
@@ -322,6 +322,11 @@ def _refuse_other_key(prepared: AnyPrepared, key: str) -> None:
         raise UserError(
             f"the recipe's data in {prepared.folder} are not those of the first host; bring the same files here"
         )
+
+
+def _secret_by_hand() -> str:
+    """Where no run folder is shared, users may give all processes a secret of their own."""
+    return os.environ.get("ECHELON_SECRET", "")
 
 
 def _listen(address: str, port: int) -> socket.socket:

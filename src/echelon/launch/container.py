@@ -18,6 +18,7 @@ from pathlib import Path
 
 from echelon.errors import HostsError, RemoteError
 from echelon.launch.ssh import Remote, explain_failure
+from echelon.untrusted import require_image
 
 PYTHON = "python3"
 """What a container's Python is called where nobody says otherwise."""
@@ -46,6 +47,9 @@ class Container:
     """Mounted at the same paths as well, but not to be written to."""
     environment: Mapping[str, str] = field(default_factory=dict)
 
+    def __post_init__(self) -> None:
+        check_image(self.image)
+
 
 @dataclass(frozen=True)
 class DockerHost:
@@ -56,6 +60,14 @@ class DockerHost:
     gpus: int
     folders: frozenset[Path]
     """Those of the folders asked about that are there."""
+
+
+def check_image(image: str) -> None:
+    """HostsError where docker would not take this for an image: a name with a dash in front is an option to it."""
+    try:
+        require_image(image)
+    except ValueError as error:
+        raise HostsError(f"--container: {error}") from None
 
 
 def container_name(run: Path, host: int) -> str:
@@ -136,6 +148,7 @@ def look_at(remote: Remote, folders: Sequence[Path] = ()) -> DockerHost:
 
 def find_image(remote: Remote, image: str) -> str | None:
     """The image's id on a host; None where it is not there."""
+    check_image(image)
     completed = remote.run(["docker", "image", "inspect", "--format={{.Id}}", image], timeout_s=_ASK_S)
     if completed.status == 0:
         return completed.stdout.decode().strip()

@@ -10,17 +10,13 @@ from typing import Any, Literal
 
 from echelon.errors import HostsError
 from echelon.runfolder import parse_json
+from echelon.untrusted import HOST, IPV6, USER
 
 AwsAddress = Literal["private", "public"]
 """`private`: the private IP address; `public`: the public DNS name, or the public IP address where there is none.
 AWS resolves the public name to the private address within its own network."""
 
-_USER = r"[A-Za-z0-9_][A-Za-z0-9_.\\-]*"
-_NAME = r"[A-Za-z0-9_][A-Za-z0-9_.-]*"
-_IPV6 = r"\[(?P<ipv6>[0-9A-Fa-f:.]*:[0-9A-Fa-f:.]*(?:%[A-Za-z0-9_.-]+)?)\]"
-_MENTION = re.compile(
-    rf"(?P<user>{_USER}@)?(?:{_IPV6}|(?P<name>{_NAME}))(?::(?P<count>[^:]*))?"
-)  # no leading dash and no shell characters: ssh would read them as options, ProxyCommand as commands
+_MENTION = re.compile(rf"(?P<user>{USER}@)?(?:\[(?P<ipv6>{IPV6})\]|(?P<name>{HOST}))(?::(?P<count>[^:]*))?")
 _SLOTS = {"slots", "max_slots"}
 
 
@@ -228,4 +224,4 @@ def _address_of(instance: dict[str, Any], address: AwsAddress) -> str | None:
         else ("PublicDnsName", "PublicIpAddress")
     )
     names = [instance.get(key) for key in keys]
-    return next((name for name in names if isinstance(name, str) and re.fullmatch(_NAME, name)), None)
+    return next((name for name in names if isinstance(name, str) and re.fullmatch(HOST, name)), None)

@@ -2,12 +2,21 @@
 
 Process 0 listens; the others call it, say who they are and wait. It says when to begin, with which ranks, and from
 then on the connection is there to notice what happens to the others: a process that fails says so, one that dies
-closes it. What goes over it is a JSON object a line. Nobody who cannot say hello gets further than that.
+closes it. What goes over it is a JSON object a line. Nobody who cannot say hello gets further than that:
+
+    process 0   challenge   a nonce
+    the other   hello       who it is, a nonce of its own, and an HMAC of all that under the secret
+    process 0   welcome     an HMAC in turn, which shows that it knows the secret too
+
+The secret itself is never sent. What follows is not authenticated message by message, as it is between agents
+(agent/wire.py).
 """
 
 from __future__ import annotations
 
 import contextlib
+import hashlib
+import hmac
 import math
 import secrets
 import selectors
@@ -15,7 +24,7 @@ import socket
 import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 from echelon.errors import EchelonError, RefusedError, StoppedError, TrainingError, UserError
 from echelon.launch.link import Link, Message, call
@@ -23,6 +32,8 @@ from echelon.launch.local import START_S
 from echelon.launch.machine import own_versions
 from echelon.launch.site import Address
 from echelon.monitor.heartbeat import Pulse, find_hung
+from echelon.runfolder import to_json
+from echelon.untrusted import printable
 
 JOIN_S = 600.0
 """How long processes wait for each other to be started."""
@@ -40,6 +51,8 @@ _MAX_STRANGERS = 100
 _POLL_S = 0.2
 _HELLO_BYTES, _MESSAGE_BYTES = 4096, 2**20
 _TEXT_CHARACTERS = 20_000
+_NAME_CHARACTERS = 300
+_NONCE_BYTES = 32
 
 Tell = Callable[[str], None]
 
@@ -58,10 +71,25 @@ class Hello:
     workers: int
     recipe: str
     """Digest of the recipe, with what --set changed."""
-    secret: str = ""
-    """From the run folder, where they meet by it: shows that this is no stranger."""
-    host: str = field(default_factory=socket.gethostname)
+    host: str = field(default_factory=lambda: printable(socket.gethostname()))
     versions: str = field(default_factory=_versions)
+
+
+@dataclass(frozen=True)
+class _Handshake:
+    """The nonces of a connection and what its caller said, which the proofs of both ends are about."""
+
+    secret: str
+    challenge: str
+    answer: str
+    hello: Hello
+
+    def prove(self, purpose: str) -> str:
+        content = to_json([purpose, self.challenge, self.answer, asdict(self.hello)])
+        return hmac.new(self.secret.encode(), content.encode(), hashlib.sha256).hexdigest()
+
+    def is_proved(self, purpose: str, proof: object) -> bool:
+        return isinstance(proof, str) and hmac.compare_digest(proof.encode(), self.prove(purpose).encode())
 
 
 @dataclass(frozen=True)
@@ -85,18 +113,26 @@ class Verdict:
     exit_status: int = 1
 
 
+class _Stranger(NamedTuple):
+    """A caller that has not said hello yet."""
+
+    since: float
+    challenge: str
+
+
 class Master:
     """Process 0's side. `noun` is what the user calls the processes: node or process."""
 
-    def __init__(self, listener: socket.socket, own: Hello, noun: str) -> None:
+    def __init__(self, listener: socket.socket, own: Hello, noun: str, secret: str = "") -> None:
         self.own = own
+        self._secret = secret
         self._noun = noun
         self._nouns = f"{noun}es" if noun.endswith("s") else f"{noun}s"
         self._listener = listener
         listener.setblocking(False)  # a caller may have gone before it is accepted
         self._selector = selectors.DefaultSelector()
         self._selector.register(listener, selectors.EVENT_READ)
-        self._strangers: dict[Link, float] = {}
+        self._strangers: dict[Link, _Stranger] = {}
         self._links: dict[int, Link] = {}
         self._reports: dict[int, Report] = {}
         self._heard: dict[int, float] = {}
@@ -227,8 +263,8 @@ class Master:
             else:
                 self._read(key.data, tell)
         now = time.monotonic()
-        for link, since in list(self._strangers.items()):
-            if now - since > _HELLO_S:
+        for link, stranger in list(self._strangers.items()):
+            if now - stranger.since > _HELLO_S:
                 self._drop(link)
 
     def _accept(self) -> None:
@@ -237,8 +273,9 @@ class Master:
             link = Link(connection, _HELLO_BYTES)
             if len(self._strangers) == _MAX_STRANGERS:
                 self._drop(next(iter(self._strangers)))
-            self._strangers[link] = time.monotonic()
+            self._strangers[link] = _Stranger(time.monotonic(), secrets.token_hex(_NONCE_BYTES))
             self._selector.register(link, selectors.EVENT_READ, link)
+            link.send("challenge", nonce=self._strangers[link].challenge)
 
     def _read(self, link: Link, tell: Tell) -> None:
         link.read()
@@ -248,11 +285,16 @@ class Master:
             self._drop(link)
 
     def _admit(self, link: Link, message: Message, tell: Tell) -> None:
-        del self._strangers[link]
+        challenge = self._strangers.pop(link).challenge
         hello = _hello_of(message)
-        if hello is None or not secrets.compare_digest(hello.secret.encode(), self.own.secret.encode()):
+        if hello is None:
             link.close()
             return
+        handshake = _Handshake(self._secret, challenge, str(message.get("nonce")), hello)
+        if not handshake.is_proved("caller", message.get("proof")):
+            link.close()
+            return
+        link.send("welcome", proof=handshake.prove("called"))
         problem = self._problem_with(hello)
         if problem:
             tell(f"{self._noun} {hello.rank} on {hello.host} was turned away: {problem}")
@@ -301,10 +343,15 @@ class Master:
 
 @dataclass(frozen=True)
 class Invitation:
-    """Where process 0 listens, and the secret that it expects to hear."""
+    """Where process 0 listens, and the secret by which it and the others know each other."""
 
     address: Address
     secret: str = ""
+
+    @property
+    def fingerprint(self) -> str:
+        """Tells invitations apart without telling the secret."""
+        return hashlib.sha256(b"invitation " + self.secret.encode()).hexdigest()
 
 
 class Member:
@@ -379,11 +426,7 @@ class Member:
 
 
 def join(
-    find: Callable[[], Invitation | None],
-    hello: Callable[[Invitation], Hello],
-    noun: str,
-    tell: Tell,
-    limit_s: float,
+    find: Callable[[], Invitation | None], hello: Hello, noun: str, tell: Tell, limit_s: float
 ) -> Member:
     """Call process 0 until it answers, which may take as long as it needs to prepare.
 
@@ -394,11 +437,16 @@ def join(
         invitation = find()
         link = call(invitation.address) if invitation else None
         if link is not None and invitation is not None:
-            link.send("hello", **asdict(hello(invitation)))
-            while not link.inbox and not link.is_closed and find() == invitation:
-                link.await_message(_POLL_S)
-            link.await_message(_LAST_WORD_S)  # the invitation may be gone because process 0 has just refused
-            if link.inbox:
+
+            def hear(link: Link = link, invitation: Invitation = invitation) -> Message | None:
+                while not link.inbox and not link.is_closed and find() == invitation:
+                    link.await_message(_POLL_S)
+                return link.wait(
+                    _LAST_WORD_S
+                )  # the invitation may be gone because process 0 has just refused
+
+            if _is_welcome(link, hello, invitation.secret, hear) and (first := hear()):
+                link.inbox.appendleft(first)
                 return Member(link, noun)
             link.release()
         waited_s = time.monotonic() - started
@@ -411,27 +459,50 @@ def join(
         time.sleep(_POLL_S)
 
 
+def _is_welcome(link: Link, hello: Hello, secret: str, hear: Callable[[], Message | None]) -> bool:
+    """Introduce ourselves; False where the other end does not know the secret, or says that we don't."""
+    match hear():
+        case {"kind": "challenge", "nonce": str(challenge)}:
+            handshake = _Handshake(secret, challenge, secrets.token_hex(_NONCE_BYTES), hello)
+        case _:
+            return False
+    link.send("hello", **asdict(hello), nonce=handshake.answer, proof=handshake.prove("caller"))
+    match hear():
+        case {"kind": "welcome", "proof": proof}:
+            return handshake.is_proved("called", proof)
+    return False
+
+
 def _status(message: Message) -> int:
     status = message.get("exit_status")
     return status if status in (UserError.exit_status, StoppedError.exit_status) else EchelonError.exit_status
 
 
 def _hello_of(message: Message) -> Hello | None:
-    numbers, texts = ("rank", "size", "workers"), ("recipe", "secret", "host", "versions")
-    is_right = (
-        message["kind"] == "hello"
-        and all(type(message.get(name)) is int for name in numbers)
-        and all(isinstance(message.get(name), str) for name in texts)
-    )
-    return Hello(**{name: message[name] for name in (*numbers, *texts)}) if is_right else None
+    match message:
+        case {
+            "kind": "hello",
+            "rank": int(rank),
+            "size": int(size),
+            "workers": int(workers),
+            "recipe": str(recipe),
+            "host": str(host),
+            "versions": str(versions),
+        } if all(_is_name(text) for text in (recipe, host, versions)):
+            return Hello(rank, size, workers, recipe, host, versions)
+    return None
+
+
+def _is_name(text: str) -> bool:
+    """Names are shown to whoever sits before process 0, and may not write anything else on that terminal."""
+    return len(text) <= _NAME_CHARACTERS and text.isprintable()
 
 
 def _report_of(message: Message) -> Report:
-    failed_at = message.get("failed_at")
     return Report(
         is_finished=message.get("is_finished") is True,
         failure=_text(message, "failure"),
-        failed_at=float(failed_at) if isinstance(failed_at, int | float) else math.inf,
+        failed_at=_seconds(message.get("failed_at")),
         exit_status=_status(message),
     )
 
@@ -442,8 +513,16 @@ def _pulses_of(message: Message) -> dict[int, Pulse]:
     for entry in message["pulses"] if isinstance(message.get("pulses"), list) else []:
         match entry:
             case [int(rank), int(beats), int(turns), int(step), int() | float() as silent_s]:
-                pulses[rank] = Pulse(beats, turns, step, float(silent_s))
+                pulses[rank] = Pulse(beats, turns, step, _seconds(silent_s))
     return pulses
+
+
+def _seconds(value: object) -> float:
+    """A time that came over the wire; infinity for whatever is none, integers beyond all floats too."""
+    with contextlib.suppress(OverflowError):
+        if isinstance(value, int | float):
+            return float(value)
+    return math.inf
 
 
 def _verdict_of(message: Message) -> Verdict:
@@ -456,4 +535,4 @@ def _verdict_of(message: Message) -> Verdict:
 
 
 def _text(message: Message, name: str) -> str:
-    return str(message.get(name) or "")[:_TEXT_CHARACTERS]
+    return printable(str(message.get(name) or ""))[:_TEXT_CHARACTERS]

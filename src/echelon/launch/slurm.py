@@ -86,9 +86,9 @@ def _directives(spec: SbatchSpec) -> str:
 
 
 def _directive(option: str) -> str:
-    if re.search(r"[\n\"'\\]", option):
+    if not option.isprintable() or re.search(r"[\"'\\]", option):
         raise UserError(
-            f"{option!r} cannot stand in an sbatch file: it has a quote, a backslash or a new line"
+            f"{option!r} cannot stand in an sbatch file: it has a quote, a backslash or an invisible character"
         )
     name, equals, value = option.removeprefix("--").partition("=")
     # sbatch splits its directives at spaces, unless they are quoted.

