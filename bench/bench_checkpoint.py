@@ -33,7 +33,7 @@ import torch.distributed.checkpoint as dcp
 from echelon.comm.group import Group
 from echelon.data.tokeniser import BOS
 from echelon.files.checkpoint_layout import TrainingState, checkpoint_folder, clear_for_saving
-from echelon.launch.local import ALLOCATOR
+from echelon.launch.library_settings import ALLOCATOR
 from echelon.models.loss import summed_loss
 from echelon.models.sequences import Sequences, shift_right
 from echelon.models.transformer import Dropouts, Transformer

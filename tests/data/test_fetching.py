@@ -18,7 +18,8 @@ from echelon.data.fetching import Wanted, fetch
 from echelon.data.streams import BlockReader, Place
 from echelon.errors import DataError
 from tests.data.mirror import Mirror
-from tests.data.test_streams import PACKERS, tar_of
+from tests.data.packers import PACKERS
+from tests.data.test_streams import tar_of
 
 CONTENT = random.Random(1).randbytes(300_000)
 SHA256 = hashlib.sha256(CONTENT).hexdigest()

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from fastapi.testclient import TestClient
 
-from echelon import Translation, Translator
+from echelon import Translator
 from echelon.inference.decoding import Decoding
 from echelon.serve.limits import Limits
 from tests.serve.conftest import MakeClient
@@ -27,14 +27,14 @@ class Slow(Translator):
         self.go_on = threading.Event()
         self.batches: list[int] = []
 
-    def translate(self, lines: Any, decoding: Decoding | None = None, **options: Any) -> list[Translation]:
+    def translate(self, lines: Any, decoding: Decoding | None = None, **options: Any) -> Any:
         self.batches.append(len(lines))
         assert self.go_on.wait(30)
         return self.real.translate(lines, decoding, **options)
 
 
 class Broken(Slow):
-    def translate(self, lines: Any, decoding: Decoding | None = None, **options: Any) -> list[Translation]:
+    def translate(self, lines: Any, decoding: Decoding | None = None, **options: Any) -> Any:
         raise RuntimeError("the inside of the server")
 
 
