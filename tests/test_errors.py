@@ -65,3 +65,12 @@ def test_a_recipe_error_counts_its_problems_and_is_one_message() -> None:
 def test_a_worker_error_says_who_where_and_why(exit_code: int, lines: list[str], says: str) -> None:
     error = WorkerError(host="host", rank=1, exit_code=exit_code, log=Path("logs/w"), last_lines=lines)
     assert str(error) == says
+
+
+def test_a_worker_error_has_the_workers_own_message_and_what_was_tried() -> None:
+    error = WorkerError(
+        host="host", rank=1, exit_code=3, log=Path("logs/w"), last_lines=[], message=f"no memory\n{'x' * 999}"
+    )
+    assert str(error) == "worker 1 on host failed (exit code 3): no memory; its log is logs/w"
+    again = str(error.after("after 2 restarts"))
+    assert again == "worker 1 on host failed (exit code 3) after 2 restarts: no memory; its log is logs/w"

@@ -7,7 +7,7 @@ EchelonError              exit status 1: the work failed
 │   ├── RunError          a run folder is missing, locked, or belongs to another recipe
 │   └── HostsError        hosts are given wrongly; carries every problem at once
 ├── CheckpointError       no complete checkpoint, or a damaged one
-├── WorkerError           a worker failed; carries host, rank, exit code, log path and its last lines
+├── WorkerError           a worker failed; carries host, rank, exit code, its own message, log path and last lines
 ├── RemoteError           a host cannot be reached or used; carries host, reason and what to do
 ├── TrainingError         training cannot go on, e.g. the loss is not finite
 ├── PackageError          an exported model is damaged, or one just written does not do what PyTorch does
@@ -41,6 +41,8 @@ Reason = Literal[
 
 INTERRUPTED_STATUS = 75
 """Exit status of a worker that saved and left because it was told to."""
+_LONGEST_MESSAGE = 500
+"""Characters of a worker's own message that are shown; its log has the rest."""
 FINAL_STATUS = 2
 """Exit status of a worker whose failure no restart can help: the user's mistake, or training that cannot go on."""
 
@@ -160,6 +162,7 @@ class WorkerError(EchelonError):
         log: Path,
         last_lines: Sequence[str],
         cause: str | None = None,
+        message: str = "",
         history: str = "",
     ) -> None:
         self.host = host
@@ -168,9 +171,14 @@ class WorkerError(EchelonError):
         self.log = log
         self.last_lines = list(last_lines)
         self.cause = cause or (f"signal {-exit_code}" if exit_code < 0 else f"exit code {exit_code}")
+        self.message = message
         before = f" {history}" if history else ""
+        # In the first line, as that is all that a list of events shows.
+        own = f": {message.splitlines()[0][:_LONGEST_MESSAGE]}" if message else ""
         tail = "".join(f"\n  {line}" for line in last_lines)
-        super().__init__(f"worker {rank} on {host} failed ({self.cause}){before}; its log is {log}{tail}")
+        super().__init__(
+            f"worker {rank} on {host} failed ({self.cause}){before}{own}; its log is {log}{tail}"
+        )
 
     def after(self, history: str) -> WorkerError:
         """The same error, saying what was tried before."""
@@ -181,5 +189,6 @@ class WorkerError(EchelonError):
             log=self.log,
             last_lines=self.last_lines,
             cause=self.cause,
+            message=self.message,
             history=history,
         )

@@ -189,6 +189,22 @@ def test_a_failing_worker_ends_the_others_and_its_last_lines_are_shown(
     assert len(pids(run)) == 3
 
 
+def test_a_failed_workers_own_error_is_in_the_first_line(run: RunFolder, program: Program) -> None:
+    body = """
+    from echelon.monitor.records import RecordWriter
+    from echelon.runfolder import RunFolder
+    records = RecordWriter(RunFolder(run).worker_records(rank))
+    records.write("failure", message="RuntimeError: you tried to allocate 25601280016 bytes\\nsecond line")
+    sys.exit(1)
+    """
+    with pytest.raises(WorkerError) as caught:
+        wait_for(run, 1, program(body))
+    assert str(caught.value).splitlines()[0] == (
+        f"worker 0 on {socket.gethostname()} failed (exit code 1): RuntimeError: you tried to allocate 25601280016 "
+        f"bytes; its log is {run.worker_log(0)}"
+    )
+
+
 def test_a_worker_that_is_killed_from_outside_is_the_one_to_blame(run: RunFolder, program: Program) -> None:
     """The others fail because of it, and say so in their records, as real workers do."""
     body = """

@@ -16,7 +16,7 @@ from echelon.data.tokeniser import EOS, UNK, Tokeniser
 from echelon.errors import UserError
 from echelon.inference.decoding import Alignment, Alternative, Decoding, Engine, Found, Job, Translation
 from echelon.inference.package import TextRules
-from echelon.inference.splitting import split_line
+from echelon.data.splitting import split_line
 
 LINES_AT_A_TIME = 512
 _BATCH_TOKENS = 2048

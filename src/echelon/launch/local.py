@@ -17,6 +17,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from types import FrameType
+from typing import Any
 
 from echelon.errors import INTERRUPTED_STATUS, TrainingError, WorkerError
 from echelon.launch.cores import available_cores
@@ -351,16 +352,19 @@ class LocalJob:
             log=log,
             last_lines=main_stack(lines) if self._hang else lines[-_LAST_LINES:],
             cause=cause,
+            message=str(self._failure(rank).get("message", "")) if cause is None else "",
         )
 
     def _failure_time(self, rank: int) -> float:
         """When a worker failed, for finding the first. One that died without a word was killed from outside, which
         made the others fail; those that we killed ourselves come last."""
-        if rank in self._killed:
-            return math.inf
+        return math.inf if rank in self._killed else float(self._failure(rank).get("time", 0.0))
+
+    def _failure(self, rank: int) -> dict[str, Any]:
+        """The record that a worker wrote when it failed; empty if it died without a word."""
         records = read_records(self._run.worker_records(self._place.first_rank + rank))
-        times = [r["time"] for r in records if r["kind"] == "failure" and r.get("time", 0) >= self._started]
-        return float(times[0]) if times else 0.0
+        found = [r for r in records if r["kind"] == "failure" and r.get("time", 0) >= self._started]
+        return found[0] if found else {}
 
 
 def _status(process: subprocess.Popen[bytes]) -> int | None:

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from echelon.inference.splitting import split_line
+from echelon.data.splitting import split_line
 
 
 def count_words(texts: Sequence[str]) -> list[int]:
