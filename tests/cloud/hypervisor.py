@@ -87,13 +87,14 @@ class Machine:
         (self.folder / "authorized_keys").write_text(pairs[0].material_public.decode() + "\n")
         (self.folder / "sshd_config").write_text(
             f"HostKey {host_key}\nAuthorizedKeysFile {self.folder}/authorized_keys\nStrictModes no\nUsePAM no\n"
-            "PasswordAuthentication no\nPermitRootLogin prohibit-password\nSetEnv OMP_NUM_THREADS=1\n"
+            "PasswordAuthentication no\nPermitRootLogin prohibit-password\n"
+            f"SetEnv OMP_NUM_THREADS=1 PATH={self.folder}/bin:/usr/sbin:/usr/bin:/sbin:/bin\n"
         )
+        # The user data are carried out when sshd runs. The cloud-init of this computer, if it has one, waits for ever.
+        _write_program(self.folder / "bin" / "cloud-init", '[ "$*" = "status --wait" ]\n')
         # An image that has Echelon already: installing torch would take minutes.
         python = self.folder / "installed" / "env" / "bin" / "python"
-        python.parent.mkdir(parents=True)
-        python.write_text(f'#!/bin/sh\nPYTHONPATH={SOURCE} exec {sys.executable} "$@"\n')
-        python.chmod(0o755)
+        _write_program(python, f'PYTHONPATH={SOURCE} exec {sys.executable} "$@"\n')
 
     def give_notice(self) -> None:
         """What the watcher on a spare machine does when it is told that the machine is wanted back."""
@@ -112,6 +113,12 @@ def _render_mount(user_data: dict[str, Any], folder: Path) -> str:
     server, place = mounts[0][0].partition(".")[0], mounts[0][1]
     files = folder / "files" / server
     return f"mkdir -p {files} {place} && mount --bind {files} {place}"
+
+
+def _write_program(file: Path, script: str) -> None:
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.write_text(f"#!/bin/sh\n{script}")
+    file.chmod(0o755)
 
 
 def _run(*command: str) -> None:
