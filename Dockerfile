@@ -13,7 +13,7 @@ WORKDIR /opt/echelon
 COPY constraints.txt pyproject.toml README.md LICENSE ./
 COPY src src
 RUN pip install --no-cache-dir --constraint constraints.txt \
-        ${TORCH_INDEX:+--index-url "$TORCH_INDEX"} torch==2.13.0 \
+        ${TORCH_INDEX:+--index-url "$TORCH_INDEX"} torch \
     && pip install --no-cache-dir --constraint constraints.txt setuptools \
     && pip install --no-cache-dir --constraint constraints.txt --no-build-isolation '.[aws,gcp]'
 

@@ -13,12 +13,12 @@ SEED ?= 1
 
 setup: $(READY)
 
-# torch first, and exactly this one: another package's looser wish for torch then finds it and pulls nothing.
+# torch first, in the version of constraints.txt: what else wants torch then finds it and pulls no other.
 $(INSTALLED): pyproject.toml constraints.txt
-	$(PYTHON) -c 'import sys; sys.version_info >= (3, 11) or sys.exit("Echelon needs Python 3.11 or newer; set PYTHON=...")'
+	$(PYTHON) -c 'import sys; (3, 11) <= sys.version_info < (3, 15) or sys.exit("Echelon needs Python 3.11 to 3.14; set PYTHON=...")'
 	$(PYTHON) -c 'import ensurepip, venv' || { echo "Python lacks venv; on Debian: apt-get install python3-venv"; exit 1; }
 	$(PYTHON) -m venv $(VENV)
-	$(PIP) torch==2.13.0 setuptools
+	$(PIP) torch setuptools
 	$(PIP) --no-build-isolation --editable .
 	touch $@
 

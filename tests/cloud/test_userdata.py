@@ -59,6 +59,10 @@ def test_even_a_machine_that_hangs_while_it_is_set_up_ends_in_time() -> None:
     assert first == "systemd-run --on-calendar='2027-01-15 08:00:00 UTC' systemctl poweroff"
 
 
+def test_the_machine_gets_a_compiler_for_the_kernels() -> None:
+    assert "g++" in parsed()["packages"]
+
+
 def test_cloud_inits_own_schema_takes_it() -> None:
     schema = Path("/usr/lib/python3/dist-packages/cloudinit/config/schemas/schema-cloud-config-v1.json")
     if not schema.exists():

@@ -55,6 +55,9 @@ def test_torch_must_be_the_one_that_echelon_needs_and_serve_the_gpus() -> None:
     assert judge(replace(HERE, machine=replace(MACHINE, versions=none))) == [
         "torch is missing, Echelon needs torch<2.16,>=2.12"
     ]
+    for fitting in ("2.12.1", "2.14.0a0+nv26.9", "2.15.0+cu132"):
+        versions = replace(VERSIONS, torch=fitting)
+        assert judge(replace(HERE, machine=replace(MACHINE, versions=versions))) == []
     assert judge(replace(HERE, machine=replace(MACHINE, gpus=(GPU,)))) == [
         "torch 2.13.0+cpu cannot use this machine's GPUs"
     ]

@@ -75,7 +75,8 @@ def render_user_data(birth: Birth) -> str:
         # Before anything that can hang: whatever becomes of the rest, the machine ends in time.
         "bootcmd": [f"systemd-run --on-calendar='{_moment(birth.deadline)}' systemctl poweroff"],
         "package_update": True,
-        "packages": ["nfs-common", "python3-venv", *(["docker.io"] if birth.needs_docker else [])],
+        # g++ compiles the kernels, on the machine where they run.
+        "packages": ["g++", "nfs-common", "python3-venv", *(["docker.io"] if birth.needs_docker else [])],
         "write_files": [
             _program("/usr/local/sbin/echelon-end", END_SCRIPT),
             _file("/etc/systemd/system/echelon-end.service", _unit("echelon-end", "oneshot")),
