@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, settings
 
+from echelon.cloud import prices
 from echelon.runfolder import RunFolder
 from tests.sshd import Sshd
 
@@ -26,6 +27,14 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         folder = item.path.parent
         group = folder if folder.name in ("lab", "export", "inference") else item.path
         item.add_marker(pytest.mark.xdist_group(str(group)))
+
+
+@pytest.fixture(scope="session", autouse=True)
+def shipped_prices() -> Iterator[None]:
+    """Count with the prices in the repository, whatever the user of this machine has asked AWS for."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(prices, "asked_path", lambda: None)
+        yield
 
 
 WORDS = {
