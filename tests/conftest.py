@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, settings
 
+from echelon.cloud import prices
 from echelon.runfolder import RunFolder
 from tests.scheduling import pytest_xdist_make_scheduler  # noqa: F401 - a hook
 from tests.sshd import Sshd
@@ -20,6 +21,14 @@ from tests.sshd import Sshd
 # The machine may be busy with other work: slowness is not a failure.
 settings.register_profile("echelon", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("echelon")
+
+
+@pytest.fixture(scope="session", autouse=True)
+def shipped_prices() -> Iterator[None]:
+    """Count with the prices in the repository, whatever the user of this machine has asked AWS for."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(prices, "asked_path", lambda: None)
+        yield
 
 
 WORDS = {

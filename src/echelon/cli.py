@@ -980,12 +980,31 @@ def cloud_render(
     show(json_, {"target": target, "text": text}, text.rstrip("\n"))
 
 
+def cloud_prices(
+    refresh: Annotated[bool, typer.Option("--refresh", help="Ask AWS for today's prices first.")] = False,
+    json_: Json = False,
+) -> None:
+    """The prices that bills and plans count with, and how old they are."""
+    import datetime
+
+    from echelon.commands.price_lists import listed_prices, prices_words, refresh_prices, refreshed_words
+
+    today = datetime.date.today()
+    if refresh:
+        result = refresh_prices(today, messages())
+        show(json_, result, refreshed_words(result))
+        return
+    lists = listed_prices(today)
+    show(json_, lists, prices_words(lists))
+
+
 CLOUD_VERBS: dict[str, Callable[..., None]] = {
     "up": cloud_up,
     "list": cloud_list,
     "ssh": cloud_ssh,
     "down": cloud_down,
     "render": cloud_render,
+    "prices": cloud_prices,
 }
 
 

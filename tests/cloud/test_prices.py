@@ -2,12 +2,22 @@
 
 from __future__ import annotations
 
+import datetime
+from dataclasses import replace
 from pathlib import Path
 from typing import get_args
 
 import pytest
 
-from echelon.cloud.prices import HOURS_PER_MONTH, Provider, machine, price, price_list
+from echelon.cloud.prices import (
+    HOURS_PER_MONTH,
+    Provider,
+    age_warning,
+    asked_path,
+    machine,
+    price,
+    price_list,
+)
 from echelon.errors import UserError
 
 
@@ -73,3 +83,25 @@ def test_a_bad_list_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, te
     monkeypatch.setenv("ECHELON_PRICES", str(own))
     with pytest.raises(UserError, match=r"own\.toml"):
         price("aws", "g5.xlarge")
+
+
+@pytest.mark.parametrize(("days", "warns"), [(-1, False), (0, False), (90, False), (91, True), (400, True)])
+def test_whoever_counts_with_an_old_list_is_told_its_date(days: int, warns: bool) -> None:
+    prices = replace(price_list("aws"), date=datetime.date(2026, 1, 31))
+    warning = age_warning("aws", prices, prices.date + datetime.timedelta(days=days))
+    assert (warning is not None) == warns
+    if warning:
+        assert f"are of 2026-01-31, {days} days old; `echelon cloud prices --refresh`" in warning
+
+
+def test_google_s_prices_cannot_be_asked_for() -> None:
+    warning = age_warning("gcp", price_list("gcp"), datetime.date(2099, 1, 1))
+    assert warning
+    assert "--refresh" not in warning
+    assert "ECHELON_PRICES" in warning
+
+
+def test_what_aws_said_is_kept_in_the_users_own_cache(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ECHELON_CACHE", "/shared")
+    monkeypatch.setenv("XDG_CACHE_HOME", "/home/me/cache")
+    assert asked_path() == Path("/home/me/cache/echelon/prices.toml")

@@ -49,6 +49,23 @@ def test_nothing_is_made_before_the_question_is_answered(aws: Clients, file: Pat
     assert known_clusters() == []
 
 
+@pytest.mark.parametrize(("date", "warns"), [("2001-02-03", True), ("9999-01-01", False)])
+def test_prices_that_are_old_are_told_before_the_question(
+    file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, date: str, warns: bool
+) -> None:
+    own = tmp_path / "prices.toml"
+    own.write_text(f"[aws]\ndate = {date}\n")
+    monkeypatch.setenv("ECHELON_PRICES", str(own))
+    console = Console(record=True, file=io.StringIO(), width=200)
+
+    def ask(question: str) -> bool:
+        assert ("  warning: the prices of aws are of 2001-02-03" in console.export_text(clear=False)) == warns
+        return False
+
+    with pytest.raises(UserError, match="nothing was made"):
+        clouds.up(file, ask, console)
+
+
 def test_a_quota_that_is_too_low_is_told_before_the_question(aws: Clients, file: Path) -> None:
     QUOTAS["L-DB2E81BA"] = 8
     with pytest.raises(UserError, match="request-service-quota-increase"):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime
 import json
 import subprocess
 from collections.abc import Callable
@@ -12,8 +13,9 @@ from unittest import mock
 import pytest
 from rich.console import Console
 
+from echelon.cloud.prices import price_list
 from echelon.commands import benchmarking, planning
-from echelon.commands.planning import PlanOptions, find_cluster, make_plan
+from echelon.commands.planning import PlanOptions, find_cluster, make_plan, price_warnings
 from echelon.errors import UserError
 from echelon.lab.plan import LabPlan
 from echelon.launch.check import HostReport
@@ -140,3 +142,16 @@ def test_the_verb_draws_a_sweep(toy_recipe: Path, tmp_path: Path, echelon: Echel
     assert [point["hosts"] for point in points] == [1, 2, 4]
     assert picture.read_text().startswith("<svg")
     assert "--chart draws a sweep" in echelon(*spec, "--chart", picture, status=2).stderr
+
+
+def test_a_plan_says_when_the_prices_that_it_counts_with_are_old() -> None:
+    rented = [find_cluster(spec, OPTIONS) for spec in ("4xg4dn.2xlarge", "2xp3.2xlarge", "1xn1-standard-4")]
+    aws, gcp = price_warnings(rented, datetime.date(2099, 1, 1))
+    assert "prices of aws are of 20" in aws
+    assert "prices of gcp are of 20" in gcp
+    assert price_warnings(rented, price_list("aws").date) == []
+    no_list = [
+        find_cluster("2x(2xV100, 1gbit, $3)", OPTIONS),
+        find_cluster("4xg4dn.2xlarge", replace(OPTIONS, hourly=0.5)),
+    ]
+    assert price_warnings(no_list, datetime.date(2099, 1, 1)) == []

@@ -61,7 +61,7 @@ def estimate(spec: ClusterSpec, machine_hourly: float | None = None) -> Bill:
             f"budget = {spec.budget:g}: {spec.count} x {spec.type} cost ${sum(parts):.2f} an hour, so it lasts "
             f"{max_hours * 60:.0f} minutes; raise it, or use fewer or cheaper machines"
         )
-    return Bill(*parts, max_hours, affordable < spec.hours, prices.date, prices.source)
+    return Bill(*parts, max_hours, affordable < spec.hours, str(prices.date), prices.source)
 
 
 def _hourly_parts(spec: ClusterSpec, prices: PriceList, each: float) -> tuple[float, float, float, float]:

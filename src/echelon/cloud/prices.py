@@ -1,10 +1,11 @@
-"""What rented machines are and cost: a dated list (prices.toml), which the user's own list adds to.
+"""What rented machines are and cost: a dated list (prices.toml), then what AWS said last, then the user's own list.
 
 Prices are for estimates before anything is made; what a provider charges is what it charges.
 """
 
 from __future__ import annotations
 
+import datetime
 import difflib
 import os
 import tomllib
@@ -21,6 +22,8 @@ from echelon.errors import UserError
 Provider = Literal["aws", "gcp"]
 PRICES_VARIABLE = "ECHELON_PRICES"
 HOURS_PER_MONTH = 730.0
+OLD_DAYS = 90
+"""Above this age of a price list, whoever counts with it is told."""
 _GIB = 2**30
 
 
@@ -38,6 +41,8 @@ class Machine:
     gpus: int = 0
     gpu_gib: float = 0.0
     """Memory of one GPU."""
+    regions: dict[str, float] = field(default_factory=dict)
+    """How much more it costs elsewhere, if that is known better than from the list's own `regions`."""
 
     @property
     def memory_bytes(self) -> int:
@@ -66,7 +71,7 @@ class Extras:
 class PriceList:
     """One provider's machines and prices."""
 
-    date: str
+    date: datetime.date
     source: str
     region: str
     """Where `hourly` holds."""
@@ -82,8 +87,9 @@ class PriceList:
 
 def price(provider: Provider, machine_type: str, spot: bool = False, region: str | None = None) -> float:
     """US dollars an hour for one machine; UserError where the list does not have it."""
-    prices = price_list(provider)
-    hourly = machine(provider, machine_type).hourly * _region_factor(provider, prices, region)
+    prices, facts = price_list(provider), machine(provider, machine_type)
+    factor = facts.regions.get(region or "") or _region_factor(provider, prices, region)
+    hourly = facts.hourly * factor
     return hourly * prices.spot_share if spot else hourly
 
 
@@ -109,9 +115,45 @@ def all_machines() -> dict[str, Machine]:
     }
 
 
+def provider_with(machine_type: str) -> Provider | None:
+    """The provider whose list has a type of machine."""
+    return next((name for name in get_args(Provider) if machine_type in price_list(name).machines), None)
+
+
+def age_warning(provider: Provider, prices: PriceList, today: datetime.date) -> str | None:
+    """What to tell somebody who counts with an old list; None if it is recent."""
+    days = (today - prices.date).days
+    if days <= OLD_DAYS:
+        return None
+    remedy = {
+        "aws": "`echelon cloud prices --refresh` asks AWS for today's",
+        "gcp": f"put today's into a list of your own and name that in {PRICES_VARIABLE}",
+    }[provider]
+    return f"warning: the prices of {provider} are of {prices.date}, {days} days old; {remedy}"
+
+
 def price_list(provider: Provider) -> PriceList:
-    """All prices of a provider, with what the file in $ECHELON_PRICES adds or replaces."""
-    return _load(os.environ.get(PRICES_VARIABLE))[provider]
+    """All prices of a provider: shipped, replaced by those that AWS was asked for, and by $ECHELON_PRICES."""
+    asked = asked_path()
+    changed_ns = asked.stat().st_mtime_ns if asked and asked.is_file() else None
+    return _load(asked if changed_ns else None, changed_ns, os.environ.get(PRICES_VARIABLE))[provider]
+
+
+def shipped_list(provider: Provider) -> PriceList:
+    """All prices of a provider as they come with Echelon."""
+    return _load(None, None, None)[provider]
+
+
+def asked_path() -> Path | None:
+    """Where `cloud prices --refresh` keeps what AWS said; None without a home folder.
+
+    The user's own folder, whatever $ECHELON_CACHE is: prices decide when machines end, so nobody else may write them.
+    """
+    try:
+        folder = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+    except RuntimeError:
+        return None
+    return folder / "echelon" / "prices.toml"
 
 
 def _region_factor(provider: Provider, prices: PriceList, region: str | None) -> float:
@@ -129,20 +171,33 @@ _LISTS = TypeAdapter(dict[Provider, PriceList])
 
 
 @cache
-def _load(own: str | None) -> dict[Provider, PriceList]:
+def _load(asked: Path | None, _changed_ns: int | None, own: str | None) -> dict[Provider, PriceList]:
     document = tomllib.loads(files("echelon.cloud").joinpath("prices.toml").read_text())
-    if not own:
-        return _LISTS.validate_python(document)
+    shipped = lists = _LISTS.validate_python(document)
+    if asked is not None:
+        newer = _add(document, asked, "delete it, or have `echelon cloud prices --refresh` write it anew")
+        lists = _LISTS.validate_python(newer)
+        if lists["aws"].date >= shipped["aws"].date:
+            document = newer
+        else:  # Echelon was updated since
+            lists = shipped
+    return _LISTS.validate_python(_add(document, Path(own), PRICES_VARIABLE)) if own else lists
+
+
+def _add(below: dict[str, Any], path: Path, hint: str) -> dict[str, Any]:
+    """The document with what a file adds and replaces; UserError, with the hint, if the file is no price list."""
     try:
-        return _LISTS.validate_python(_merge(document, tomllib.loads(Path(own).read_text())))
+        merged = _merge(below, tomllib.loads(path.read_text()))
+        _LISTS.validate_python(merged)
     except OSError as error:
-        raise UserError(f"{own}: cannot be read: {error.strerror} ({PRICES_VARIABLE})") from None
+        raise UserError(f"{path}: cannot be read: {error.strerror} ({hint})") from None
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise UserError(f"{own}: is not TOML: {error} ({PRICES_VARIABLE})") from None
+        raise UserError(f"{path}: is not TOML: {error} ({hint})") from None
     except ValidationError as error:
         first = error.errors()[0]
         where = ".".join(map(str, first["loc"]))
-        raise UserError(f"{own}: {where}: {first['msg']} ({PRICES_VARIABLE})") from None
+        raise UserError(f"{path}: {where}: {first['msg']} ({hint})") from None
+    return merged
 
 
 def _merge(below: dict[str, Any], above: dict[str, Any]) -> dict[str, Any]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime
 import time
 import urllib.request
 from collections.abc import Callable
@@ -26,10 +27,11 @@ from echelon.cloud.lifecycle import (
     needs_new_time,
     take_down,
 )
-from echelon.cloud.prices import price
+from echelon.cloud.prices import age_warning, price, price_list
 from echelon.cloud.spec import ClusterSpec, allowed_network, load_spec
 from echelon.commands.renting import make_ready
 from echelon.errors import CloudError, UserError
+from echelon.explain.tables import render_table
 
 _OWN_ADDRESS = "https://checkip.amazonaws.com"
 Ask = Callable[[str], bool]
@@ -61,14 +63,18 @@ def up(path: Path, ask: Ask, console: Console) -> dict[str, Any]:
     if known is None or is_over:
         check_quota(clients, spec, spec.count)
     ssh_from = known.ssh_from if known else str(_who_may_log_in(spec))
-    console.print(bill_words(spec, bill), markup=False, highlight=False, soft_wrap=True)
+    tell = _teller(console)
+    tell(bill_words(spec, bill))
+    warning = age_warning(spec.provider, price_list(spec.provider), datetime.date.today())
+    if warning:
+        tell(f"  {warning}")
     if known and is_over:
         cost = cost_so_far(known, time.time())
-        console.print(f"  so far            ${cost:8.2f}: its time is over", markup=False, highlight=False)
-    console.print(f"  SSH is open to {ssh_from} only", markup=False, highlight=False)
+        tell(f"  so far            ${cost:8.2f}: its time is over")
+    tell(f"  SSH is open to {ssh_from} only")
     if not ask("Rent these machines?"):
         raise UserError("nothing was made")
-    cluster = bring_up(spec, bill, ssh_from, clients, _teller(console))
+    cluster = bring_up(spec, bill, ssh_from, clients, tell)
     make_ready(cluster, console)
     return {
         "name": spec.name,
@@ -195,17 +201,13 @@ def list_words(listed: list[Listed]) -> str:
         )
         for each in listed
     ]
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    table = [
-        "  ".join(word.ljust(width) for word, width in zip(row, widths, strict=True)).rstrip() for row in rows
-    ]
     hints = [
         f"`echelon cloud down {each.name} --region {each.region}` removes what is left of {each.name}: "
         + ", ".join(f"{thing.kind} {thing.id}" for thing in each.found)
         for each in listed
         if not each.is_written_down
     ]
-    return "\n".join([*table, *hints])
+    return "\n".join([render_table(rows), *hints])
 
 
 def _hours(hours: float | None) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import datetime
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,6 +11,7 @@ from typing import Any
 
 from rich.console import Console
 
+from echelon.cloud.prices import age_warning, price_list
 from echelon.commands.preparing import find_data
 from echelon.errors import UserError
 from echelon.explain.clusters import Cluster, parse_cluster
@@ -67,6 +69,8 @@ class Plan:
     profile: Profile | None
     unprofiled: list[str]
     """Clusters that the profile says nothing of, as they compute with something else."""
+    warnings: list[str]
+    """About the price lists that were counted with."""
 
     def words(self) -> str:
         """For people."""
@@ -75,6 +79,7 @@ class Plan:
             plan_words(self.clusters, self.workload, counted),
             *map(self._unprofiled_words, self.unprofiled),
         ]
+        parts += self.warnings
         parts += ["\n" + sweep_words(points, name) for name, points in self.sweeps.items()]
         return "\n".join(parts)
 
@@ -93,6 +98,7 @@ class Plan:
             "steps": self.workload.steps,
             "profile": dataclasses.asdict(self.profile) if self.profile else None,
             "unprofiled": self.unprofiled,
+            "warnings": self.warnings,
             "clusters": [dataclasses.asdict(cluster) for cluster in self.clusters],
             "sweeps": {name: [dataclasses.asdict(p) for p in points] for name, points in self.sweeps.items()},
         }
@@ -113,7 +119,15 @@ def make_plan(options: PlanOptions, console: Console) -> Plan:
         plans.append(plan_cluster(whole, cluster, own))
         sweeps[cluster.name] = _sweep(workload, cluster, hosts, own, options.weak)
         unprofiled += [cluster.name] if profile is not None and own is None else []
-    return Plan(workload, plans, sweeps if hosts else {}, profile, unprofiled)
+    warnings = price_warnings(clusters, datetime.date.today())
+    return Plan(workload, plans, sweeps if hosts else {}, profile, unprofiled, warnings)
+
+
+def price_warnings(clusters: Sequence[Cluster], today: datetime.date) -> list[str]:
+    """What to know about the price lists that the clusters' prices are from."""
+    providers = {cluster.priced_by: None for cluster in clusters if cluster.priced_by}
+    warnings = (age_warning(provider, price_list(provider), today) for provider in providers)
+    return [warning for warning in warnings if warning]
 
 
 def _fits(profile: Profile, cluster: Cluster, options: PlanOptions) -> bool:
@@ -166,7 +180,9 @@ def find_cluster(spec: str, options: PlanOptions) -> Cluster:
         cluster = _ask_hosts(spec, options.ssh_config)
     else:
         cluster = parse_cluster(spec)
-    return dataclasses.replace(cluster, hourly=options.hourly) if options.hourly is not None else cluster
+    if options.hourly is not None:
+        return dataclasses.replace(cluster, hourly=options.hourly, priced_by=None)
+    return cluster
 
 
 def _this_machine() -> Cluster:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import datetime
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from rich.console import Console
 
+from echelon.cloud.prices import age_warning, price_list
 from echelon.cloud.spec import load_spec
 from echelon.cloud.vertex import VertexSpec, hourly, recipe_address, render_job
 from echelon.cloud.vertex_jobs import VertexJobs, open_jobs
@@ -25,6 +27,9 @@ def run_job(path: Path, recipe: Path | None, ask: Ask, console: Console) -> dict
     spec = load_spec(path, VertexSpec)
     load_recipe(recipe, [])
     console.print(job_words(spec), markup=False, highlight=False, soft_wrap=True)
+    warning = age_warning("gcp", price_list("gcp"), datetime.date.today())
+    if warning:
+        console.print(f"  {warning}", markup=False, highlight=False, soft_wrap=True)
     if not ask("Submit this job?"):
         raise UserError("nothing was submitted")
     put_file(recipe, recipe_address(spec))

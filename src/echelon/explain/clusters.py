@@ -41,6 +41,8 @@ class Cluster:
     """Of one host, for input."""
     hourly: float | None = None
     """US dollars for one host."""
+    priced_by: prices.Provider | None = None
+    """The provider whose price list `hourly` is from."""
     flow_bytes_per_s: float = float("inf")
     line_range: tuple[float, float] | None = None
     """Where the line's rate is not known: the lowest and the highest it may be, in bytes a second."""
@@ -104,6 +106,7 @@ def _find_machine(spec: str, hosts: int, name: str) -> Cluster:
         line_bytes_per_s=found.network_bytes_per_s,
         cores=float(found.vcpus),
         hourly=found.hourly,
+        priced_by=prices.provider_with(name),
         flow_bytes_per_s=CLOUD_FLOW_BYTES_PER_S,
     )
 

@@ -1,6 +1,6 @@
-"""`--sync`: copies a folder to hosts that do not share it: checked by SHA-256, resumable, without rsync.
+"""`--sync`: copies a folder to hosts that do not share it: checked by SHA-256, resumable.
 
-launch/receive.py is the host's end.
+launch/receive.py is the host's end. Why this is not rsync: docs/decisions/0033.
 """
 
 from __future__ import annotations
