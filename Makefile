@@ -8,8 +8,10 @@ READY := $(VENV)/.ready
 BENCHES ?= checkpoint images monitor preparation scaling serve translate
 EVENTS ?= 24
 SEED ?= 1
+# For one test alone: make test-slow PYTEST_ARGS=tests/lab/test_faults.py
+PYTEST_ARGS ?=
 
-.PHONY: setup demo test test-packages test-slow test-tutorials chaos mechanisms check docs bench bench-network bench-quality bench-peers clean
+.PHONY: setup demo test test-packages test-slow test-long chaos mechanisms check docs bench bench-network bench-quality bench-peers clean
 
 setup: $(READY)
 
@@ -34,14 +36,16 @@ test-packages:
 	tests/debian-packages || echo "not all Debian packages could be installed: tests that need the others are skipped"
 
 test: test-packages $(READY)
-	$(BIN)/python -m pytest -m 'not slow' --numprocesses=3 --dist=loadgroup
+	$(BIN)/python -m pytest -m 'not slow' --numprocesses=3 --dist=loadgroup $(PYTEST_ARGS)
 
 test-slow: test-packages $(READY)
-	$(BIN)/python -m pytest -m slow --timeout=1800 --numprocesses=2 --dist=loadgroup
+	$(BIN)/python -m pytest -m 'slow and not long' --timeout=900 --numprocesses=2 --dist=loadgroup $(PYTEST_ARGS)
 
-# Of the slow ones those that the tutorials and the page for those who move over depend on.
-test-tutorials: $(READY)
-	$(BIN)/python -m pytest -m slow --timeout=1800 tests/lab/test_exercises.py tests/fronts
+# What takes too long for CI. docs/test-long.md says when it was last run, and how it ended.
+test-long: test-packages $(READY)
+	$(BIN)/python -m pytest -m long --timeout=1800 --numprocesses=2 --dist=loadgroup $(PYTEST_ARGS)
+	$(MAKE) chaos EVENTS=200
+	$(MAKE) mechanisms
 
 # A training run struck EVENTS times at random, and whether it ends with the bits of an undisturbed one.
 chaos: $(READY)

@@ -6,9 +6,8 @@ import dataclasses
 from pathlib import Path
 
 import pytest
-from rich.console import Console
 
-from echelon.commands.experimenting import ExperimentOptions, choose_stages, run_experiment
+from echelon.commands.experimenting import ExperimentOptions, choose_stages
 from echelon.errors import RecipeError, UserError
 from echelon.explain.experiments import Experiment
 from echelon.recipe.workers import WorkerRange
@@ -43,12 +42,3 @@ def test_a_number_of_workers_for_the_experiment_on_workers_is_an_error(tmp_path:
     asked = dataclasses.replace(options("workers", "digits", tmp_path), workers=WorkerRange(2, 2))
     with pytest.raises(UserError, match="--workers: this experiment trains with 1, 2, 4 workers"):
         choose_stages(asked)
-
-
-@pytest.mark.slow
-def test_a_resumed_run_is_the_same_under_a_schedule_that_depends_on_the_length(tmp_path: Path) -> None:
-    outcome = run_experiment(options("resume", "digits", tmp_path), Console(quiet=True))
-    assert outcome.sentences == [
-        "The resumed run's losses are those of the uninterrupted one, every step and every digit."
-    ]
-    assert all(file.stat().st_size for file in outcome.files)

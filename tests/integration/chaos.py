@@ -31,8 +31,8 @@ import psutil
 from echelon.monitor.records import RecordReader, read_records
 from echelon.recipe.schema import TranslationRecipe
 from echelon.runfolder import RunFolder
-from tests.conftest import RECIPE, write_toy_corpus
 from tests.integration.damage import differences, good_checkpoints, spoil, step_of
+from tests.integration.runs import write_toy_recipe
 
 KINDS = (
     "kill worker",
@@ -161,10 +161,7 @@ class Arena:
         self._settings = (*SETTINGS, *settings)
         self._temporary = tempfile.TemporaryDirectory(prefix="echelon-chaos-")
         self.folder = Path(self._temporary.name)
-        for name, lines, seed in (("train", 600, 1), ("valid", 20, 2), ("test", 20, 3)):
-            write_toy_corpus(self.folder, name, lines, seed)
-        self.recipe = self.folder / "recipe.toml"
-        self.recipe.write_text(RECIPE)
+        self.recipe = write_toy_recipe(self.folder)
         if workers_per_host is not None:
             (self.folder / "sitecustomize.py").write_text(PLAYED_HOSTS.format(size=workers_per_host))
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import os
 import signal
 import subprocess
@@ -34,6 +35,22 @@ def write_toy_recipe(folder: Path, text: str = RECIPE) -> Path:
         write_toy_corpus(folder, name, lines, seed)
     (folder / "recipe.toml").write_text(text)
     return folder / "recipe.toml"
+
+
+def train_undisturbed(folder: Path) -> Undisturbed:
+    """What trains the toy recipe with some settings, and remembers the run: to be read by tests, and never changed."""
+    recipe = write_toy_recipe(folder / "toy")
+    environment = {**os.environ, "ECHELON_CACHE": str(folder / "cache"), "OMP_NUM_THREADS": "1"}
+
+    @functools.cache
+    def train(*settings: str, workers: int) -> RunFolder:
+        run = RunFolder(folder / f"run-{train.cache_info().misses}")
+        command = [*train_words(recipe, run, *settings), "--workers", str(workers)]
+        done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stderr
+        return run
+
+    return train
 
 
 def length_beyond(step: int) -> str:

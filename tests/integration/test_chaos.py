@@ -9,7 +9,7 @@ import pytest
 
 from echelon.monitor.records import read_records
 from echelon.runfolder import RunFolder
-from tests.integration.chaos import Arena, Plan, Trial, last_loss, newest
+from tests.integration.chaos import KINDS, Arena, Plan, Trial, last_loss, newest
 from tests.integration.damage import differences, distance, good_checkpoints, state_of, step_of
 
 SEED = 20
@@ -35,14 +35,15 @@ def losses(run: RunFolder) -> dict[int, set[float]]:
 def test_any_misfortune_ends_with_the_bits_of_the_undisturbed_run(
     arena: Arena, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    plan = Plan(events=24, seed=SEED)
+    """One event of each kind; `make chaos EVENTS=200` is the same with more of them."""
+    plan = Plan(events=len(KINDS), seed=SEED)
     whole = arena.undisturbed("whole", plan.steps, workers=2)
     with Trial(arena, plan) as trial:
         summary = trial.suffer()
         with capsys.disabled():
             print(f"\n{summary}")
         assert {event.kind for event in summary.events} == set(trial.possible())
-        assert len(summary.events) == plan.events >= 20
+        assert len(summary.events) == plan.events
         assert step_of(newest(trial.run)) == plan.steps
         assert differences(newest(whole), newest(trial.run)) == []
         assert state_of(newest(whole))["waits"]["bleu"], "patience that never counted would prove nothing"
@@ -53,6 +54,7 @@ def test_any_misfortune_ends_with_the_bits_of_the_undisturbed_run(
 
 
 @pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("settings", "workers", "within"),
     [
@@ -81,6 +83,7 @@ def test_other_exchanges_survive_too(settings: list[str], workers: int, within: 
 
 
 @pytest.mark.slow
+@pytest.mark.long
 def test_another_number_of_workers_at_each_start_changes_only_the_rounding(
     arena: Arena, capsys: pytest.CaptureFixture[str]
 ) -> None:

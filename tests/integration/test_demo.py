@@ -16,6 +16,7 @@ from echelon.runfolder import RunFolder
 
 
 @pytest.mark.slow
+@pytest.mark.long
 def test_the_demo_reaches_70_bleu_and_translates_unseen_sentences(tmp_path: Path) -> None:
     environment = {**os.environ, "ECHELON_CACHE": str(tmp_path / "cache")}
     run = RunFolder(tmp_path / "demo")

@@ -12,7 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.conftest import RECIPE, write_toy_corpus
+from tests.conftest import RECIPE
+from tests.integration.runs import write_toy_recipe
 from tests.integration.test_by_hand import free_port
 from tests.slurm import Slurm, open_slurm
 
@@ -31,9 +32,8 @@ def commands() -> list[str]:
 @pytest.fixture
 def page(tmp_path: Path) -> dict[str, str]:
     """A folder with the page's recipe, and the environment in which its commands run."""
-    for name, lines, seed in (("train", 600, 1), ("valid", 20, 2), ("test", 20, 3)):
-        write_toy_corpus(tmp_path, name, lines, seed)
-    (tmp_path / "my.toml").write_text(RECIPE.replace('"toy"', '"my"').replace("steps = 30", "steps = 6"))
+    text = RECIPE.replace('"toy"', '"my"').replace("steps = 30", "steps = 6")
+    write_toy_recipe(tmp_path, text).rename(tmp_path / "my.toml")
     kubectl = tmp_path / "bin" / "kubectl"
     kubectl.parent.mkdir()
     kubectl.write_text('#!/bin/sh\ntest "$1 $2" = "apply -f" && grep -q "kind: Job" "$3"\n')

@@ -15,7 +15,8 @@ from echelon.lab.lab import Lab
 from echelon.lab.plan import LabSpec
 from echelon.lab.requirements import check_machine
 from echelon.runfolder import RunFolder
-from tests.lab.training import Training, settings_for, train_here, write_recipe
+from tests.integration.runs import Undisturbed, train_undisturbed, write_toy_recipe
+from tests.lab.training import SETTINGS, Training, settings_for
 
 MakeLab = Callable[..., Lab]
 """make_lab(hosts=3, rate="1gbit", cpus=0.5): a lab of its own name and folder, removed after the module's tests."""
@@ -56,7 +57,7 @@ def lab(make_lab: MakeLab) -> Lab:
 
 @pytest.fixture(scope="module")
 def recipe(lab: Lab) -> Path:
-    return write_recipe(lab)
+    return write_toy_recipe(lab.shared / "toy")
 
 
 @pytest.fixture(scope="module")
@@ -65,10 +66,16 @@ def environment(lab: Lab) -> Iterator[None]:
         yield
 
 
-@pytest.fixture(scope="module")
-def undisturbed(lab: Lab, recipe: Path, environment: None) -> RunFolder:
+@pytest.fixture(scope="session")
+def train_here(tmp_path_factory: pytest.TempPathFactory) -> Undisturbed:
+    """train_here("train.steps=40", workers=2): the same recipe on this machine, trained once."""
+    return train_undisturbed(tmp_path_factory.mktemp("undisturbed"))
+
+
+@pytest.fixture(scope="session")
+def undisturbed(train_here: Undisturbed) -> RunFolder:
     """The same recipe on this machine, with as many workers as there are hosts."""
-    return train_here(lab, recipe, len(lab.hosts))
+    return train_here(*SETTINGS, workers=3)
 
 
 @pytest.fixture(params=["shared folder", "own folders"])

@@ -57,7 +57,7 @@ def test_a_card_sends_what_the_formula_of_the_exchange_says(
     settings: list[str], bytes_per_parameter: float | None, lab: Lab, train: Callable[..., Training]
 ) -> None:
     """The table in docs/exchange.md; where no number of bytes a parameter follows from it, the report's own count."""
-    sets = [word for setting in ("train.steps=32", *LARGE, *settings) for word in ("--set", setting)]
+    sets = [word for setting in ("train.steps=25", *LARGE, *settings) for word in ("--set", setting)]
     training = train(lab.shared, *sets)
     training.finish()
     report = build_report(training.run)

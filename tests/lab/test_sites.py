@@ -8,7 +8,6 @@ import re
 import shlex
 import shutil
 import subprocess
-import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -18,7 +17,7 @@ import pytest
 from echelon.lab.lab import Lab
 from echelon.monitor.records import read_records
 from echelon.runfolder import RunFolder
-from tests.integration.runs import assert_same_end, wait_for_step
+from tests.integration.runs import assert_same_end, train_words, wait_for_step
 from tests.lab.on_hosts import python
 from tests.lab.training import SETTINGS
 
@@ -53,11 +52,6 @@ while time.time() < end:
 """Garbage, and connections that are opened and left."""
 
 
-def words(recipe: Path, run: RunFolder, *more: str) -> list[str]:
-    sets = [word for setting in SETTINGS for word in ("--set", setting)]
-    return [sys.executable, "-m", "echelon", "train", str(recipe), "--run", str(run.path), *sets, *more]
-
-
 def variables() -> dict[str, str]:
     names = ("PYTHONPATH", "ECHELON_CACHE", "OMP_NUM_THREADS")
     return {name: os.environ[name] for name in names if name in os.environ}
@@ -80,7 +74,16 @@ def typed(lab: Lab, recipe: Path, environment: None) -> Iterator[Typed]:
         for rank, host in enumerate(lab.hosts):
             place = ["--nodes", str(len(lab.hosts)), "--node-rank", str(rank), "--master", master]
             settings = [f"{name}={value}" for name, value in variables().items()]
-            command = ["env", *settings, *words(recipe, run, "--workers", "1", "--json", *place, *more)]
+            command = [
+                "env",
+                *settings,
+                *train_words(recipe, run, *SETTINGS),
+                "--workers",
+                "1",
+                "--json",
+                *place,
+                *more,
+            ]
             # A terminal, so that the command ends with its connection.
             ssh = ["ssh", "-tt", "-F", str(lab.ssh_config), host, f"{shlex.join(command)} 2> /dev/null"]
             processes.append(
@@ -109,7 +112,7 @@ def test_mpirun_over_ssh_trains_on_three_hosts(
     mpirun = ["mpirun.openmpi", "--allow-run-as-root", "-H", ",".join(f"{host}:1" for host in lab.hosts)]
     mpirun += [word for name in settings for word in ("-x", name)]
     command = ["env", *(f"{name}={value}" for name, value in settings.items()), *mpirun]
-    result = lab.run(lab.hosts[0], [*command, *words(recipe, run, "--json")], timeout_s=200)
+    result = lab.run(lab.hosts[0], [*command, *train_words(recipe, run, *SETTINGS), "--json"], timeout_s=200)
     assert json.loads(result.stdout)["finished"] is True
     assert f"starting 3 workers on {', '.join(lab.hosts)} ..." in result.stderr
     assert_same_end(undisturbed, run if folder == lab.shared else on_disk(lab, run))

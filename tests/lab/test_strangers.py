@@ -13,11 +13,11 @@ import pytest
 from echelon.lab.lab import Lab
 from echelon.monitor.records import read_records
 from echelon.runfolder import RunFolder
-from tests.integration.runs import assert_same_end
+from tests.integration.runs import Undisturbed, assert_same_end, write_toy_recipe
 from tests.lab import stranger
 from tests.lab.conftest import MakeLab
 from tests.lab.on_hosts import leave_running, python, wait_until
-from tests.lab.training import Training, settings_for, train_here, write_recipe
+from tests.lab.training import SETTINGS, Training, settings_for
 
 NFT = shutil.which("nft", path="/usr/sbin:/sbin:/usr/bin")
 pytestmark = pytest.mark.slow
@@ -25,7 +25,7 @@ needs_nft = pytest.mark.skipif(NFT is None, reason="nftables is not installed")
 MEMBERS = ("host1", "host2", "host3")
 STRANGER = "host4"
 SSH_PORT = 22
-LONGER = ("--set", "train.steps=1200", "--set", "evaluate.every=600", "--set", "checkpoint.every=100")
+LONGER = ("train.steps=1200", "evaluate.every=600", "checkpoint.every=100")
 
 
 @pytest.fixture(scope="module")
@@ -41,18 +41,19 @@ def environment(four: Lab) -> Iterator[None]:
 
 @pytest.fixture(scope="module")
 def recipe(four: Lab) -> Path:
-    return write_recipe(four)
+    return write_toy_recipe(four.shared / "toy")
 
 
 @pytest.fixture(scope="module")
-def undisturbed(four: Lab, recipe: Path, environment: None) -> RunFolder:
-    return train_here(four, recipe, len(MEMBERS), *LONGER)
+def undisturbed(train_here: Undisturbed) -> RunFolder:
+    return train_here(*SETTINGS, *LONGER, workers=len(MEMBERS))
 
 
 @pytest.fixture
 def training(four: Lab, recipe: Path) -> Iterator[Training]:
     """Three of the four hosts, past their first steps."""
-    training = Training(four, recipe, four.shared, *LONGER, hosts=MEMBERS)
+    sets = [word for setting in LONGER for word in ("--set", setting)]
+    training = Training(four, recipe, four.shared, *sets, hosts=MEMBERS)
     try:
         training.wait_for_step(5)
         yield training

@@ -1,10 +1,9 @@
-"""Training on the hosts of a lab, for tests: a recipe, `echelon train --hosts`, and what to compare its end with."""
+"""Training on the hosts of a lab, for tests: `echelon train --hosts`, and what to compare its end with."""
 
 from __future__ import annotations
 
 import itertools
 import subprocess
-import sys
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -17,7 +16,7 @@ from echelon.lab.lab import Lab
 from echelon.monitor.records import read_records
 from echelon.runfolder import RunFolder
 from echelon.train.checkpoint import choose_checkpoint
-from tests.conftest import RECIPE, write_toy_corpus
+from tests.integration.runs import train_words
 
 SETTINGS = (
     "train.steps=60",
@@ -53,10 +52,9 @@ class Training:
         self._lab, self._recipe, self._arguments, self._hosts = lab, recipe, arguments, hosts
         self.run = run or RunFolder(folder / f"run-{next(_numbers)}")
         names = ",".join(f"{host}:1" for host in hosts or lab.hosts)
-        sets = [word for setting in SETTINGS for word in ("--set", setting)]
-        command = [sys.executable, "-m", "echelon", "train", str(recipe), "--run", str(self.run.path)]
+        where = ["--hosts", names, "--ssh-config", str(lab.ssh_config)]
         self.process = subprocess.Popen(
-            [*command, "--hosts", names, "--ssh-config", str(lab.ssh_config), *sets, *arguments],
+            [*train_words(recipe, self.run, *SETTINGS), *where, *arguments],
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,
@@ -103,25 +101,6 @@ class Training:
         output, _ = self.process.communicate(timeout=200)
         assert status is None or self.process.returncode == status, output
         return output
-
-
-def write_recipe(lab: Lab) -> Path:
-    """A small recipe and its corpus, where all hosts see them."""
-    folder = lab.shared / "toy"
-    folder.mkdir()
-    for name, lines, seed in (("train", 600, 1), ("valid", 20, 2), ("test", 20, 3)):
-        write_toy_corpus(folder, name, lines, seed)
-    (folder / "recipe.toml").write_text(RECIPE)
-    return folder / "recipe.toml"
-
-
-def train_here(lab: Lab, recipe: Path, workers: int, *arguments: str) -> RunFolder:
-    """The same recipe on this machine, undisturbed."""
-    run = RunFolder(lab.shared / "undisturbed")
-    sets = [word for setting in SETTINGS for word in ("--set", setting)]
-    command = [sys.executable, "-m", "echelon", "train", str(recipe), "--run", str(run.path)]
-    subprocess.run([*command, "--workers", str(workers), *sets, *arguments], check=True, capture_output=True)
-    return run
 
 
 def assert_close_end(run: RunFolder, other: RunFolder) -> None:
