@@ -23,7 +23,7 @@ def prepare_data(recipe: Recipe, recipe_folder: Path, console: Console) -> AnyPr
     if isinstance(recipe, TranslationRecipe) and recipe.data.prepared is not None:
         return preparation.fetch_prepared(recipe.data, preparation.default_cache())
     with Progress(
-        TextColumn("{task.description}"),
+        TextColumn("{task.description}", markup=False),
         BarColumn(bar_width=None),
         TaskProgressColumn(),
         TimeElapsedColumn(),
