@@ -13,7 +13,7 @@ SOURCE = Path(__file__).parents[1] / "src"
 
 LAYERS: list[tuple[str, ...]] = [
     ("errors", "untrusted"),
-    ("runfolder", "shapes", "extras"),
+    ("runfolder", "shapes", "extras", "console"),
     ("files",),
     ("recipe", "lease", "store"),
     ("monitor", "lab"),

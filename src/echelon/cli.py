@@ -16,13 +16,15 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, NoReturn
 
 import typer
 from rich.console import Console
-from rich.markup import escape
+from rich.text import Text
 
 import echelon
+from echelon.console import SafeConsole, write_out
 from echelon.errors import EchelonError, UserError
 from echelon.launch.library_settings import thread_waiting
 from echelon.recipe.workers import WorkerRange, parse_workers
 from echelon.runfolder import to_json
+from echelon.untrusted import printable
 
 if TYPE_CHECKING:
     from echelon.commands.labs import HostVerb
@@ -112,10 +114,9 @@ MachineType = Annotated[
 def messages() -> Console:
     """Where progress and messages go: stderr, so that stdout holds results only.
 
-    Lines are broken to fit a terminal only: in a pipe or a log a long path stays in one piece. Emoji codes are off,
-    because `file.py:100:26` names a place.
+    Lines are broken to fit a terminal only: in a pipe or a log a long path stays in one piece.
     """
-    return Console(stderr=True, emoji=False, soft_wrap=not sys.stderr.isatty())
+    return SafeConsole(stderr=True, soft_wrap=not sys.stderr.isatty())
 
 
 def show(as_json: bool, result: Any, text: str) -> None:
@@ -125,12 +126,7 @@ def show(as_json: bool, result: Any, text: str) -> None:
         if dataclasses.is_dataclass(result) and not isinstance(result, type)
         else result
     )
-    sys.stdout.write(_writable(to_json(value, indent=2) if as_json else text) + "\n")
-
-
-def _writable(text: str) -> str:
-    """The text, where bytes of a file's name that are not UTF-8 become \\udcXX, which is also JSON's way."""
-    return text.encode(errors="backslashreplace").decode()
+    write_out((to_json(value, indent=2) if as_json else text) + "\n")
 
 
 def demo(
@@ -476,6 +472,7 @@ def translate(
     options = TranslateOptions(model, checkpoint, changes, prefix, processes)
     found = translate_lines(options, source, messages())
     with_scores = scores or n_best is not None
+    readable = printable if output is None and sys.stdout.isatty() else str
     with open_output(file=output) as writer:
         if json_:
             writer.write(
@@ -483,7 +480,7 @@ def translate(
             )
             return
         for number, one in enumerate(found, start=1):
-            writer.write(as_text(number, one, with_scores=with_scores))
+            writer.write(readable(as_text(number, one, with_scores=with_scores)))
             writer.flush()
 
 
@@ -597,7 +594,7 @@ def report(
     if chosen == "json" and len(reports) > 1:
         show(True, [each.to_json() for each in reports], "")
         return
-    sys.stdout.write("\n".join(reporting.render_report(each, chosen) for each in reports))
+    write_out("\n".join(reporting.render_report(each, chosen) for each in reports))
 
 
 def compare(
@@ -616,7 +613,7 @@ def compare(
     comparison = reporting.compare_runs(runs, reporting.hourly_price(price, machine))
     text = reporting.render_comparison(comparison, "json" if json_ else reporting.choose_form(None, to))
     if to is None:
-        sys.stdout.write(text)
+        write_out(text)
         return
     reporting.write_report(to, text)
     messages().print(f"{to}: written", highlight=False)
@@ -1107,7 +1104,7 @@ def build_app() -> typer.Typer:
 def _confirm(question: str, deed: str = "removes") -> bool:
     """Ask on stderr; UserError where nobody is there to answer."""
     try:
-        return typer.confirm(question, err=True)
+        return typer.confirm(printable(question), err=True)
     except typer.Abort:
         raise UserError(f"nobody answered; --yes {deed} without asking") from None
 
@@ -1153,6 +1150,6 @@ def _where_help_is() -> str:
 def fail(message: str, status: int) -> NoReturn:
     """Say what went wrong, on stderr and, under --json, as the document on stdout."""
     if "--json" in sys.argv:
-        sys.stdout.write(_writable(to_json({"error": message})) + "\n")
-    messages().print(f"[bold red]error:[/] {escape(_writable(message))}", highlight=False, soft_wrap=True)
+        write_out(to_json({"error": message}) + "\n")
+    messages().print(Text.assemble(("error:", "bold red"), f" {message}"), soft_wrap=True)
     sys.exit(status)

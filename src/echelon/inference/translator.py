@@ -12,11 +12,11 @@ import numpy as np
 
 from echelon.data.batches import length_sorted_batches
 from echelon.data.cleaning import normalise
+from echelon.data.splitting import split_line
 from echelon.data.tokeniser import EOS, UNK, Tokeniser
 from echelon.errors import UserError
 from echelon.inference.decoding import Alignment, Alternative, Decoding, Engine, Found, Job, Translation
 from echelon.inference.package import TextRules
-from echelon.data.splitting import split_line
 
 LINES_AT_A_TIME = 512
 _BATCH_TOKENS = 2048

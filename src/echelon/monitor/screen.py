@@ -7,7 +7,6 @@ from collections.abc import Callable
 from typing import Any, Protocol
 
 from rich.console import Console
-from rich.markup import escape
 from rich.progress import (
     BarColumn,
     MofNCompleteColumn,
@@ -100,7 +99,7 @@ class BarScreen:
         self._progress = Progress(
             BarColumn(bar_width=None if console.width >= _WIDE else 10),
             MofNCompleteColumn(),
-            TextColumn("{task.fields[words]}"),
+            TextColumn("{task.fields[words]}", markup=False),
             TimeElapsedColumn(),
             TextColumn("ETA"),
             TimeRemainingColumn(),
@@ -117,7 +116,7 @@ class BarScreen:
             self._progress.start_task(self._bar)
         if record["kind"] != "step":
             for line in describe_record(record):
-                self._progress.console.print(escape(line), highlight=False)
+                self._progress.console.print(line, markup=False, highlight=False)
             return
         self._speed.add(record)
         words = f"loss {_number(record['loss'])}  {self._speed}"
