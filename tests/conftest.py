@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import random
 import subprocess
@@ -14,6 +15,10 @@ from hypothesis import HealthCheck, settings
 
 from echelon.runfolder import RunFolder
 from tests.sshd import Sshd
+
+# For this process, where nothing has imported torch yet, and for all that tests start: models here are tiny, and on a
+# busy machine threads wait for each other far longer than they compute. A test of threads sets its own.
+os.environ["OMP_NUM_THREADS"] = "1"
 
 # The machine may be busy with other work: slowness is not a failure.
 settings.register_profile("echelon", deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -101,7 +106,6 @@ def write_toy_corpus(folder: Path, name: str, lines: int, seed: int) -> None:
 def toy_recipe(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A recipe with its corpus beside it; prepared data goes into the test's own folder."""
     monkeypatch.setenv("ECHELON_CACHE", str(tmp_path / "cache"))
-    monkeypatch.setenv("OMP_NUM_THREADS", "1")
     folder = tmp_path / "toy"
     folder.mkdir()
     for name, lines, seed in (("train", 600, 1), ("valid", 20, 2), ("test", 20, 3)):
@@ -116,9 +120,7 @@ def echelon() -> Callable[..., subprocess.CompletedProcess[str]]:
 
     def run(*arguments: str | Path, status: int = 0, stdin: str = "") -> subprocess.CompletedProcess[str]:
         command = [sys.executable, "-m", "echelon", *map(str, arguments)]
-        result = subprocess.run(
-            command, input=stdin, capture_output=True, text=True, check=False, timeout=280
-        )
+        result = subprocess.run(command, input=stdin, capture_output=True, text=True, check=False)
         assert result.returncode == status, f"{command}\n{result.stdout}\n{result.stderr}"
         return result
 
@@ -138,6 +140,21 @@ def train_toy(
         return run
 
     return train
+
+
+@pytest.fixture(scope="session")
+def trained_run(tmp_path_factory: pytest.TempPathFactory) -> RunFolder:
+    """The run of a tiny model that knows the toy language, to be read only: all test processes share it."""
+    from tests.small_run import make_small_run
+
+    root = tmp_path_factory.getbasetemp()
+    shared = root.parent if "PYTEST_XDIST_WORKER" in os.environ else root
+    run = RunFolder(shared / "trained-run")
+    with (shared / "trained-run.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not run.path.exists():
+            make_small_run(root / "being-trained", steps=150).path.rename(run.path)
+    return run
 
 
 @pytest.fixture

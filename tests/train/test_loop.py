@@ -37,7 +37,6 @@ SetUp = Callable[..., Training]
 @pytest.fixture
 def set_up_toy(toy_recipe: Path, tmp_path: Path) -> Iterator[SetUp]:
     """A training of the toy recipe, ready to go, in a run folder of the given name."""
-    torch.set_num_threads(1)
     writers: list[RecordWriter] = []
 
     def build(name: str, *settings: str) -> Training:
