@@ -7,6 +7,7 @@ import os
 import random
 import subprocess
 import sys
+from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -31,6 +32,17 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         folder = item.path.parent
         group = folder if folder.name in ("lab", "export", "inference") else item.path
         item.add_marker(pytest.mark.xdist_group(str(group)))
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """One line for each reason to skip, with the number of tests."""
+    skipped = Counter(
+        report.longrepr[2].removeprefix("Skipped: ") for report in terminalreporter.getreports("skipped")
+    )
+    if skipped:
+        terminalreporter.section("skipped")
+    for reason, count in skipped.most_common():
+        terminalreporter.write_line(f"{count:4} {reason}")
 
 
 WORDS = {
