@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import sys
-import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -21,6 +20,7 @@ from echelon.launch.ssh import Remote
 from echelon.monitor.records import RecordWriter
 from echelon.runfolder import RunFolder
 from tests.agent.cluster import Cluster
+from tests.waiting import wait_until
 
 
 def test_a_host_whose_login_script_prints_is_followed_all_the_same(tmp_path: Path) -> None:
@@ -33,9 +33,7 @@ def test_a_host_whose_login_script_prints_is_followed_all_the_same(tmp_path: Pat
     seat = Seat(0, Remote("localhost"), python, HostSpec("here", "127.0.0.1", "lo", 1), sees_our_folder=True)
     told = list[str]()
     watch = HostWatch(seat, None, run, told.append)
-    deadline = time.monotonic() + 60
-    while not watch.outcome and not told and time.monotonic() < deadline:
-        time.sleep(0.05)
+    wait_until(lambda: watch.outcome or told)
     watch.close()
     assert (watch.outcome, told) == ("finished", [])
 
@@ -101,13 +99,7 @@ class Trio:
             self.watches.append(HostWatch(seat, orders, self.run, self.told.append))
 
     def end(self, on_poll: Callable[[], None]) -> str:
-        deadline = time.monotonic() + 60
-
-        def check() -> None:
-            assert time.monotonic() < deadline, self.told
-            on_poll()
-
-        return watch_hosts(self.watches, self.run.path, StopRequests(), check)
+        return watch_hosts(self.watches, self.run.path, StopRequests(), on_poll)
 
     def was_started(self, host: int) -> bool:
         return (self.hosts[host] / "orders").exists()
