@@ -7,7 +7,6 @@ import json
 import shutil
 import subprocess
 import tempfile
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -16,6 +15,8 @@ from urllib.request import urlopen
 
 import pytest
 from websockets.sync.client import ClientConnection, connect
+
+from tests.waiting import wait_until
 
 _QUIET = [
     "--no-first-run",
@@ -42,13 +43,12 @@ class Page:
         for domain in ("Page", "Runtime", "Network", "Log"):
             self.call(f"{domain}.enable")
 
-    def call(self, method: str, timeout_s: float = 30, **parameters: Any) -> dict[str, Any]:
+    def call(self, method: str, **parameters: Any) -> dict[str, Any]:
         """Send one DevTools command and wait for its answer; what happened in the page meanwhile is noted."""
         self._number += 1
         self._connection.send(json.dumps({"id": self._number, "method": method, "params": parameters}))
-        deadline = time.monotonic() + timeout_s
         while True:
-            message = json.loads(self._connection.recv(timeout=max(deadline - time.monotonic(), 0.001)))
+            message = json.loads(self._connection.recv())
             if message.get("id") == self._number:
                 assert "error" not in message, f"{method}: {message['error']}"
                 result: dict[str, Any] = message["result"]
@@ -69,12 +69,9 @@ class Page:
         assert "exceptionDetails" not in result, f"{expression}: {result['exceptionDetails']}"
         return result["result"].get("value")
 
-    def wait_for(self, expression: str, timeout_s: float = 30) -> None:
+    def wait_for(self, expression: str) -> None:
         """Wait until a JavaScript expression is true."""
-        deadline = time.monotonic() + timeout_s
-        while not self.evaluate(f"Boolean({expression})"):
-            assert time.monotonic() < deadline, f"not true within {timeout_s} s: {expression}; {self.errors}"
-            time.sleep(0.05)
+        wait_until(lambda: self.evaluate(f"Boolean({expression})"), lambda: self.errors)
 
     def text(self, selector: str) -> str:
         """What an element shows."""
@@ -144,9 +141,15 @@ def open_browser(width: int = 1280, height: int = 800) -> Iterator[Page]:
         process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
         try:
             port = _wait_for_port(Path(profile), process)
-            with urlopen(f"http://127.0.0.1:{port}/json", timeout=10) as answer:
+            with urlopen(f"http://127.0.0.1:{port}/json") as answer:
                 tab = next(entry for entry in json.load(answer) if entry["type"] == "page")
-            with connect(tab["webSocketDebuggerUrl"], max_size=None, compression=None) as connection:
+            with connect(
+                tab["webSocketDebuggerUrl"],
+                max_size=None,
+                compression=None,
+                open_timeout=None,
+                ping_interval=None,
+            ) as connection:
                 page = Page(connection)
                 page.resize(width, height)
                 yield page
@@ -161,9 +164,11 @@ def open_browser(width: int = 1280, height: int = 800) -> Iterator[Page]:
 
 def _wait_for_port(profile: Path, process: subprocess.Popen[bytes]) -> int:
     """The port of DevTools, which chromium writes into its profile when it listens."""
-    file, deadline = profile / "DevToolsActivePort", time.monotonic() + 60
-    while not (file.exists() and file.read_text().count("\n")):
+    file = profile / "DevToolsActivePort"
+
+    def is_written() -> bool:
         assert process.poll() is None, f"chromium ended with status {process.returncode}"
-        assert time.monotonic() < deadline, "chromium did not start within a minute"
-        time.sleep(0.05)
+        return file.exists() and "\n" in file.read_text()
+
+    wait_until(is_written)
     return int(file.read_text().split("\n")[0])

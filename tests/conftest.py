@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import os
 import random
 import subprocess
 import sys
+from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -17,6 +19,10 @@ from echelon.cloud import prices
 from echelon.runfolder import RunFolder
 from tests.scheduling import pytest_xdist_make_scheduler  # noqa: F401 - a hook
 from tests.sshd import Sshd
+
+# For this process, where nothing has imported torch yet, and for all that tests start: models here are tiny, and on a
+# busy machine threads wait for each other far longer than they compute. A test of threads sets its own.
+os.environ["OMP_NUM_THREADS"] = "1"
 
 # The machine may be busy with other work: slowness is not a failure.
 settings.register_profile("echelon", deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -29,6 +35,24 @@ def shipped_prices() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(prices, "asked_path", lambda: None)
         yield
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """One line for each reason to skip, with the number of tests."""
+    skipped = Counter(
+        report.longrepr[2].removeprefix("Skipped: ") for report in terminalreporter.getreports("skipped")
+    )
+    if skipped:
+        terminalreporter.section("skipped")
+    for reason, count in skipped.most_common():
+        terminalreporter.write_line(f"{count:4} {reason}")
+
+
+@pytest.fixture(autouse=True)
+def same_numbers_in_any_order() -> None:
+    """Tests that draw tensors draw the same ones whatever ran before; pytest-randomly does it for random and NumPy."""
+    if torch := sys.modules.get("torch"):
+        torch.manual_seed(0)
 
 
 WORDS = {
@@ -104,7 +128,6 @@ def write_toy_corpus(folder: Path, name: str, lines: int, seed: int) -> None:
 def toy_recipe(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A recipe with its corpus beside it; prepared data goes into the test's own folder."""
     monkeypatch.setenv("ECHELON_CACHE", str(tmp_path / "cache"))
-    monkeypatch.setenv("OMP_NUM_THREADS", "1")
     folder = tmp_path / "toy"
     folder.mkdir()
     for name, lines, seed in (("train", 600, 1), ("valid", 20, 2), ("test", 20, 3)):
@@ -119,9 +142,7 @@ def echelon() -> Callable[..., subprocess.CompletedProcess[str]]:
 
     def run(*arguments: str | Path, status: int = 0, stdin: str = "") -> subprocess.CompletedProcess[str]:
         command = [sys.executable, "-m", "echelon", *map(str, arguments)]
-        result = subprocess.run(
-            command, input=stdin, capture_output=True, text=True, check=False, timeout=280
-        )
+        result = subprocess.run(command, input=stdin, capture_output=True, text=True, check=False)
         assert result.returncode == status, f"{command}\n{result.stdout}\n{result.stderr}"
         return result
 
@@ -141,6 +162,21 @@ def train_toy(
         return run
 
     return train
+
+
+@pytest.fixture(scope="session")
+def trained_run(tmp_path_factory: pytest.TempPathFactory) -> RunFolder:
+    """The run of a tiny model that knows the toy language, to be read only: all test processes share it."""
+    from tests.small_run import make_small_run
+
+    root = tmp_path_factory.getbasetemp()
+    shared = root.parent if "PYTEST_XDIST_WORKER" in os.environ else root
+    run = RunFolder(shared / "trained-run")
+    with (shared / "trained-run.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not run.path.exists():
+            make_small_run(root / "being-trained", steps=150).path.rename(run.path)
+    return run
 
 
 @pytest.fixture

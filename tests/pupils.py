@@ -32,7 +32,6 @@ def run_workers(work: Work, size: int, folder: Path) -> list[dict[str, Tensor]]:
 
 
 def _run(rank: int, work: Work, size: int, folder: Path) -> None:
-    torch.set_num_threads(1)
     store = dist.FileStore(str(folder / "store"), size)  # type: ignore[attr-defined]
     dist.init_process_group("gloo", store=store, rank=rank, world_size=size)
     torch.save(work(Group(rank, size, store=store)), folder / f"{rank}.pt")

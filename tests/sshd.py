@@ -6,10 +6,11 @@ import os
 import shutil
 import socket
 import subprocess
-import time
 from pathlib import Path
 
 import pytest
+
+from tests.waiting import wait_until
 
 ALIASES = ("alpha", "beta", "gamma")
 """Names that all lead to the one server."""
@@ -57,9 +58,7 @@ class Sshd:
         assert self._program is not None
         log = str(self.folder / "log")
         subprocess.run([self._program, "-f", str(self.folder / "sshd_config"), "-E", log], check=True)
-        deadline = time.monotonic() + 10
-        while not self._pid_file.exists() and time.monotonic() < deadline:
-            time.sleep(0.01)
+        wait_until(self._pid_file.exists)
 
     @property
     def pid(self) -> int:

@@ -9,7 +9,6 @@ import signal
 import socket
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -19,6 +18,7 @@ from echelon.agent.service import find_agent
 from echelon.agent.spec import AgentSpec, HostSpec, dump_spec
 from echelon.monitor.records import read_records
 from echelon.runfolder import RunFolder, parse_json
+from tests.waiting import wait_until
 
 
 class Cluster:
@@ -50,9 +50,7 @@ class Cluster:
         for host in hosts or range(len(self.spec.hosts)):
             spec = replace(self.spec, run=str(self.folders[host].path), host=host)
             command = [sys.executable, "-m", "echelon.agent", "start"]
-            answer = subprocess.run(
-                command, input=dump_spec(spec), capture_output=True, check=False, timeout=60
-            )
+            answer = subprocess.run(command, input=dump_spec(spec), capture_output=True, check=False)
             assert answer.returncode == 0, (answer.stdout, answer.stderr)
             self._pids.add(parse_json(answer.stdout)["pid"])
 
@@ -85,16 +83,13 @@ class Cluster:
             found.append(records[-1]["outcome"] if records else None)
         return found
 
-    def wait(self, timeout_s: float = 120) -> None:
+    def wait(self) -> None:
         """Until all agents have left."""
         hosts = range(len(self.spec.hosts))
-        self.wait_until(lambda: all(self.agent(host) is None for host in hosts), timeout_s)
+        self.wait_until(lambda: all(self.agent(host) is None for host in hosts))
 
-    def wait_until(self, is_so: Callable[[], bool], timeout_s: float = 60) -> None:
-        deadline = time.monotonic() + timeout_s
-        while not is_so():
-            assert time.monotonic() < deadline, self.events()
-            time.sleep(0.05)
+    def wait_until(self, is_so: Callable[[], bool]) -> None:
+        wait_until(is_so, self.events)
 
     def kill_all(self) -> None:
         for pid in self._pids:

@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-import itertools
-import shlex
 from pathlib import Path
 from typing import Any
-from unittest.mock import MagicMock
 
-import jsonschema
 import pytest
 import yaml
 
@@ -42,29 +38,6 @@ def test_ibms_commands() -> None:
         "for id in $(ibmcloud sl vs list --hostname v100-1 --domain example.org --column id | grep -o '[0-9][0-9]*'); "
         'do ibmcloud sl vs cancel "$id" --force; done\n'
     )
-
-
-def test_ibms_own_client_takes_the_options() -> None:
-    manager = pytest.importorskip("SoftLayer.managers.vs", reason="softlayer is not here; see docs/cloud.md")
-    line = render_commands(parse_spec(IBM, IbmSpec, "ibm.toml")).splitlines()[1]
-    words = shlex.split(line)[4:]
-    given = {
-        name.removeprefix("--"): value for name, value in itertools.pairwise(words) if name.startswith("--")
-    }
-    order = manager.VSManager(MagicMock())._generate_create_dict(
-        hostname=given["hostname"],
-        domain=given["domain"],
-        datacenter=given["datacenter"],
-        flavor=given["flavor"],
-        image_id=given["image"],
-        hourly=given["billing"] == "hourly",
-        nic_speed=int(given["network"]),
-        ssh_keys=[int(given["key"])],
-        local_disk="--san" not in words,
-    )
-    assert order["hostname"] == "v100-0"
-    assert order["supplementalCreateObjectOptions"] == {"bootMode": None, "flavorKeyName": "AC2_16X120X100"}
-    assert order["hourlyBillingFlag"] is True
 
 
 @pytest.mark.parametrize("domain", ["x; rm -rf /", "x\nrm -rf /", "-x", ""])
@@ -101,14 +74,6 @@ def test_skypilots_task() -> None:
     text = render_task(sample_spec(spot=True))
     assert text == SKYPILOT
     assert yaml.safe_load(text)["run"].startswith("export")
-
-
-@pytest.mark.parametrize("changes", [{}, {"spot": True, "count": 1}, {"container": "echelon:1"}])
-def test_skypilots_own_schema_takes_the_task(changes: dict[str, Any]) -> None:
-    schemas = pytest.importorskip("sky.utils.schemas", reason="skypilot is not here; see docs/cloud.md")
-    task = yaml.safe_load(render_task(sample_spec(**changes)))
-    jsonschema.validate(task, schemas.get_task_schema())
-    jsonschema.validate(task["resources"], schemas.get_resources_schema())
 
 
 def to_vertex(document: Any) -> tuple[VertexSpec, list[str]]:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import subprocess
 import threading
-import time
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 from typing import Any
@@ -119,9 +118,7 @@ def test_the_watcher_asks_with_a_token_and_leaves_a_file(tmp_path: Path) -> None
             "PERIOD": "0.1",
             "PATH": "/usr/bin:/bin",
         }
-        started = time.monotonic()
-        subprocess.run(["sh", "-c", WATCH_SCRIPT], env=environment, check=True, timeout=30)
-        assert time.monotonic() - started < 30
+        subprocess.run(["sh", "-c", WATCH_SCRIPT], env=environment, check=True)
     finally:
         server.shutdown()
         thread.join()
@@ -149,5 +146,5 @@ def test_at_its_end_a_machine_has_the_run_save_and_switches_itself_off(tmp_path:
     if subprocess.run([*apart, "true"], capture_output=True, check=False).returncode:
         pytest.skip("process namespaces need root here")
     environment = {"AGENT": AGENT, "PATH": "/usr/bin:/bin"}
-    subprocess.run([*apart, "sh", "./stage"], cwd=tmp_path, env=environment, check=True, timeout=60)
+    subprocess.run([*apart, "sh", "./stage"], cwd=tmp_path, env=environment, check=True)
     assert (tmp_path / "off").read_text() == "poweroff\n"

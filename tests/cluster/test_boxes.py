@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import os
 import sys
-import time
-from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -26,6 +24,7 @@ from echelon.monitor.records import RecordWriter
 from echelon.runfolder import RunFolder
 from tests.agent.cluster import open_cluster
 from tests.cluster.test_fetching import make_run
+from tests.waiting import wait_until
 
 FAKE_DOCKER = """\
 #!/bin/sh
@@ -134,13 +133,6 @@ def test_a_container_that_no_agent_came_to_makes_way(
     with boxes("echelon:1", [seat_here(0)], run.path, tmp_path) as (seat,):
         assert seat.run_agent("ask", str(run.path), "0")["is_running"] is False
     assert names(containers) == set()
-
-
-def wait_until(is_so: Callable[[], object]) -> None:
-    deadline = time.monotonic() + 120
-    while not is_so():
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
 
 
 def test_a_host_whose_container_has_gone_gets_another_and_an_agent_in_it(

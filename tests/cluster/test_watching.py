@@ -22,7 +22,7 @@ from echelon.monitor.records import RecordWriter
 from echelon.runfolder import RunFolder
 from tests.agent.cluster import Cluster
 from tests.conftest import filled
-from tests.lab.on_hosts import wait_until
+from tests.waiting import wait_until
 
 
 def test_a_host_whose_login_script_prints_is_followed_all_the_same(tmp_path: Path) -> None:
@@ -35,9 +35,7 @@ def test_a_host_whose_login_script_prints_is_followed_all_the_same(tmp_path: Pat
     seat = Seat(0, Remote("localhost"), python, HostSpec("here", "127.0.0.1", "lo", 1), sees_our_folder=True)
     told = list[str]()
     watch = HostWatch(seat, None, run, told.append)
-    deadline = time.monotonic() + 60
-    while not watch.outcome and not told and time.monotonic() < deadline:
-        time.sleep(0.05)
+    wait_until(lambda: watch.outcome or told)
     watch.close()
     assert (watch.outcome, told) == ("finished", [])
 
@@ -78,9 +76,9 @@ def test_our_full_disk_is_told_once_and_what_came_meanwhile_is_kept_when_there_i
     told = list[str]()
     with filled(small_disk):
         watch = HostWatch(seat, None, here, told.append)
-        wait_until(lambda: bool(told), 60)
+        wait_until(lambda: bool(told))
         time.sleep(5 * watching._RETRY_S)
-    wait_until(lambda: watch.outcome is not None, 60)
+    wait_until(lambda: watch.outcome is not None)
     watch.close()
     assert len(told) == 1
     assert told[0].startswith("what there writes cannot be kept here: [Errno 28] No space left on device")
@@ -131,13 +129,7 @@ class Trio:
             self.watches.append(HostWatch(seat, orders, self.run, self.told.append))
 
     def end(self, on_poll: Callable[[], None]) -> str:
-        deadline = time.monotonic() + 60
-
-        def check() -> None:
-            assert time.monotonic() < deadline, self.told
-            on_poll()
-
-        return watch_hosts(self.watches, self.run.path, StopRequests(), check)
+        return watch_hosts(self.watches, self.run.path, StopRequests(), on_poll)
 
     def was_started(self, host: int) -> bool:
         return (self.hosts[host] / "orders").exists()

@@ -30,7 +30,6 @@ def options(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> TrainOptions:
     for name in list(os.environ):
         if name.startswith(("OMPI_", "PMI", "SLURM_", "TORCHELASTIC_", "PET_")):
             monkeypatch.delenv(name)
-    monkeypatch.setenv("OMP_NUM_THREADS", "1")
     monkeypatch.chdir(tmp_path)
     recipe = tmp_path / "sample.toml"
     recipe.write_text(dump_recipe(sample_recipe()))

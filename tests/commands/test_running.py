@@ -73,7 +73,7 @@ def test_a_run_on_this_machine_is_told_to_stop(run: RunFolder) -> None:
         assert process.stdout is not None
         assert process.stdout.readline() == b"locked\n"
         assert ask_to_stop(run, now=False) is True
-        assert process.wait(timeout=60) == 0
+        assert process.wait() == 0
 
 
 def test_a_run_on_another_machine_is_stopped_there(run: RunFolder) -> None:

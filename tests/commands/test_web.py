@@ -68,7 +68,7 @@ def go_on(run: RunFolder, first: int, last: int) -> None:
 
 def get(address: str, **headers: str) -> tuple[int, str]:
     try:
-        with urlopen(Request(address, headers=headers), timeout=60) as answer:
+        with urlopen(Request(address, headers=headers)) as answer:
             return answer.status, answer.read().decode()
     except HTTPError as error:
         return error.code, error.read().decode()
@@ -128,7 +128,7 @@ def test_a_request_that_names_no_address_is_refused_in_silence(
 ) -> None:
     with open_page(run, "127.0.0.1", 0) as (address,):
         port = int(address.rsplit(":", 1)[1].strip("/"))
-        with socket.create_connection(("127.0.0.1", port), timeout=60) as line:
+        with socket.create_connection(("127.0.0.1", port)) as line:
             line.sendall(f"{request_line}\r\nConnection: close\r\n\r\n".encode())
             assert line.recv(100).startswith(b"HTTP/1.1 400")
     assert capfd.readouterr().err == ""

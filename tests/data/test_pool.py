@@ -37,7 +37,7 @@ def has_sigint_blocked(number: int) -> bool:
 
 
 def sleep_long(number: int) -> int:
-    time.sleep(600)
+    time.sleep(3600)  # longer than pytest waits
     return number
 
 
@@ -91,10 +91,8 @@ def test_busy_workers_end_at_once_on_ctrl_c() -> None:
             threading.Timer(0.5, signal.pthread_kill, (main, signal.SIGINT)).start()
             list(in_order(sleep_long, range(6)))
 
-    started = time.monotonic()
     with pytest.raises(KeyboardInterrupt):
         interrupt_long_work()
-    assert time.monotonic() - started < 300, "waited for the sleepers"
     assert pids
     assert not any(psutil.pid_exists(pid) for pid in pids)
 

@@ -7,7 +7,6 @@ import sys
 from pathlib import Path
 
 import pytest
-import torch
 from rich.console import Console
 
 from echelon.comm.group import Group
@@ -217,7 +216,6 @@ def test_mistakes_are_the_user_s(arguments: list[str], message: str) -> None:
 
 def losses_of(modern: Modern, *settings: str) -> list[float]:
     """Do what the modern command does, in this process: the loss of every step."""
-    torch.set_num_threads(1)
     verb, recipe_file, _, folder = modern.words
     assert verb == "train"
     recipe = load_recipe(Path(recipe_file), ["track.tensorboard=false", *settings])

@@ -58,7 +58,6 @@ TrainPictures = Callable[..., RunFolder]
 @pytest.fixture
 def recipe(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("ECHELON_CACHE", str(tmp_path / "cache"))
-    monkeypatch.setenv("OMP_NUM_THREADS", "1")
     (tmp_path / "recipe.toml").write_text(RECIPE)
     return tmp_path / "recipe.toml"
 

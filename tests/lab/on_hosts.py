@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable
 from pathlib import Path
 
 from echelon.lab.lab import Lab
@@ -23,10 +21,3 @@ def leave_running(lab: Lab, host: str, program: str) -> None:
 def disk_of(lab: Lab, host: str) -> Path:
     """A host's disk, seen from here."""
     return lab.disk.parent / "disks" / host
-
-
-def wait_until(is_so: Callable[[], bool], patience_s: float = 20.0) -> None:
-    deadline = time.monotonic() + patience_s
-    while not is_so():
-        assert time.monotonic() < deadline, "it did not happen"
-        time.sleep(0.02)

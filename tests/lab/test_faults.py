@@ -9,7 +9,8 @@ import pytest
 
 from echelon.errors import UserError
 from echelon.lab.lab import Lab
-from tests.lab.on_hosts import disk_of, leave_running, python, wait_until
+from tests.lab.on_hosts import disk_of, leave_running, python
+from tests.waiting import wait_until
 
 REACH = """
 import socket, sys

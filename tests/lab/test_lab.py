@@ -15,7 +15,8 @@ import echelon
 from echelon.errors import LabError, UserError
 from echelon.lab.lab import Lab
 from echelon.lab.plan import LabSpec
-from tests.lab.on_hosts import disk_of, python, wait_until
+from tests.lab.on_hosts import disk_of, python
+from tests.waiting import wait_until
 
 
 def ssh(lab: Lab, *words: str, config: Path | None = None) -> subprocess.CompletedProcess[str]:

@@ -18,7 +18,7 @@ from echelon.lab import network, registry
 from echelon.lab.cgroup import find_cpu_controller
 from echelon.lab.lab import Lab
 from echelon.lab.plan import LabPlan, LabSpec
-from tests.lab.on_hosts import wait_until
+from tests.waiting import wait_until
 
 pytestmark = pytest.mark.usefixtures("lab_machine")
 

@@ -10,7 +10,8 @@ import pytest
 
 from echelon.lab.lab import Lab
 from echelon.lab.rate import parse_rate
-from tests.lab.on_hosts import disk_of, leave_running, python, wait_until
+from tests.lab.on_hosts import disk_of, leave_running, python
+from tests.waiting import wait_until
 
 pytestmark = pytest.mark.slow
 

@@ -16,8 +16,9 @@ from echelon.runfolder import RunFolder
 from tests.integration.runs import Undisturbed, assert_same_end, write_toy_recipe
 from tests.lab import stranger
 from tests.lab.conftest import MakeLab
-from tests.lab.on_hosts import leave_running, python, wait_until
+from tests.lab.on_hosts import leave_running, python
 from tests.lab.training import SETTINGS, Training, settings_for
+from tests.waiting import wait_until
 
 NFT = shutil.which("nft", path="/usr/sbin:/sbin:/usr/bin")
 pytestmark = pytest.mark.slow
@@ -160,6 +161,6 @@ def test_the_firewall_of_an_agent_that_is_killed_is_gone_and_the_next_agent_has_
     agent = training.run.agent_lock(1).read_text().split()[0]
     four.run("host2", ["kill", "-KILL", agent])
     wait_until(lambda: before not in tables(four, "host2"))
-    wait_until(lambda: len(tables(four, "host2")) == 1, 60)
+    wait_until(lambda: len(tables(four, "host2")) == 1)
     training.stop()
     assert [tables(four, host) for host in four.hosts] == [[], [], [], []]

@@ -9,9 +9,11 @@ import os
 import socket
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import asdict, replace
+from functools import partial
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -23,6 +25,7 @@ from echelon.launch.local import listen
 from echelon.launch.meeting import Hello, Invitation, Master, Member, Report, Verdict, join
 from echelon.launch.site import Address
 from echelon.monitor.heartbeat import Pulse
+from tests.waiting import wait_until
 
 OWN = Hello(0, 3, 1, "recipe", "host0", "versions")
 
@@ -158,13 +161,6 @@ def poll(side: Master | Member, silence_s: float = math.inf) -> bool:
     return side.is_troubled
 
 
-def wait_until(condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 20
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
-
-
 def test_a_process_that_dies_without_a_word_is_what_made_the_others_fail(
     company: Company, pool: ThreadPoolExecutor
 ) -> None:
@@ -230,23 +226,34 @@ def test_pulses_that_make_no_sense_are_left_out(company: Company) -> None:
     assert company.master._pulses == {1: {1: Pulse(2, 3, 4, 5.5)}, 2: {}}
 
 
-def test_a_process_that_falls_silent_is_noticed_from_both_sides(company: Company) -> None:
+def test_a_process_that_falls_silent_is_noticed_from_both_sides(
+    company: Company, monkeypatch: pytest.MonkeyPatch
+) -> None:
     members = company.gathered(1, 2)
+    now = 0.0
+    monkeypatch.setattr(meeting, "time", SimpleNamespace(monotonic=lambda: now))
     for _ in range(5):
+        now += 10.0
         company.master.share({}, 0.0)
         for member in members.values():
             member.share({}, 0.0)
-        time.sleep(0.1)
-        assert not any([poll(company.master, 0.3), poll(members[1], 0.3), poll(members[2], 0.3)])
-    time.sleep(0.4)
+            wait_until(partial(has_news, member))
+        wait_until(lambda: members_heard(company.master) == {1, 2})
+        assert not any([poll(company.master, 30.0), poll(members[1], 30.0), poll(members[2], 30.0)])
+    now += 40.0
     assert not poll(members[2])
-    assert poll(members[2], 0.3), "process 0 has said nothing"
+    assert poll(members[2], 30.0), "process 0 has said nothing"
     members[1].share({}, 0.0)
     wait_until(lambda: members_heard(company.master) == {1})
-    assert poll(company.master, 0.3)
+    assert poll(company.master, 30.0)
     assert [report.failure for report in company.master._reports.values()] == [
-        "process 2 on host2 has been silent for 0 seconds, without a word"
+        "process 2 on host2 has been silent for 40 seconds, without a word"
     ]
+
+
+def has_news(member: Member) -> bool:
+    member._link.read()
+    return bool(member._link.inbox)
 
 
 def members_heard(master: Master) -> set[int]:
@@ -455,7 +462,7 @@ def test_processes_that_do_not_come_are_named(company: Company) -> None:
 
 
 def test_whoever_waits_long_says_for_whom(company: Company, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(meeting, "_SOON_S", 0.1)
+    monkeypatch.setattr(meeting, "_SOON_S", -1.0)
     told: list[str] = []
     with pytest.raises(UserError):
         company.master.gather(told.append, limit_s=0.4)

@@ -7,7 +7,6 @@ import signal
 import socket
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -19,6 +18,7 @@ from echelon.errors import HostsError, RemoteError
 from echelon.launch import ssh
 from echelon.launch.ssh import Completed, Remote, explain_failure, find_config, render_remote
 from tests.sshd import Sshd
+from tests.waiting import NEVER_S, wait_until
 
 AWKWARD = ["", " ", "a b", "'", '"', "$HOME", "`id`", "*", "\\", "a\nb", "!x", "ü", "-n", ";exit 9", "#"]
 
@@ -38,29 +38,29 @@ def alpha(sshd: Sshd) -> Iterator[Remote]:
 
 def test_arguments_arrive_as_they_were_given(remote: Remote) -> None:
     show = "import sys; sys.stdout.buffer.write(repr(sys.argv[1:]).encode())"
-    completed = remote.run([sys.executable, "-c", show, *AWKWARD], timeout_s=30)
+    completed = remote.run([sys.executable, "-c", show, *AWKWARD], timeout_s=NEVER_S)
     assert completed.stdout.decode() == repr(AWKWARD)
 
 
 def test_input_output_and_status_come_through(remote: Remote) -> None:
     data = bytes(range(256)) * 1000
-    assert remote.run(["cat"], stdin=data, timeout_s=30) == Completed(0, data, b"")
-    assert remote.run(["sh", "-c", "echo no >&2; exit 3"], timeout_s=30) == Completed(3, b"", b"no\n")
-    assert remote.run(["cat"], timeout_s=30).stdout == b""
+    assert remote.run(["cat"], stdin=data, timeout_s=NEVER_S) == Completed(0, data, b"")
+    assert remote.run(["sh", "-c", "echo no >&2; exit 3"], timeout_s=NEVER_S) == Completed(3, b"", b"no\n")
+    assert remote.run(["cat"], timeout_s=NEVER_S).stdout == b""
 
 
 def test_commands_run_in_the_home_folder(remote: Remote) -> None:
-    assert remote.run(["pwd"], timeout_s=30).stdout.decode().strip() == os.path.expanduser("~")
+    assert remote.run(["pwd"], timeout_s=NEVER_S).stdout.decode().strip() == os.path.expanduser("~")
 
 
 def test_a_signal_and_a_status_of_255_are_the_commands_own(remote: Remote) -> None:
-    assert remote.run(["sh", "-c", "kill -9 $$"], timeout_s=30).status == 128 + signal.SIGKILL
-    assert remote.run(["sh", "-c", "exit 255"], timeout_s=30).status == (255 if remote.is_local else 254)
+    assert remote.run(["sh", "-c", "kill -9 $$"], timeout_s=NEVER_S).status == 128 + signal.SIGKILL
+    assert remote.run(["sh", "-c", "exit 255"], timeout_s=NEVER_S).status == (255 if remote.is_local else 254)
 
 
 def test_a_missing_command_is_told(remote: Remote) -> None:
     with pytest.raises(RemoteError, match="no-such-command") as caught:
-        remote.run(["no-such-command"], timeout_s=30)
+        remote.run(["no-such-command"], timeout_s=NEVER_S)
     assert caught.value.reason == "command not found"
 
 
@@ -94,26 +94,21 @@ def connections(sshd: Sshd) -> set[int]:
 def test_all_commands_share_one_connection_which_close_ends(sshd: Sshd) -> None:
     before = connections(sshd)
     with Remote("alpha", sshd.config) as remote, ThreadPoolExecutor() as threads:
-        list(threads.map(lambda _: remote.run(["true"], timeout_s=30), range(6)))
+        list(threads.map(lambda _: remote.run(["true"], timeout_s=NEVER_S), range(6)))
         (ours,) = connections(sshd) - before
         folder = remote._folder
         assert folder is not None
         assert folder.stat().st_mode & 0o777 == 0o700
     assert not folder.exists()
-    deadline = time.monotonic() + 20
-    while ours in connections(sshd):
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
+    wait_until(lambda: ours not in connections(sshd))
 
 
 def test_a_lost_connection_is_made_anew(sshd: Sshd, alpha: Remote) -> None:
-    alpha.run(["true"], timeout_s=30)
+    alpha.run(["true"], timeout_s=NEVER_S)
     for child in psutil.Process(sshd.pid).children(recursive=True):
         child.kill()
-    deadline = time.monotonic() + 10
-    while alpha._socket.exists() and time.monotonic() < deadline:
-        time.sleep(0.02)
-    assert alpha.run(["echo", "back"], timeout_s=30).stdout == b"back\n"
+    wait_until(lambda: not alpha._socket.exists())
+    assert alpha.run(["echo", "back"], timeout_s=NEVER_S).stdout == b"back\n"
 
 
 def test_a_host_that_is_forgotten_leaves_no_folder(sshd: Sshd) -> None:
@@ -132,7 +127,7 @@ def test_a_connection_lost_on_the_way_is_an_error(sshd: Sshd, alpha: Remote) -> 
         assert process.stdout.readline() == b"here\n"
         for child in psutil.Process(sshd.pid).children():
             child.kill()
-        assert process.wait(timeout=20) == 255
+        assert process.wait() == 255
         assert process.stderr is not None
         error = explain_failure("alpha", alpha.by_hand, 255, process.stderr.read().decode())
     assert error is not None
@@ -141,7 +136,7 @@ def test_a_connection_lost_on_the_way_is_an_error(sshd: Sshd, alpha: Remote) -> 
 
 def reason_of(remote: Remote) -> str:
     with pytest.raises(RemoteError) as caught, remote:
-        remote.run(["true"], timeout_s=30)
+        remote.run(["true"], timeout_s=NEVER_S)
     assert str(caught.value).startswith(f"{remote.host}: ")
     return f"{caught.value.reason}: {caught.value.remedy}"
 
@@ -213,7 +208,7 @@ def test_the_users_forwardings_and_commands_do_not_get_in_the_way(sshd: Sshd, tm
         "RequestTTY yes",
     )
     with Remote("alpha", with_options(sshd, tmp_path, *options)) as remote:
-        assert remote.run(["echo", "fine"], timeout_s=30) == Completed(0, b"fine\n", b"")
+        assert remote.run(["echo", "fine"], timeout_s=NEVER_S) == Completed(0, b"fine\n", b"")
 
 
 @pytest.mark.parametrize("shell", ["sh", "bash", "dash", "zsh"])
@@ -249,5 +244,5 @@ def test_a_long_folder_for_temporary_files_does_not_break_the_socket(
     deep.mkdir(parents=True)
     monkeypatch.setattr("tempfile.tempdir", str(deep))
     with Remote("alpha", sshd.config) as remote:
-        assert remote.run(["true"], timeout_s=30).status == 0
+        assert remote.run(["true"], timeout_s=NEVER_S).status == 0
         assert remote._socket.exists()

@@ -18,6 +18,7 @@ Inter-|   Receive                                                |  Transmit
 
 
 def test_the_phases_of_a_step_sum_to_the_wall_clock() -> None:
+    before = time.perf_counter()
     meter = StepMeter()
     meter.take()
     started = time.perf_counter()
@@ -25,11 +26,13 @@ def test_the_phases_of_a_step_sum_to_the_wall_clock() -> None:
         time.sleep(0.01)
         meter.lap(phase)
     time.sleep(0.01)
+    ended = time.perf_counter()
     phases = meter.take()["phases"]
-    wall = time.perf_counter() - started
-    assert abs(sum(phases.values()) - wall) < 0.02 * wall
+    after = time.perf_counter()
+    rounding = 1e-6 * len(phases)
+    assert ended - started - rounding <= sum(phases.values()) <= after - before + rounding
     assert list(phases) == ["data", "forward", "backward", "communication", "other"]
-    assert phases["forward"] > phases["backward"]
+    assert phases["forward"] >= 0.0199, "it has had two of the naps"
 
 
 def test_what_was_taken_is_not_counted_again() -> None:

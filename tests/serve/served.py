@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import signal
 import subprocess
 import sys
@@ -22,14 +21,13 @@ class Served:
 
     def stop(self) -> int:
         self.process.send_signal(signal.SIGTERM)
-        return self.process.wait(60)
+        return self.process.wait()
 
 
 @contextmanager
 def serve(model: Path, *options: str) -> Iterator[Served]:
     command = [sys.executable, "-m", "echelon", "serve", str(model), "--port", "0", "--json", *options]
-    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment) as process:
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
         try:
             announced = _read_document(process)
             yield Served(announced["address"], announced["token"], process)

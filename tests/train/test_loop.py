@@ -15,7 +15,7 @@ import pytest
 import torch
 from rich.console import Console
 from tests.conftest import filled
-from tests.lab.on_hosts import wait_until
+from tests.waiting import wait_until
 from torch import Tensor
 
 from echelon.comm.group import Group
@@ -41,7 +41,6 @@ SetUp = Callable[..., Training]
 @pytest.fixture
 def set_up_toy(toy_recipe: Path, tmp_path: Path) -> Iterator[SetUp]:
     """A training of the toy recipe, ready to go, in a run folder of the given name."""
-    torch.set_num_threads(1)
     writers: list[RecordWriter] = []
 
     def build(name: str, *settings: str) -> Training:

@@ -47,7 +47,7 @@ def test_weights_may_change_while_the_disk_is_still_busy(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     may_write = threading.Event()
-    monkeypatch.setattr("echelon.train.tensorfile.os.fsync", lambda _: may_write.wait(60))
+    monkeypatch.setattr("echelon.train.tensorfile.os.fsync", lambda _: may_write.wait())
     saver, weights = Saver(), torch.ones(1000)
     saver.start(_job(tmp_path, 1, weights))
     saver.wait_copied()
@@ -66,7 +66,7 @@ def test_nothing_is_written_while_the_update_is_still_copying(
 
     def slow_take(pieces: deque[tuple[Tensor, Tensor]]) -> tuple[Tensor, Tensor] | None:
         if threading.current_thread() is not threading.main_thread():
-            may_begin.wait(60)
+            may_begin.wait()
             return take(pieces)
         piece = take(pieces)
         if not pieces:

@@ -9,8 +9,8 @@ from contextlib import closing
 from pathlib import Path
 
 import pytest
-from tests.lab.on_hosts import wait_until
 from tests.sample_recipe import sample_recipe
+from tests.waiting import wait_until
 
 from echelon.errors import UserError
 from echelon.extras import install_hint
@@ -163,7 +163,7 @@ def test_wandbs_offline_files_hold_the_run(run: RunFolder, track: Track) -> None
     tracker.close()
     (file,) = (run.path / "wandb").glob("offline-run-*/run-*.wandb")
     # wandb's own process writes, on a busy machine after `finish` has returned.
-    wait_until(lambda: b"Haus am See" in file.read_bytes(), patience_s=60)
+    wait_until(lambda: b"Haus am See" in file.read_bytes())
     assert b"train/loss" in file.read_bytes()
     first = run.trackers.read_text()
     track("track.wandb=offline").close()
