@@ -16,7 +16,7 @@ import torch
 
 from echelon.monitor.records import read_records
 from echelon.runfolder import RunFolder
-from echelon.train.checkpoint import choose_checkpoint, list_checkpoints
+from echelon.train.checkpoint import Checkpoint, choose_checkpoint, list_checkpoints
 from tests.conftest import RECIPE, write_toy_corpus
 
 TrainToy = Callable[..., RunFolder]
@@ -63,7 +63,10 @@ def length_beyond(step: int) -> str:
 
 def assert_same_end(run: RunFolder, other: RunFolder) -> None:
     """Weights, optimiser and state of the last checkpoints are equal, every bit."""
-    one, two = (choose_checkpoint(r.checkpoints, "last") for r in (run, other))
+    assert_same_checkpoint(*(choose_checkpoint(r.checkpoints, "last") for r in (run, other)))
+
+
+def assert_same_checkpoint(one: Checkpoint, two: Checkpoint) -> None:
     for load in ("load_model", "load_optimiser"):
         tensors, others = getattr(one, load)(), getattr(two, load)()
         assert tensors.keys() == others.keys()

@@ -16,7 +16,7 @@ from echelon.lab.plan import LabSpec
 from echelon.lab.requirements import check_machine
 from echelon.runfolder import RunFolder
 from tests.integration.runs import Undisturbed, train_undisturbed, write_toy_recipe
-from tests.lab.training import SETTINGS, Training, settings_for
+from tests.lab.training import SETTINGS, Training, programs_left, settings_for, undo_faults
 
 MakeLab = Callable[..., Lab]
 """make_lab(hosts=3, rate="1gbit", cpus=0.5): a lab of its own name and folder, removed after the module's tests."""
@@ -78,6 +78,16 @@ def undisturbed(train_here: Undisturbed) -> RunFolder:
     return train_here(*SETTINGS, workers=3)
 
 
+def _mostly_in(folder: str, other: str) -> pytest.MarkDecorator:
+    folders = [folder, pytest.param(other, marks=pytest.mark.long)]
+    return pytest.mark.parametrize("folder", folders, indirect=True)
+
+
+mostly_in_a_shared_folder = _mostly_in("shared folder", "own folders")
+mostly_in_own_folders = _mostly_in("own folders", "shared folder")
+"""For tests with both, if one of them can wait for `make test-long`."""
+
+
 @pytest.fixture(params=["shared folder", "own folders"])
 def folder(request: pytest.FixtureRequest, lab: Lab) -> Path:
     return lab.shared if request.param == "shared folder" else lab.disk
@@ -92,14 +102,12 @@ def train(lab: Lab, recipe: Path, environment: None) -> Iterator[Callable[..., T
         return begun[-1]
 
     yield start
-    for training in begun:
-        if training.process.poll() is None:
-            training.process.terminate()
-            training.process.communicate(timeout=60)
-    for host in lab.status().hosts:
-        if not host.running:
-            lab.boot(host.name)
-        if not host.connected:
-            lab.heal(host.name)
-        if host.frozen:
-            lab.thaw(host.name)
+    try:
+        undo_faults(lab)
+        for training in begun:
+            training.stop()
+    finally:
+        for host in lab.hosts:
+            if programs_left(lab, host):
+                lab.kill(host)
+                lab.boot(host)

@@ -48,7 +48,9 @@ LARGE = ("model.d_model=256", "model.d_ff=512", "evaluate.every=1000", "checkpoi
     ("settings", "bytes_per_parameter"),
     [
         (["train.exchange=compressed", "exchange.wire=bf16"], 2),
-        (["train.exchange=compressed", "exchange.wire=int8"], 1 + 4 / 512),
+        pytest.param(
+            ["train.exchange=compressed", "exchange.wire=int8"], 1 + 4 / 512, marks=pytest.mark.long
+        ),
         (["train.exchange=low_rank"], None),
         (["train.exchange=local", "exchange.every=8", "exchange.overlap=2", "exchange.replicas=3"], 2 / 8),
     ],

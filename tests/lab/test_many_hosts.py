@@ -11,6 +11,7 @@ import pytest
 from echelon.lab.lab import Lab
 from echelon.runfolder import RunFolder
 from tests.integration.runs import assert_same_end
+from tests.lab.conftest import mostly_in_a_shared_folder, mostly_in_own_folders
 from tests.lab.training import Training, assert_close_end
 
 pytestmark = pytest.mark.slow
@@ -25,7 +26,16 @@ def test_three_hosts_make_the_same_model_as_one_machine(
     assert training.run.score_file("test").read_text() == undisturbed.score_file("test").read_text()
 
 
-@pytest.mark.parametrize("victim", ["host1", "host3"], ids=["the one with the store", "another"])
+@pytest.mark.parametrize(
+    ("folder", "victim"),
+    [
+        pytest.param("shared folder", "host1", id="shared folder-the one with the store"),
+        pytest.param("own folders", "host3", id="own folders-another"),
+        pytest.param("shared folder", "host3", id="shared folder-another", marks=pytest.mark.long),
+        pytest.param("own folders", "host1", id="own folders-the one with the store", marks=pytest.mark.long),
+    ],
+    indirect=["folder"],
+)
 def test_a_host_that_is_killed_does_not_end_the_run(
     train: Callable[..., Training], folder: Path, undisturbed: RunFolder, lab: Lab, victim: str
 ) -> None:
@@ -39,6 +49,7 @@ def test_a_host_that_is_killed_does_not_end_the_run(
     assert_close_end(training.run, undisturbed)
 
 
+@mostly_in_own_folders
 def test_a_host_that_is_cut_off_comes_back(
     train: Callable[..., Training], folder: Path, undisturbed: RunFolder, lab: Lab
 ) -> None:
@@ -56,6 +67,7 @@ def test_a_host_that_is_cut_off_comes_back(
     assert_close_end(training.run, undisturbed)
 
 
+@mostly_in_a_shared_folder
 def test_a_host_that_is_frozen_is_left_behind_and_harms_nothing_when_it_wakes(
     train: Callable[..., Training], folder: Path, undisturbed: RunFolder, lab: Lab
 ) -> None:

@@ -13,7 +13,8 @@ import pytest
 from echelon.lab.lab import Lab
 from echelon.monitor.records import read_records
 from echelon.runfolder import RunFolder
-from tests.integration.runs import Undisturbed, assert_same_end, write_toy_recipe
+from echelon.train.checkpoint import choose_checkpoint, list_checkpoints
+from tests.integration.runs import Undisturbed, assert_same_checkpoint, write_toy_recipe
 from tests.lab import stranger
 from tests.lab.conftest import MakeLab
 from tests.lab.on_hosts import leave_running, python
@@ -26,7 +27,8 @@ needs_nft = pytest.mark.skipif(NFT is None, reason="nftables is not installed")
 MEMBERS = ("host1", "host2", "host3")
 STRANGER = "host4"
 SSH_PORT = 22
-LONGER = ("train.steps=1200", "evaluate.every=600", "checkpoint.every=100")
+ROUND = 200
+ENDLESS = ("train.steps=100000", f"evaluate.every={ROUND}", f"checkpoint.every={ROUND}")
 
 
 @pytest.fixture(scope="module")
@@ -45,15 +47,10 @@ def recipe(four: Lab) -> Path:
     return write_toy_recipe(four.shared / "toy")
 
 
-@pytest.fixture(scope="module")
-def undisturbed(train_here: Undisturbed) -> RunFolder:
-    return train_here(*SETTINGS, *LONGER, workers=len(MEMBERS))
-
-
 @pytest.fixture
 def training(four: Lab, recipe: Path) -> Iterator[Training]:
     """Three of the four hosts, past their first steps."""
-    sets = [word for setting in LONGER for word in ("--set", setting)]
+    sets = [word for setting in ENDLESS for word in ("--set", setting)]
     training = Training(four, recipe, four.shared, *sets, hosts=MEMBERS)
     try:
         training.wait_for_step(5)
@@ -96,37 +93,37 @@ def generations(run: RunFolder) -> int:
     return len({record["generation"] for record in records if "generation" in record})
 
 
-def assert_undisturbed(training: Training, undisturbed: RunFolder) -> None:
-    """It went on meanwhile, goes on to the end, and ends as if nobody had been there."""
-    assert training.process.poll() is None, "the training was over before the strangers were"
-    training.finish()
+def assert_undisturbed(training: Training, train_here: Undisturbed) -> None:
+    """It has gone on meanwhile, and its next checkpoint is the same as if nobody had been there."""
+    step = ROUND * (training.steps()[-1][0] // ROUND + 1)
+    training.wait_for_step(step + 1)
+    training.stop()
     assert generations(training.run) == 1
-    assert_same_end(training.run, undisturbed)
+    alone = train_here(*SETTINGS, *ENDLESS, f"train.steps={step}", workers=len(MEMBERS))
+    (theirs,) = [each for each in list_checkpoints(training.run.checkpoints) if each.step == step]
+    assert_same_checkpoint(theirs, choose_checkpoint(alone.checkpoints, "last"))
 
 
-def test_nothing_listens_on_every_address(four: Lab, training: Training) -> None:
+def test_all_listen_on_the_lab_s_network_only_and_garbage_from_a_member_changes_nothing(
+    four: Lab, training: Training, train_here: Undisturbed
+) -> None:
+    """The firewall lets a member's garbage pass, so that this shows what the listeners themselves make of it."""
     found = listeners(four)
     assert sum(len(pairs) for pairs in found.values()) >= 7, "three agents, a store, three of gloo's"
     for host, pairs in found.items():
         own = {four.run(host, ["hostname", "-I"]).stdout.strip()}
         assert {address for address, _ in pairs} == own, host
-
-
-def test_garbage_from_a_members_own_machine_changes_nothing(
-    four: Lab, training: Training, undisturbed: RunFolder
-) -> None:
-    """The firewall lets it pass, so that this shows what the listeners themselves make of it."""
-    targets = [f"{address}:{port}" for pairs in listeners(four).values() for address, port in pairs]
+    targets = [f"{address}:{port}" for pairs in found.values() for address, port in pairs]
     outcomes = ask(four, MEMBERS[2], "attack", *targets)
     print(f"\n{json.dumps(outcomes)}")
     assert outcomes.keys() == set(targets)
     assert all(outcome.get("open", 0) > 50 for outcome in outcomes.values())
-    assert_undisturbed(training, undisturbed)
+    assert_undisturbed(training, train_here)
 
 
 @needs_nft
-def test_a_stranger_on_the_network_gets_no_answer_from_any_port(
-    four: Lab, training: Training, undisturbed: RunFolder
+def test_a_stranger_gets_no_answer_from_the_run_and_the_firewall_leaves_everything_else_alone(
+    four: Lab, training: Training, train_here: Undisturbed
 ) -> None:
     wait_until(lambda: all_are_guarded(four))
     found = listeners(four)
@@ -136,20 +133,12 @@ def test_a_stranger_on_the_network_gets_no_answer_from_any_port(
     print(f"\n{json.dumps(scanned)}")
     assert scanned["ports"] == []
     assert scanned["silent"] == len(found["host1"]), "the others refuse, as without a firewall"
-    assert_undisturbed(training, undisturbed)
-
-
-@needs_nft
-def test_the_firewall_leaves_everything_else_alone_and_goes_with_the_run(
-    four: Lab, training: Training
-) -> None:
-    wait_until(lambda: all_are_guarded(four))
     leave_running(four, "host1", "import socket; socket.create_server(('', 8080)).accept()[0].send(b'hello')")
     call = "import socket; print(socket.create_connection(('host1', 8080), timeout=5).recv(9).decode())"
     wait_until(lambda: four.run(STRANGER, ["python3", "-c", call], check=False).stdout == "hello\n")
     assert four.run(STRANGER, ["ssh", "host1", "hostname"]).stdout.strip() == "host1"
-    training.stop()
-    assert [tables(four, host) for host in four.hosts] == [[], [], [], []]
+    assert_undisturbed(training, train_here)
+    assert [tables(four, host) for host in four.hosts] == [[], [], [], []], "the firewall goes with the run"
 
 
 @needs_nft

@@ -17,7 +17,8 @@ import pytest
 from echelon.lab.lab import Lab
 from echelon.runfolder import RunFolder
 from tests.integration.runs import assert_same_end
-from tests.lab.training import SETTINGS, Training
+from tests.lab.conftest import mostly_in_a_shared_folder, mostly_in_own_folders
+from tests.lab.training import SETTINGS, Training, programs_left
 
 pytestmark = pytest.mark.slow
 
@@ -34,14 +35,8 @@ def ask(run: RunFolder) -> Any:
     return json.loads(echelon("status", run.path, "--json"))
 
 
-def workers_left(lab: Lab, run: RunFolder) -> list[str]:
-    """Agents and workers of the run that are alive on any host."""
-    left = []
-    for host in lab.hosts:
-        lines = lab.run(host, ["ps", "-eo", "args"]).stdout.splitlines()
-        left += [f"{host}: {line}" for line in lines if "echelon." in line and str(run.path) in line]
-        left += [f"{host}: {line}" for line in lines if "echelon.agent start" in line]
-    return left
+def all_programs_left(lab: Lab) -> list[str]:
+    return [program for host in lab.hosts for program in programs_left(lab, host)]
 
 
 def wait_until(is_so: Callable[[], bool], timeout_s: float = 60) -> None:
@@ -61,12 +56,13 @@ def test_ctrl_c_stops_every_process_on_every_host_and_the_same_command_goes_on(
     output = training.finish(status=1)
     print(f"\nCtrl-C: all hosts had saved and left {time.monotonic() - asked:.1f} s later")
     assert "interrupted" in output
-    assert workers_left(lab, training.run) == []
+    assert all_programs_left(lab) == []
     again = training.again()
     again.finish()
     assert_same_end(training.run, undisturbed)
 
 
+@mostly_in_a_shared_folder
 def test_a_run_outlives_its_launcher_and_can_be_watched_and_stopped_by_others(
     train: Callable[..., Training], folder: Path, undisturbed: RunFolder, lab: Lab
 ) -> None:
@@ -85,7 +81,7 @@ def test_a_run_outlives_its_launcher_and_can_be_watched_and_stopped_by_others(
         watcher.communicate(timeout=60)
     assert ask(training.run)["run"]["state"] == "training"
     assert "interrupted" in echelon("stop", training.run.path)
-    assert workers_left(lab, training.run) == []
+    assert all_programs_left(lab) == []
     assert "nobody was training it" in echelon("stop", training.run.path)
 
 
@@ -100,6 +96,7 @@ def test_a_detached_run_finishes_by_itself(lab: Lab, recipe: Path, undisturbed: 
     assert_same_end(run, undisturbed)
 
 
+@mostly_in_own_folders
 def test_stopping_at_once_is_not_undone_by_the_launcher(
     train: Callable[..., Training], folder: Path, lab: Lab
 ) -> None:
@@ -107,4 +104,4 @@ def test_stopping_at_once_is_not_undone_by_the_launcher(
     training.wait_for_step(15)
     assert "interrupted" in echelon("stop", training.run.path, "--now")
     training.finish(status=1)
-    assert workers_left(lab, training.run) == []
+    assert all_programs_left(lab) == []
