@@ -6,6 +6,7 @@ import io
 import lzma
 import tarfile
 import zipfile
+from collections import deque
 from collections.abc import Callable
 from pathlib import Path
 
@@ -16,6 +17,7 @@ from echelon.data import streams
 from echelon.data.corpora import FilePair, LineReader
 from echelon.data.streams import BlockReader, Place
 from echelon.errors import DataError
+from tests.archives import sparse_tar
 
 PACKERS: dict[str, Callable[[bytes], bytes]] = {
     "tar": bytes,
@@ -83,6 +85,24 @@ def test_few_bytes_that_stand_for_many_are_decompressed_in_pieces(packing: str) 
         assert len(block) <= longest
         whole += block
     assert whole == ZEROS
+
+
+def test_few_bytes_that_stand_for_billions_of_lines_are_no_text(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(streams, "EXPANSION_FROM_BYTES", 1 << 22)
+    path = tmp_path / "lines.zst"
+    path.write_bytes(zstandard.ZstdCompressor().compress(b"\n" * (1 << 26)))
+    assert path.stat().st_size < 1 << 16
+    with pytest.raises(DataError, match=r"lines\.zst: unpacks to more than 200 times its size"):
+        deque(BlockReader(Place(path)), maxlen=0)
+
+
+def test_a_file_with_holes_in_a_tar_is_not_read(tmp_path: Path) -> None:
+    path = tmp_path / "holes.tar"
+    path.write_bytes(sparse_tar("x.en", 2**24))
+    with pytest.raises(DataError, match=r"x\.en is a file with holes in it"):
+        next(iter(BlockReader(Place(path, "x.en"))))
 
 
 @pytest.mark.parametrize(
