@@ -25,6 +25,7 @@ from echelon.files.checkpoint_layout import (
 from echelon.files.checksum import Written, checksum_of
 from echelon.launch.ssh import Remote
 from echelon.runfolder import RunFolder
+from tests.archives import sparse_tar
 
 
 def make_run(folder: Path, best: int) -> RunFolder:
@@ -113,6 +114,40 @@ def test_a_host_cannot_write_anywhere_else(tmp_path: Path, name: str, kind: byte
     with pytest.raises(tarfile.TarError, match="does not belong to a run"):
         unpack(stream, tmp_path / "run")
     assert list(tmp_path.iterdir()) == []
+
+
+def huge_header() -> bytes:
+    """A pax header that is said to be 4 GiB long, of which little comes."""
+    entry = tarfile.TarInfo("x")
+    entry.type, entry.size = tarfile.XHDTYPE, 2**32
+    return BEGIN + entry.tobuf(tarfile.GNU_FORMAT) + bytes(2**16)
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        BEGIN + sparse_tar("scores/test.json", 2**24),
+        BEGIN + sparse_tar("scores/test.txt", 2**24),
+        huge_header(),
+    ],
+    ids=["json", "text", "header"],
+)
+def test_few_bytes_from_a_host_never_become_many(tmp_path: Path, content: bytes) -> None:
+    with pytest.raises(tarfile.TarError, match=r"does not belong to a run|has a header of"):
+        unpack(io.BytesIO(content), tmp_path / "run")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_json_from_a_host_is_not_read_without_end(tmp_path: Path) -> None:
+    stream = io.BytesIO()
+    stream.write(BEGIN)
+    with tarfile.open(fileobj=stream, mode="w|") as archive:
+        entry = tarfile.TarInfo("scores/test.json")
+        entry.size = 2**26 + 1
+        archive.addfile(entry, io.BytesIO(bytes(entry.size)))
+    stream.seek(0)
+    with pytest.raises(tarfile.TarError, match="does not belong to a run"):
+        unpack(stream, tmp_path / "run")
 
 
 def test_a_transfer_that_breaks_off_leaves_no_part_of_a_file(tmp_path: Path) -> None:

@@ -7,13 +7,16 @@ import json
 import math
 import os
 import socket
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 from urllib.error import HTTPError
+from urllib.parse import urlsplit
 from urllib.request import Request, urlopen
 
 import pytest
 
+from echelon.commands import web
 from echelon.commands.web import LivePage, open_page
 from echelon.errors import RunError
 from echelon.monitor.records import RecordWriter
@@ -103,6 +106,42 @@ def test_beyond_this_machine_a_token_is_asked_for(run: RunFolder) -> None:
         assert get(f"{bare}events?token=wrong")[0] == 403
         assert get(local)[0] == 200
         assert get(f"{bare}sections", Cookie=f"echelon-token={token}")[0] == 200
+
+
+def test_connections_that_ask_for_nothing_are_few_and_closed(
+    run: RunFolder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Some say nothing, some begin to, some a byte now and then; a reader gets in meanwhile."""
+    monkeypatch.setattr(web, "_MOST_CONNECTIONS", 8)
+    monkeypatch.setattr(web, "_ASK_S", 1.0)
+    before = threading.active_count()
+    with open_page(run, "127.0.0.1", 0) as (address,), contextlib.ExitStack() as stack:
+        place = urlsplit(address)
+        silent = [
+            stack.enter_context(socket.create_connection((place.hostname, place.port), timeout=60))
+            for _ in range(100)
+        ]
+        with contextlib.suppress(OSError):
+            silent[-1].sendall(b"GET / HTTP/1.1\r\n")
+        assert get(f"{address}sections")[0] == 200
+        assert threading.active_count() - before < 30
+        dripping, ended = silent[-1], False
+        while not ended:  # for ever, where nobody looks at the clock
+            with contextlib.suppress(OSError):
+                dripping.sendall(b"x")
+            ended = has_ended(dripping, wait_s=0.1)
+        assert all(has_ended(one, wait_s=60.0) for one in silent)
+        assert get(f"{address}sections")[0] == 200
+
+
+def has_ended(connection: socket.socket, wait_s: float) -> bool:
+    connection.settimeout(wait_s)
+    try:
+        return connection.recv(100) == b""
+    except TimeoutError:
+        return False
+    except OSError:
+        return True
 
 
 def test_a_page_for_everybody_is_announced_at_addresses_that_others_can_open(run: RunFolder) -> None:

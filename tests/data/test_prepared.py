@@ -64,6 +64,14 @@ def test_missing_or_shortened_file_is_named_with_the_cure(prepared: Prepared) ->
         open_prepared(prepared.folder)
 
 
+@pytest.mark.parametrize("folder", ["/etc", "/home/me", "/", "/home/me/prepared", "/home/me/prepared/notes"])
+def test_nobody_is_told_to_delete_a_folder_that_is_not_ours(folder: str) -> None:
+    with pytest.raises(DataError) as caught:
+        open_prepared(Path(folder))
+    assert "delete" not in str(caught.value)
+    assert "leave it as it is" in str(caught.value)
+
+
 def test_changed_content_is_found_by_verifying(prepared: Prepared) -> None:
     path = prepared.folder / "train-0.target.tokens"
     content = bytearray(path.read_bytes())

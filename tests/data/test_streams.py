@@ -4,6 +4,7 @@ import gzip
 import io
 import tarfile
 import zipfile
+from collections import deque
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -14,6 +15,7 @@ from echelon.data import streams
 from echelon.data.corpora import FilePair, LineReader
 from echelon.data.streams import BlockReader, Place
 from echelon.errors import DataError
+from tests.archives import sparse_tar
 from tests.data.packers import PACKERS
 
 MEMBERS = {"training/x.de-en.en": b"a\nb\n", "training/x.de-en.de": b"A\nB\n", "big": b"0123456789" * 200_000}
@@ -84,6 +86,24 @@ def test_a_zstd_frame_may_ask_for_the_largest_window_of_the_command_line_and_no_
     path.write_bytes(rle_frame(1, window_log=32))
     with pytest.raises(DataError, match=r"lines\.zst: the compressed data is damaged .*memory"):
         list(BlockReader(Place(path)))
+
+
+def test_few_bytes_that_stand_for_billions_of_lines_are_no_text(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(streams, "EXPANSION_FROM_BYTES", 1 << 22)
+    path = tmp_path / "lines.zst"
+    path.write_bytes(PACKERS["zst"](b"\n" * (1 << 26)))
+    assert path.stat().st_size < 1 << 16
+    with pytest.raises(DataError, match=r"lines\.zst: unpacks to more than 200 times its size"):
+        deque(BlockReader(Place(path)), maxlen=0)
+
+
+def test_a_file_with_holes_in_a_tar_is_not_read(tmp_path: Path) -> None:
+    path = tmp_path / "holes.tar"
+    path.write_bytes(sparse_tar("x.en", 2**24))
+    with pytest.raises(DataError, match=r"x\.en is a file with holes in it"):
+        next(iter(BlockReader(Place(path, "x.en"))))
 
 
 @pytest.mark.parametrize("packer", PACKERS.values())

@@ -8,7 +8,7 @@ import subprocess
 import tarfile
 from collections.abc import Sequence
 from pathlib import Path
-from typing import IO
+from typing import IO, Self
 
 from echelon.agent.packing import BEGIN
 from echelon.cluster.starting import Seat
@@ -20,8 +20,21 @@ _WANTED = re.compile(
     r"scores/[a-z]+\.(json|txt)|checkpoints/step-\d{8,}/[a-z0-9-]+\.(safetensors|json)(\.[a-z0-9]+\.json)?"
 )
 _MOST_BYTES = 2**40
+_MOST_JSON_BYTES = 2**26
+_MOST_HEADER_BYTES = 2**20
 _COPY_BYTES = 2**22
 _LINE_BYTES = 2**16
+
+
+class _PlainEntry(tarfile.TarInfo):
+    """An entry whose header, which tarfile reads into memory as a whole, is not larger than headers are."""
+
+    @classmethod
+    def frombuf(cls, buf: bytes | bytearray, encoding: str, errors: str) -> Self:
+        entry = super().frombuf(buf, encoding, errors)
+        if entry.type not in tarfile.REGULAR_TYPES and entry.size > _MOST_HEADER_BYTES:
+            raise tarfile.TarError(f"{entry.name!r} has a header of {entry.size:,} bytes")
+        return entry
 
 
 def fetch_results(seats: Sequence[Seat], run: RunFolder) -> str:
@@ -72,9 +85,11 @@ def unpack(stream: IO[bytes], folder: Path) -> int:
         if not line:
             raise tarfile.TarError("nothing came")
     count = 0
-    with tarfile.open(fileobj=stream, mode="r|") as archive:
+    with tarfile.open(fileobj=stream, mode="r|", tarinfo=_PlainEntry) as archive:
         for entry in archive:
-            if not entry.isfile() or not _WANTED.fullmatch(entry.name) or entry.size > _MOST_BYTES:
+            most = _MOST_JSON_BYTES if entry.name.endswith(".json") else _MOST_BYTES
+            is_plain = entry.isfile() and not entry.issparse()
+            if not is_plain or not _WANTED.fullmatch(entry.name) or entry.size > most:
                 raise tarfile.TarError(f"{entry.name!r} does not belong to a run")
             content = archive.extractfile(entry)
             assert content is not None

@@ -20,6 +20,7 @@ from http import HTTPStatus
 from http.cookies import CookieError, SimpleCookie
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from importlib.resources import files
+from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
 from echelon.errors import EchelonError, RunError
@@ -32,6 +33,10 @@ from echelon.runfolder import RunFolder, to_json
 _LOOK_S = 1.0
 """How often the records are looked at for something new."""
 _COOKIE = "echelon-token"
+_ASK_S = 10.0
+"""How long a connection may take to ask for something, and a reader to take what it gets."""
+_MOST_CONNECTIONS = 64
+"""Each has a thread."""
 
 
 @dataclass
@@ -76,12 +81,54 @@ class LivePage:
 
 
 class _Server(ThreadingHTTPServer):
+    """At most so many connections: when another comes, the one that has been silent longest is closed."""
+
     daemon_threads = True
 
     def __init__(self, place: tuple[str, int], page: LivePage, token: str | None) -> None:
         self.page, self.token, self.is_closing = page, token, False
         self.address_family = socket.AF_INET6 if ":" in place[0] else socket.AF_INET
+        self._turn = threading.Lock()
+        self._open: set[socket.socket] = set()
+        self._silent: dict[socket.socket, float] = {}
+        """Since when a connection has been asked for nothing; the longest first."""
         super().__init__(place, _Handler)
+
+    def process_request(self, request: Any, client_address: Any) -> None:
+        with self._turn:
+            self._open.add(request)
+            self._silent[request] = time.monotonic()
+            if len(self._open) > _MOST_CONNECTIONS:
+                longest = next(iter(self._silent))
+                del self._silent[longest]
+                _hang_up(longest)
+        super().process_request(request, client_address)
+
+    def shutdown_request(self, request: Any) -> None:
+        with self._turn:
+            self._open.discard(request)
+            self._silent.pop(request, None)
+        super().shutdown_request(request)
+
+    def service_actions(self) -> None:
+        """Called twice a second: a byte now and then is no request either."""
+        with self._turn:
+            late = [one for one, since in self._silent.items() if time.monotonic() - since > _ASK_S]
+        for one in late:
+            _hang_up(one)
+
+    def set_asking(self, request: socket.socket, is_asking: bool) -> None:
+        """Note that a connection has asked for something, or has got its answer."""
+        with self._turn:
+            self._silent.pop(request, None)
+            if not is_asking and request in self._open:
+                self._silent[request] = time.monotonic()
+
+
+def _hang_up(connection: socket.socket) -> None:
+    """Have the connection's own thread find it closed."""
+    with contextlib.suppress(OSError):
+        connection.shutdown(socket.SHUT_RDWR)
 
 
 class _Handler(BaseHTTPRequestHandler):
@@ -91,13 +138,23 @@ class _Handler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
     server_version = "echelon"
     sys_version = ""
+    timeout = _ASK_S
+
+    def handle_one_request(self) -> None:
+        self.server.set_asking(self.connection, False)
+        super().handle_one_request()
+
+    def parse_request(self) -> bool:
+        is_whole = super().parse_request()
+        self.server.set_asking(self.connection, True)
+        return is_whole
 
     def do_GET(self) -> None:
         try:
             self._answer()
         except EchelonError as error:
             self._send(HTTPStatus.SERVICE_UNAVAILABLE, "text/plain", f"{error}\n".encode())
-        except (BrokenPipeError, ConnectionResetError):
+        except (BrokenPipeError, ConnectionResetError, TimeoutError):
             self.close_connection = True
 
     def _answer(self) -> None:

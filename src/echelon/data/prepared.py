@@ -20,6 +20,7 @@ from echelon.errors import DataError
 FORMAT_VERSION = 2
 MANIFEST = "manifest.json"
 TOKENISER = "tokeniser.model"
+PREPARED_FOLDER = re.compile(r"/prepared/[0-9a-f]{16,64}\Z")
 FILE_NAME = re.compile(r"[a-z0-9][a-z0-9-]*(\.[a-z]+)+")
 
 
@@ -214,4 +215,13 @@ def _open_store(folder: Path, corpus: CorpusEntry, manifest: Manifest) -> PairSt
 
 def damaged(folder: Path, name: str, what: str) -> DataError:
     """The error for prepared data of which `name` is not as it should be."""
-    return DataError(f"prepared data are damaged: {name} {what}; delete {folder} and prepare again")
+    return DataError(f"prepared data are damaged: {name} {what}; {how_to_prepare_again(folder)}")
+
+
+def how_to_prepare_again(folder: Path) -> str:
+    """What to do about prepared data that cannot be used. Only what has the name of prepared data is for deleting:
+    the path may come from somebody else's run folder, and be that of anything at all.
+    """
+    if PREPARED_FOLDER.search(str(folder)):
+        return f"delete {folder} and prepare again"
+    return f"{folder} does not look like a folder of prepared data: leave it as it is, and prepare again"

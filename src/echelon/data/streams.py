@@ -31,11 +31,17 @@ READ_BYTES = 1 << 16
 PIECE_BYTES = 1 << 20
 """What is decompressed at a time, however much a block stands for."""
 TAR_READ_BYTES = 1 << 20
+MOST_EXPANSION, EXPANSION_FROM_BYTES = 200, 1 << 26
+"""Text shrinks to a tenth, seldom to a hundredth: what stands for 64 MiB and 200 times its bytes is no text."""
 COMPRESSED_SUFFIXES = {".gz", ".xz", ".zst", ".bz2"}
 PACKED_SUFFIXES = {*COMPRESSED_SUFFIXES, ".tar", ".tgz", ".txz", ".tbz2", ".zip"}
 ZIP_START = b"PK\x03\x04"
 ZIP_METHODS = {zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED}
 """Those that `zipfile` decompresses piece by piece; a few bytes of the others may stand for gigabytes, in one piece."""
+
+
+class ExpansionError(Exception):
+    """Few bytes stand for far more than any text does."""
 
 
 class Decoder(Protocol):
@@ -130,11 +136,12 @@ class BlockReader:
         with tarfile.open(fileobj=blocks, mode="r|", bufsize=TAR_READ_BYTES) as archive:
             for entry in archive:
                 name = entry.name.removeprefix("./")
-                if entry.isfile():
+                is_file = entry.isfile() and not entry.issparse()
+                if is_file:
                     files.append(name)
                 elif name == member:
                     no_file = entry
-                if entry.isfile() and name == member:
+                if is_file and name == member:
                     content = archive.extractfile(entry)
                     assert content is not None
                     yield content  # type: ignore[misc]
@@ -168,11 +175,17 @@ def decompressed(blocks: Iterator[bytes]) -> Iterator[bytes]:
         yield from blocks
         return
     decoder: Decoder | None = None
+    packed = unpacked = 0
     for block in blocks:
         data = block
+        packed += len(block)
         while decoder is not None or (data := data.lstrip(b"\0")):  # zeros may pad the end of a stream
             decoder = decoder or new_decoder()
-            yield from _pieces(decoder, data)
+            for piece in _pieces(decoder, data):
+                unpacked += len(piece)
+                if unpacked > max(EXPANSION_FROM_BYTES, MOST_EXPANSION * packed):
+                    raise ExpansionError
+                yield piece
             if not decoder.eof:
                 break
             data, decoder = decoder.unused_data, None
@@ -215,6 +228,11 @@ def naming_the_place(place: Place, where: Callable[[], str]) -> Iterator[None]:
         raise DataError(f"{path} may not be read by this user; change its permissions") from error
     except EOFError as error:
         raise DataError(f"{where()}: the compressed data ends early; {how_to_fetch_again(path)}") from error
+    except ExpansionError:
+        raise DataError(
+            f"{where()}: unpacks to more than {MOST_EXPANSION} times its size, which no text does; unpack it yourself "
+            "and look at it, and name the unpacked file if it is right"
+        ) from None
     except (zlib.error, lzma.LZMAError, zstd.ZstdError) as error:
         raise _damaged(where(), error, path) from error
     except RuntimeError as error:  # of a zip file: what is encrypted, or compressed in an unusual way
@@ -240,7 +258,7 @@ def _what_it_is(entry: tarfile.TarInfo) -> str:
     if entry.islnk() or entry.issym():  # a symbolic link is seen from its own folder
         folder = PurePosixPath(entry.name).parent if entry.issym() else PurePosixPath()
         return f"a link to {posixpath.normpath(folder / entry.linkname)}; name that"
-    return "no file"
+    return "a file with holes in it; unpack it, and name the file" if entry.issparse() else "no file"
 
 
 def _no_member(place: Place, names: list[str]) -> DataError:

@@ -15,7 +15,7 @@ from torch import nn
 
 from echelon.data.batches import PackedPairs, length_sorted_batches, packed
 from echelon.data.planning import plan_batches, step_tokens
-from echelon.data.prepared import PairStore, Prepared, damaged, open_prepared
+from echelon.data.prepared import PairStore, Prepared, damaged, how_to_prepare_again, open_prepared
 from echelon.data.tokeniser import BOS, Tokeniser
 from echelon.errors import DataError, RunError
 from echelon.models import fast
@@ -56,7 +56,7 @@ class TranslationTask:
         if self._tokeniser.size != prepared.manifest.vocabulary:
             raise DataError(
                 f"{prepared.tokeniser_path} has {self._tokeniser.size} pieces, the data were made with "
-                f"{prepared.manifest.vocabulary}; delete {prepared.folder} and prepare again"
+                f"{prepared.manifest.vocabulary}; {how_to_prepare_again(prepared.folder)}"
             )
         self._plan = plan_batches(recipe, prepared)
         self._choice = choose_kernels(recipe.train.kernels, device, recipe.train.precision)

@@ -79,6 +79,21 @@ def test_what_is_not_python_is_an_error_with_line_and_column() -> None:
         read("x = " + "-" * 100_000 + "1")
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        "a = [1, 1, 1, 1, 1, 1, 1, 1]\n" + "a = [a, a, a, a, a, a, a, a]\n" * 30,
+        "a = {}\n" + "a = {'x': a, 'y': a}\n" * 60,
+        "a = {}\na['x'] = a\n",
+        "a = []\n" + "a = [a]\n" * 5000,
+    ],
+    ids=["shared lists", "shared tables", "itself", "deep"],
+)
+def test_values_that_hold_each_other_without_end_are_refused(text: str) -> None:
+    with pytest.raises(UserError, match="its values hold each other"):
+        read(text)
+
+
 def test_nothing_is_executed(tmp_path: Path) -> None:
     trap = tmp_path / "trap"
     with pytest.raises(UserError):

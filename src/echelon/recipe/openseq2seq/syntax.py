@@ -14,6 +14,7 @@ from echelon.errors import UserError
 LARGEST_EXPONENT = 1000
 LONGEST_INTEGER_BITS = 512
 LONGEST_VALUE = 1_000_000
+DEEPEST_VALUE = 100
 
 
 @dataclass(frozen=True)
@@ -95,7 +96,23 @@ def read_what_can_be(text: str, where: str) -> tuple[Table, UserError | None]:
             reader.problems.append(problem)
         except RecursionError:
             raise UserError(f"{where}: is no configuration: nested too deeply") from None
+    _refuse_endless(reader.variables, where)
     return reader.variables, reader.problems[0] if reader.problems else None
+
+
+def _refuse_endless(variables: Table, where: str) -> None:
+    """UserError where values hold each other: a few lines can name a list of lists that nobody could walk through."""
+    left = LONGEST_VALUE
+    waiting: list[tuple[Any, int]] = [(variables, 0)]
+    while waiting:
+        value, depth = waiting.pop()
+        inner = value.values() if isinstance(value, Table) else value if isinstance(value, list) else ()
+        waiting += [(entry, depth + 1) for entry in inner]
+        left -= len(inner)
+        if left < 0 or depth > DEEPEST_VALUE:
+            raise UserError(
+                f"{where}: is no configuration: its values hold each other, too often or too deeply"
+            )
 
 
 class _Reader:
