@@ -95,8 +95,7 @@ def test_the_machines_are_told_when_to_end_and_what_to_mount(aws: Clients) -> No
     ec2 = client("ec2")
     answer = ec2.describe_instance_attribute(InstanceId=cluster.hosts[0].id, Attribute="userData")
     text = base64.b64decode(answer["UserData"]["Value"]).decode()
-    moment = time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime(cluster.deadline - 300))
-    assert f"OnCalendar={moment}" in text
+    assert f"DEADLINE={int(cluster.deadline)} " in text
     assert cluster.deadline - cluster.created == pytest.approx(3 * 3600)
     (system,) = client("efs").describe_file_systems()["FileSystems"]
     assert f"{system['FileSystemId']}.efs.us-east-1.amazonaws.com:/" in text
@@ -110,8 +109,7 @@ def test_a_budget_sets_the_end_of_the_machines(aws: Clients) -> None:
     assert hours == pytest.approx(3 / estimate(spec).hourly)
     assert cost_so_far(cluster, cluster.deadline) == pytest.approx(3)
     answer = client("ec2").describe_instance_attribute(InstanceId=cluster.hosts[0].id, Attribute="userData")
-    moment = time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime(cluster.deadline - 300))
-    assert moment in base64.b64decode(answer["UserData"]["Value"]).decode()
+    assert f"DEADLINE={int(cluster.deadline)} " in base64.b64decode(answer["UserData"]["Value"]).decode()
 
 
 def open_rules() -> list[dict[str, Any]]:
@@ -407,12 +405,12 @@ def test_a_machine_is_not_replaced_when_its_time_is_over(aws: Clients, tmp_path:
 
 def birth_moments(cluster: Cluster) -> set[bool]:
     """Whether the machines were told to end when the cluster does."""
-    moment = time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime(cluster.deadline - 300))
     answers = [
         client("ec2").describe_instance_attribute(InstanceId=host.id, Attribute="userData")
         for host in cluster.hosts
     ]
-    return {f"OnCalendar={moment}" in base64.b64decode(a["UserData"]["Value"]).decode() for a in answers}
+    moment = f"DEADLINE={int(cluster.deadline)} "
+    return {moment in base64.b64decode(a["UserData"]["Value"]).decode() for a in answers}
 
 
 def test_a_cluster_whose_time_is_over_gets_a_new_one_beside_its_files(aws: Clients) -> None:

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import json
+import shlex
 import subprocess
 import threading
+import time
+from dataclasses import replace
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 from typing import Any
@@ -14,7 +17,7 @@ import pytest
 import yaml
 
 from echelon.agent.agent import LEAVE_FILE
-from echelon.cloud.userdata import END_SCRIPT, LEAVING, WATCH_SCRIPT, Birth, render_user_data
+from echelon.cloud.userdata import END_SCRIPT, END_UNIT, LEAVING, WATCH_SCRIPT, Birth, render_user_data
 
 BIRTH = Birth(
     user="ubuntu",
@@ -44,18 +47,30 @@ def test_the_machine_gets_its_host_key_and_no_password() -> None:
     assert document["ssh_pwauth"] is False
 
 
-def test_the_machine_ends_five_minutes_before_its_time_is_over_to_save() -> None:
-    files = {file["path"]: file["content"] for file in parsed()["write_files"]}
-    timer = files["/etc/systemd/system/echelon-end.timer"]
-    assert "OnCalendar=2027-01-15 07:55:00 UTC" in timer
-    assert "Persistent=true" in timer
-    assert "systemctl poweroff" in files["/usr/local/sbin/echelon-end"]
-    assert "systemctl enable --now echelon-end.timer" in parsed()["runcmd"]
-
-
-def test_even_a_machine_that_hangs_while_it_is_set_up_ends_in_time() -> None:
+def test_what_ends_the_machine_is_started_first_and_waits_for_no_target() -> None:
+    """cloud-init runs bootcmd before sysinit.target; tests/cloud/test_boot.py boots a machine with it."""
     (first,) = parsed()["bootcmd"]
-    assert first == "systemd-run --on-calendar='2027-01-15 08:00:00 UTC' systemctl poweroff"
+    words = shlex.split(first)
+    texts = {words[at + 4]: words[at + 2] for at, word in enumerate(words) if word == "printf"}
+    unit = texts[f"/etc/systemd/system/{END_UNIT}"]
+    assert "DefaultDependencies=no" in unit
+    assert "DEADLINE=1800000000 SAVING_S=300" in unit
+    assert texts["/usr/local/sbin/echelon-end"] == END_SCRIPT
+    assert words[-4:] == ["systemctl", "start", "--no-block", END_UNIT]
+
+
+def test_docker_is_installed_by_itself_and_only_if_it_is_missing() -> None:
+    document = parsed(replace(BIRTH, needs_docker=True))
+    assert "docker.io" not in document["packages"], "a conflict there would take the others down with it"
+    assert any(line.startswith("command -v docker > /dev/null ||") for line in document["runcmd"])
+
+
+def test_a_hostile_user_or_folder_stays_one_word() -> None:
+    birth = replace(BIRTH, user="x; touch /owned", mount="/a; touch /owned", needs_docker=True)
+    lines = parsed(birth)["runcmd"]
+    for quoted in ("'x; touch /owned'", "'x; touch /owned':", "'/a; touch /owned'"):
+        lines = [line.replace(quoted, "") for line in lines]
+    assert not [line for line in lines if "/owned" in line]
 
 
 def test_the_machine_gets_a_compiler_for_the_kernels() -> None:
@@ -140,11 +155,14 @@ def test_at_its_end_a_machine_has_the_run_save_and_switches_itself_off(tmp_path:
     """In a process namespace: the script ends agents, and there may be others on this machine."""
     (tmp_path / "echelon-end").write_text(END_SCRIPT)
     (tmp_path / "stage").write_text(STAGE)  # whose command line must not look like an agent's
-    (tmp_path / "systemctl").write_text('#!/bin/sh\n[ -e saved ] && echo "$@" > off\n')
+    (tmp_path / "systemctl").write_text('#!/bin/sh\n[ -e saved ] && echo "$@" >> off\n')
     (tmp_path / "systemctl").chmod(0o755)
     apart = ["unshare", "--pid", "--fork", "--kill-child", "--mount-proc"]
     if subprocess.run([*apart, "true"], capture_output=True, check=False).returncode:
         pytest.skip("process namespaces need root here")
-    environment = {"AGENT": AGENT, "PATH": "/usr/bin:/bin"}
+    deadline = int(time.time()) + 600
+    times = {"DEADLINE": str(deadline), "SAVING_S": "599", "FORCE_S": "0"}
+    environment = {"AGENT": AGENT, "PATH": "/usr/bin:/bin", **times}
     subprocess.run([*apart, "sh", "./stage"], cwd=tmp_path, env=environment, check=True)
-    assert (tmp_path / "off").read_text() == "poweroff\n"
+    assert (tmp_path / "off").read_text() == "poweroff\npoweroff --force --force\n"
+    assert time.time() < deadline, "an agent that has saved is not waited for"

@@ -1,12 +1,11 @@
-"""What a rented machine is told when it first starts, for cloud-init: a pure function.
+"""The cloud-config that a rented machine boots with: a pure function.
 
-It gets its host key, mounts the shared files, notices when it is about to be taken away, and ends by itself when its
-time is over, whether or not anybody is still watching.
+The machine gets its host key, mounts the shared files, notices when AWS wants it back, and powers itself off when its
+time is over, whether or not anybody is still watching and whatever became of the rest.
 """
 
 from __future__ import annotations
 
-import datetime
 import shlex
 import sys
 from dataclasses import dataclass
@@ -15,9 +14,12 @@ from typing import Any
 from echelon.launch.yaml import to_yaml
 
 LEAVING = "/run/echelon/leaving"
-"""A host on which this file exists is about to go: its workers save, and the others go on without it."""
+"""If this file exists, the host is about to go: its workers save, and the others continue without it."""
 SAVING_S = 300
 """How long before its end a machine tells the run to save and leave."""
+END_UNIT = "echelon-end.service"
+FORCE_S = 120
+"""How long an orderly power-off may take."""
 _NFS_OPTIONS = "nfsvers=4.1,rsize=1048576,wsize=1048576,hard,timeo=600,retrans=2,noresvport,_netdev,nofail"
 
 WATCH_SCRIPT = """\
@@ -36,16 +38,20 @@ while :; do
 done
 """
 
-END_SCRIPT = f"""\
+END_SCRIPT = """\
 #!/bin/sh
-# The time that was paid for is over: have the run save, wait for it, and end this machine.
+# Wait for the end of the time that was paid for, have the run save, and power this machine off. It asks the clock
+# again and again: a timer that was set before the clock was right, or after its moment, would never fire.
+deadline=${DEADLINE:?} saving=${SAVING_S:?}
+wait_until() { while [ "$(date +%s)" -lt "$1" ] && "${2:-true}"; do sleep 1; done; }
+agent_runs() { pgrep -f 'echelon[.]agent start' > /dev/null; }
+wait_until $((deadline - saving))
 pkill -TERM -f 'echelon[.]agent start'
-waited=0
-while pgrep -f 'echelon[.]agent start' > /dev/null && [ $waited -lt {SAVING_S - 60} ]; do
-    sleep 1
-    waited=$((waited + 1))
-done
+wait_until $((deadline - saving / 5)) agent_runs
 systemctl poweroff
+# A service or a file server that does not let go must not keep the machine, and its bill, running.
+sleep "${FORCE_S:?}"
+exec systemctl poweroff --force --force
 """
 
 
@@ -60,10 +66,12 @@ class Birth:
     deadline: float
     """Seconds since 1970."""
     mount: str = ""
-    """Where shared files go; empty where there are none."""
+    """Where shared files go; empty if there are none."""
     file_server: str = ""
     is_spot: bool = False
     needs_docker: bool = False
+    saving_s: int = SAVING_S
+    force_s: int = FORCE_S
 
 
 def render_user_data(birth: Birth) -> str:
@@ -72,35 +80,59 @@ def render_user_data(birth: Birth) -> str:
         "ssh_deletekeys": True,
         "ssh_keys": {"ed25519_private": birth.host_key, "ed25519_public": birth.host_key_public},
         "ssh_pwauth": False,
-        # Before anything that can hang: whatever becomes of the rest, the machine ends in time.
-        "bootcmd": [f"systemd-run --on-calendar='{_moment(birth.deadline)}' systemctl poweroff"],
+        # The first thing that cloud-init does, at every boot: whatever becomes of the rest, the machine ends in time.
+        "bootcmd": [_arm_end(birth)],
         "package_update": True,
         # g++ compiles the kernels, on the machine where they run.
-        "packages": ["g++", "nfs-common", "python3-venv", *(["docker.io"] if birth.needs_docker else [])],
-        "write_files": [
-            _program("/usr/local/sbin/echelon-end", END_SCRIPT),
-            _file("/etc/systemd/system/echelon-end.service", _unit("echelon-end", "oneshot")),
-            _file("/etc/systemd/system/echelon-end.timer", _timer(birth.deadline - SAVING_S)),
-        ],
-        "runcmd": [
-            "systemctl enable --now echelon-end.timer",
-            _install_python(),
-            f"mkdir -p {LEAVING.rsplit('/', 1)[0]}",
-        ],
+        "packages": ["g++", "nfs-common", "python3-venv"],
+        "write_files": [],
+        "runcmd": [_install_python(), f"mkdir -p {LEAVING.rsplit('/', 1)[0]}"],
     }
     if birth.needs_docker:
-        document["runcmd"].append(f"usermod -aG docker {shlex.quote(birth.user)}")
+        document["runcmd"].append(_install_docker(birth.user))
     if birth.mount:
-        # nofail and our own loop: the file server's name may take minutes to be known.
+        # nofail and our own loop: the file server may take minutes to answer.
         document["mounts"] = [[f"{birth.file_server}:/", birth.mount, "nfs4", _NFS_OPTIONS, "0", "0"]]
         document["runcmd"].append(_mount(birth))
     if birth.is_spot:
         document["write_files"] += [
             _program("/usr/local/sbin/echelon-watch", WATCH_SCRIPT),
-            _file("/etc/systemd/system/echelon-watch.service", _unit("echelon-watch", "exec", wanted=True)),
+            _file("/etc/systemd/system/echelon-watch.service", _WATCH_UNIT),
         ]
         document["runcmd"].append("systemctl enable --now echelon-watch.service")
     return "#cloud-config\n" + to_yaml([document])
+
+
+def _arm_end(birth: Birth) -> str:
+    """Shell commands that start the countdown.
+
+    cloud-init runs them before sysinit.target, which every unit waits for unless it has DefaultDependencies=no. A unit
+    that waits for it here would wait for cloud-init, which waits for the unit, and the machine would never boot.
+    Without DefaultDependencies the unit also outlives the start of the shutdown, which it may have to force.
+    """
+    unit = f"/etc/systemd/system/{END_UNIT}"
+    program = "/usr/local/sbin/echelon-end"
+    return "\n".join(
+        [
+            f"mkdir -p {program.rpartition('/')[0]}",
+            f"printf %s {shlex.quote(END_SCRIPT)} > {program}",
+            f"chmod 755 {program}",
+            f"printf %s {shlex.quote(_render_end_unit(birth, program))} > {unit}",
+            "systemctl daemon-reload",
+            f"systemctl enable {END_UNIT}",
+            f"systemctl start --no-block {END_UNIT}",
+        ]
+    )
+
+
+def _render_end_unit(birth: Birth, program: str) -> str:
+    return (
+        "[Unit]\nDescription=The end of this rented machine\nDefaultDependencies=no\n"
+        "[Service]\nType=exec\n"
+        f"Environment=DEADLINE={int(birth.deadline)} SAVING_S={birth.saving_s} FORCE_S={birth.force_s}\n"
+        f"ExecStart={program}\nRestart=always\nOOMScoreAdjust=-1000\n"
+        "[Install]\nWantedBy=sysinit.target\n"
+    )
 
 
 def _program(path: str, text: str) -> dict[str, str]:
@@ -111,35 +143,34 @@ def _file(path: str, text: str) -> dict[str, str]:
     return {"path": path, "permissions": "0644", "content": text}
 
 
-def _unit(program: str, kind: str, *, wanted: bool = False) -> str:
-    install = "[Install]\nWantedBy=multi-user.target\n" if wanted else ""
-    return f"[Unit]\nDescription={program}\n[Service]\nType={kind}\nExecStart=/usr/local/sbin/{program}\n{install}"
-
-
-def _moment(when: float) -> str:
-    """As systemd writes it."""
-    return datetime.datetime.fromtimestamp(when, datetime.UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
-
-
-def _timer(when: float) -> str:
-    # Persistent: a machine that was off at the moment ends when it is on again.
-    return (
-        "[Unit]\nDescription=The end of this rented machine\n"
-        f"[Timer]\nOnCalendar={_moment(when)}\nPersistent=true\nAccuracySec=1s\n[Install]\nWantedBy=timers.target\n"
-    )
+_WATCH_UNIT = """\
+[Unit]
+Description=Whether AWS wants this spare machine back
+[Service]
+Type=exec
+ExecStart=/usr/local/sbin/echelon-watch
+[Install]
+WantedBy=multi-user.target
+"""
 
 
 def _mount(birth: Birth) -> str:
-    mount, owner = shlex.quote(birth.mount), shlex.quote(f"{birth.user}:")
-    attempt = f"mountpoint -q {mount} || mount {mount}"
+    place, user = shlex.quote(birth.mount), shlex.quote(birth.user)
+    attempt = f"mountpoint -q {place} || mount {place}"
     return (
-        f"mkdir -p {mount}; for i in $(seq 60); do {attempt} && break; sleep 5; done; "
-        f"mountpoint -q {mount} && chown {owner} {mount}"
+        f"mkdir -p {place}; for i in $(seq 60); do {attempt} && break; sleep 5; done; "
+        f"mountpoint -q {place} && chown {user}: {place}"
     )
 
 
+def _install_docker(user: str) -> str:
+    """Docker, unless the image has one: docker.io conflicts with the docker-ce of AWS's Deep Learning images."""
+    install = "DEBIAN_FRONTEND=noninteractive apt-get install -y docker.io"
+    return f"command -v docker > /dev/null || {install}; usermod -aG docker {shlex.quote(user)}"
+
+
 def _install_python() -> str:
-    """The Python that Echelon runs with here, where the image does not have it."""
+    """The Python that Echelon runs with here, unless the image has it."""
     version = "{}.{}".format(*sys.version_info)
     install = f"apt-get install -y python{version} python{version}-venv"
     return f"command -v python{version} || {{ add-apt-repository -y ppa:deadsnakes/ppa; {install}; }}"
