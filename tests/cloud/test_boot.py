@@ -15,7 +15,7 @@ import pytest
 from echelon.cloud.inventory import render_known_hosts
 from echelon.cloud.keys import make_key
 from echelon.cloud.userdata import END_UNIT, Birth, render_user_data
-from echelon.launch.wheel import find_requirements
+from echelon.launch.wheel import read_project
 from tests.cloud.boot import ADDRESS, Machine, boot
 
 pytestmark = pytest.mark.slow
@@ -63,7 +63,7 @@ def ssh_config(folder: Path) -> Path:
 
 def stub_wheels(folder: Path) -> None:
     """An index in a folder: a package without contents for everything that Echelon needs."""
-    for requirement in find_requirements():
+    for requirement in read_project(Path(__file__).parents[2])["dependencies"]:
         name = re.split(r"[\s<>=!~;\[]", requirement)[0]
         version = importlib.metadata.version(name).partition("+")[0]
         stem = f"{name.replace('-', '_')}-{version}"
