@@ -63,7 +63,7 @@ def ssh_config(folder: Path) -> Path:
 
 def stub_wheels(folder: Path) -> None:
     """An index in a folder: a package without contents for everything that Echelon needs."""
-    for requirement in read_project(Path(__file__).parents[2])["dependencies"]:
+    for requirement in read_project(Path(__file__).parents[2])["project"]["dependencies"]:
         name = re.split(r"[\s<>=!~;\[]", requirement)[0]
         version = importlib.metadata.version(name).partition("+")[0]
         stem = f"{name.replace('-', '_')}-{version}"
