@@ -15,8 +15,8 @@ from pathlib import Path
 import pytest
 
 from echelon.agent.agent import Agent
-from echelon.agent.following import last_outcome
 from echelon.agent.membership import Failure, Plan, Statement
+from echelon.agent.outcome import Ended, last_outcome
 from echelon.lease import Lease
 from echelon.monitor.records import RecordWriter, read_records
 from echelon.runfolder import RunFolder
@@ -38,12 +38,16 @@ note("ended")
 """
 
 
-@pytest.fixture
-def run(tmp_path: Path) -> RunFolder:
-    folder = RunFolder(tmp_path / "run")
+def make_folder(path: Path) -> RunFolder:
+    folder = RunFolder(path)
     folder.create()
     folder.recipe.write_text("")
     return folder
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> RunFolder:
+    return make_folder(tmp_path / "run")
 
 
 @pytest.fixture
@@ -135,6 +139,31 @@ def test_a_stop_on_any_host_makes_all_save_and_leave(
     assert cluster.outcomes() == ["interrupted"] * 3
 
 
+@pytest.mark.parametrize("is_shared", [True, False])
+def test_a_host_that_misses_the_end_of_the_run_learns_of_it_when_it_is_back(
+    tmp_path: Path, program: Callable[[str], tuple[str, ...]], is_shared: bool
+) -> None:
+    """Frozen, it hears as little as if it were cut off. In a shared folder it reads how the run has ended; with its own
+    folder it finds that the others' machines answer, and have no agent any more."""
+    folders = [make_folder(tmp_path / f"run{number}") for number in range(1 if is_shared else 3)]
+    fewest = 1 if is_shared else 2
+    with open_cluster(folders, 3, program=program(UNTIL_TOLD), fewest=fewest, silence_s=1.0) as cluster:
+        cluster.start()
+        cluster.wait_until(
+            lambda: all(list(f.path.glob(f"begun-*-{n}")) for n, f in enumerate(cluster.folders))
+        )
+        cluster.signal(2, signal.SIGSTOP)
+        agent = cluster.agent(0)
+        assert agent is not None
+        os.kill(agent, signal.SIGTERM)
+        cluster.wait_until(lambda: cluster.agent(0) is None and cluster.agent(1) is None)
+        generations = len(list(folders[-1].path.glob("begun-*")))
+        cluster.signal(2, signal.SIGCONT)
+        cluster.wait()
+    assert cluster.outcomes() == ["interrupted", "interrupted", "interrupted" if is_shared else "alone"]
+    assert len(list(folders[-1].path.glob("begun-*"))) == generations, "it goes on alone, after the end"
+
+
 @pytest.mark.slow
 def test_a_worker_that_keeps_failing_ends_the_run_with_its_own_words(
     run: RunFolder, program: Callable[[str], tuple[str, ...]]
@@ -186,7 +215,7 @@ def test_an_agent_that_waited_for_the_others_in_vain_does_not_say_that_the_run_h
     agent._alive, agent._alive_since = [0], agent._alive_since - 1
     asyncio.run(agent._leave())
     records.close()
-    assert last_outcome(run, 0) == {"outcome": "alone", "message": "too few hosts were left"}
+    assert last_outcome(run, 0) == Ended("alone", "too few hosts were left", spec.launch)
 
 
 @pytest.mark.slow

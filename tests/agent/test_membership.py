@@ -80,6 +80,15 @@ def test_only_a_living_leaders_own_plan_is_followed() -> None:
     assert find_plan_to_follow(says(2), heard(says(0, plan, can_lead=False)), RULES) is None
 
 
+def test_that_the_run_is_over_is_believed_of_anybody() -> None:
+    """Its leader, host 0, has left before host 2 heard it; host 1 has heard it."""
+    mine, over = Plan(1, 0, (0, 1, 2), port=1), Plan(1, 0, (0, 1, 2), port=1, over="finished")
+    told = Statement(1, sees=frozenset({2}), plan=over)
+    assert find_plan_to_follow(Statement(2, plan=mine), {1: Heard(told, 0.0, 99.0)}, RULES) == over
+    older = Statement(2, plan=replace(mine, number=2))
+    assert find_plan_to_follow(older, {1: Heard(told, 0.0, 99.0)}, RULES) is None, "of an earlier generation"
+
+
 def test_the_first_of_enough_hosts_leads_where_nobody_does() -> None:
     plan = Plan(3, 0, ALL)
     others = heard(says(1, plan), says(2, plan))

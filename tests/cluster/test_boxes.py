@@ -12,11 +12,10 @@ import pytest
 
 from echelon.agent.service import _hold
 from echelon.agent.spec import HostSpec
-from echelon.cluster.boxes import boxes, open_box, render_box
+from echelon.cluster.boxes import boxes, find_boxes, open_box, render_box
 from echelon.cluster.fetching import fetch_results
 from echelon.cluster.starting import Seat
 from echelon.cluster.watching import HostWatch
-from echelon.commands.clusters import _outside_boxes
 from echelon.errors import RunError, TrainingError
 from echelon.launch.container import DockerHost, container_name
 from echelon.launch.ssh import Remote
@@ -177,4 +176,4 @@ def test_the_result_comes_home_although_the_containers_have_ended(containers: Pa
         (containers / container_name(run.path, 0)).rmdir()
         with pytest.raises(TrainingError, match="could not be brought here"):
             fetch_results(seats, run)
-        assert fetch_results(_outside_boxes(seats, run, "echelon:1"), run) == "host0"
+        assert fetch_results(find_boxes(seats, run.path, "echelon:1"), run) == "host0"

@@ -13,40 +13,21 @@ from echelon.agent.spec import HostSpec
 from echelon.cluster.fetching import fetch_results, unpack
 from echelon.cluster.starting import Seat
 from echelon.errors import TrainingError
-from echelon.files.checkpoint_layout import (
-    MODEL,
-    STATE,
-    Best,
-    TrainingState,
-    checkpoint_folder,
-    write_sidecar,
-    write_state,
-)
-from echelon.files.checksum import Written, checksum_of
 from echelon.launch.ssh import Remote
 from echelon.runfolder import RunFolder
 from tests.archives import sparse_tar
+from tests.cluster.own_folders import write_whole
 
 
 def make_run(folder: Path, best: int) -> RunFolder:
     run = RunFolder(folder)
     run.create()
     for step in (10, 20, 30):
-        write_whole(checkpoint_folder(run.checkpoints, step), step, best)
+        write_whole(run.checkpoints, step, best)
+        (run.checkpoints / f"step-{step:08d}" / ".model.safetensors.1.tmp").write_text("a save under way")
     run.score_file("test").write_text("{}")
     run.outputs_file("test").write_text("ein Haus\n")
     return run
-
-
-def write_whole(checkpoint: Path, step: int, best: int) -> None:
-    """A complete checkpoint, whose weights are a few words."""
-    checkpoint.mkdir()
-    weights = b"weights %d" % step
-    (checkpoint / MODEL).write_bytes(weights)
-    write_sidecar(checkpoint, MODEL, Written(checksum_of(weights), len(weights)))
-    state = TrainingState(step, Best(best, "bleu", 1.0))
-    write_sidecar(checkpoint, STATE, write_state(checkpoint, state, [MODEL]))
-    (checkpoint / ".model.safetensors.1.tmp").write_text("a save under way")
 
 
 def test_scores_and_the_best_and_the_last_checkpoint_come_home(tmp_path: Path) -> None:

@@ -32,9 +32,9 @@ def test_the_hosts_of_one_s_own_run_are_found_again(run: RunFolder) -> None:
     write_roster(run, [seat()], "desk", Path("/home/ann/ssh_config"))
     roster = read_roster(run)
     assert roster is not None
-    (found,) = open_seats(roster)
-    assert (found.number, found.name, found.python) == (0, "gpu1", ("/opt/python",))
-    assert found.remote.by_hand == "ssh -F /home/ann/ssh_config gpu1"
+    with open_seats(roster) as (found,):
+        assert (found.number, found.name, found.python) == (0, "gpu1", ("/opt/python",))
+        assert found.remote.by_hand == "ssh -F /home/ann/ssh_config gpu1"
 
 
 def test_hosts_that_were_changed_by_somebody_else_are_refused_until_accepted(run: RunFolder) -> None:

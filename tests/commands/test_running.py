@@ -3,26 +3,30 @@
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from rich.console import Console
 
-from echelon.commands.running import ask_to_stop, get_status
+from echelon.agent.outcome import Ended
+from echelon.cluster.roster import write_roster
+from echelon.commands.listing import summarise
+from echelon.commands.running import ask_to_stop, get_status, watch
+from echelon.commands.wording import status_words
 from echelon.errors import RunError
+from echelon.files.checkpoint_layout import complete_folders
 from echelon.monitor.records import RecordWriter
-from echelon.recipe.toml import dump_recipe
-from echelon.runfolder import RunFolder
-from tests.sample_recipe import sample_recipe
+from echelon.runfolder import RunFolder, write_json
+from tests.cluster.own_folders import end, make_folder, make_seats, write_records, write_whole
 
 
 @pytest.fixture
 def run(tmp_path: Path) -> RunFolder:
-    run = RunFolder(tmp_path / "run")
-    run.create()
-    run.recipe.write_text(dump_recipe(sample_recipe()))
-    return run
+    return make_folder(tmp_path / "run")
 
 
 def test_pace_and_time_left_come_from_the_last_steps(run: RunFolder) -> None:
@@ -82,3 +86,64 @@ def test_a_run_on_another_machine_is_stopped_there(run: RunFolder) -> None:
         os.pwrite(lock, b"process 1 on faraway\n", 0)
         with pytest.raises(RunError, match="is being trained on faraway; stop it there"):
             ask_to_stop(run, now=False)
+
+
+def finish_elsewhere(tmp_path: Path) -> tuple[RunFolder, list[RunFolder]]:
+    """A run that has finished on two hosts with folders of their own, after its launcher had died at step 13."""
+    here, there = make_folder(tmp_path / "here"), [make_folder(tmp_path / name) for name in ("a", "b")]
+    write_roster(here, make_seats(there), "here", None)
+    step = {
+        "kind": "step",
+        "targets": 9,
+        "seconds": 0.5,
+        "loss": 1.0,
+        "learning_rate": 0.1,
+        "gradient_norm": 1.0,
+    }
+    begun = [{"kind": "start", "step": 0, "steps": 80, "workers": 2}, step | {"step": 13}]
+    write_records(here.worker_records(0), *begun)
+    write_json(here.mirror_state(0), {"records/worker-0.jsonl": here.worker_records(0).stat().st_size})
+    there[0].worker_records(0).write_bytes(here.worker_records(0).read_bytes())
+    write_records(there[0].worker_records(0), step | {"step": 80}, {"kind": "end", "outcome": "finished"})
+    for host, folder in enumerate(there):
+        end(folder, host, Ended("finished", launch="a"))
+        write_whole(folder.checkpoints, 80, 80)
+        folder.score_file("test").write_text('{"bleu": 33.0}')
+    return here, there
+
+
+def test_status_asks_hosts_with_own_folders_when_the_launcher_has_gone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    here, _ = finish_elsewhere(tmp_path)
+    status = get_status(here)
+    assert (status.run.state, status.run.step, status.run.steps) == ("finished", 80, 80)
+    assert [host.state for host in status.hosts] == ["stopped", "stopped"]
+    assert status.seconds_left is None
+
+
+def test_attaching_after_the_end_brings_records_checkpoint_and_scores_home(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    here, there = finish_elsewhere(tmp_path)
+    result = watch(here, Console(quiet=True), may_stop=True)
+    assert (result["state"], result["step"]) == ("finished", 80)
+    assert here.worker_records(0).read_bytes() == there[0].worker_records(0).read_bytes()
+    assert [step for step, _ in complete_folders(here.checkpoints)] == [80]
+    assert summarise(here).bleu == 33.0
+    shutil.rmtree(there[0].checkpoints)
+    assert watch(here, Console(quiet=True), may_stop=True)["state"] == "finished", "it is not fetched twice"
+
+
+def test_a_run_that_nobody_can_be_asked_about_is_told_as_of_when(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    monkeypatch.setattr("echelon.monitor.run_state.FRESH_S", 0.0)
+    here, there = finish_elsewhere(tmp_path)
+    write_roster(here, [replace(seat, python=("false",)) for seat in make_seats(there)], "here", None)
+    words = status_words(get_status(here))
+    assert words.splitlines()[0].startswith(f"{here.path}: unknown, step 13 of 80")
+    assert "its launcher has gone, and not all of its hosts can be asked" in words

@@ -69,3 +69,11 @@ def test_cards_and_gpus_in_another_form_are_not_counted(cards: object) -> None:
 def test_the_last_sample_of_a_host_counts() -> None:
     _, rows = host_table([SAMPLE, SAMPLE | {"processors": 0.75}], ("processors",))
     assert rows == [("host1", ["75%"])]
+
+
+def test_a_host_that_fell_silent_while_others_went_on_is_shown_as_lost() -> None:
+    one, two = SAMPLE | {"host": "host1"}, SAMPLE | {"host": "host2"}
+    _, rows = host_table([one | {"time": 1000.0}, two | {"time": 1000.0}, two | {"time": 1130.0}])
+    assert [name for name, _ in rows] == ["host1 (lost, silent for 2:10)", "host2"]
+    _, rows = host_table([one | {"time": 1000.0}, two | {"time": 1010.0}])
+    assert [name for name, _ in rows] == ["host1", "host2"]

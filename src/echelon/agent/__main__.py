@@ -4,7 +4,7 @@ start < SPEC            begin to look after this host's workers, in the backgrou
 follow RUN HOST         what the agent and its workers write, as they write it, until the agent is gone
 stop RUN HOST [--now]   have the run save and leave, on all hosts; --now: end this host's part of it at once
 stay RUN HOST           wait until the agent has come and gone: what a container does
-ask RUN HOST            whether the agent is at work
+ask RUN HOST            whether the agent is at work, and how the run stands by this host's records
 board RUN               TensorBoard on loopback, until stdin ends; says at which port
 pack RUN                scores, and the best and the last checkpoint, as a tar stream
 mark, marks, unmark     how a launcher finds out which hosts see the same run folder
@@ -15,14 +15,16 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Callable
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from echelon.agent.boards import board_time, offer_board
+from echelon.agent.boards import offer_board
 from echelon.agent.following import follow
+from echelon.agent.inquiry import answer_about
 from echelon.agent.marks import MARKING
-from echelon.agent.packing import last_step, pack
-from echelon.agent.service import find_agent, start, stay, stop
+from echelon.agent.packing import pack
+from echelon.agent.service import start, stay, stop
 from echelon.errors import EchelonError
 from echelon.runfolder import RunFolder, parse_json, to_json
 
@@ -36,9 +38,7 @@ def _follow(options: Options) -> None:
 
 
 def _ask(options: Options) -> Answer:
-    run = RunFolder(options.run)
-    is_running = find_agent(run, options.host) is not None
-    return {"is_running": is_running, "board_time": board_time(run), "last_step": last_step(run)}
+    return asdict(answer_about(RunFolder(options.run), options.host))
 
 
 def _mark(options: Options) -> Answer:

@@ -35,8 +35,9 @@ from echelon.agent.membership import (
     review_plan,
     should_lead,
 )
+from echelon.agent.outcome import ALONE, Ended, read_ends, write_outcome
 from echelon.agent.spec import AgentSpec
-from echelon.agent.wire import Receiver, WireError, answer, call
+from echelon.agent.wire import AbsentError, Receiver, Sender, WireError, answer, call
 from echelon.launch import supervise
 from echelon.launch.local import START_S, WORKER_PROGRAM, LocalJob, Placement, StopRequests, listen
 from echelon.lease import LEASE_S, Lease
@@ -55,10 +56,11 @@ _STRANGERS = 16
 a moment for what a stranger never gets done."""
 _LINGER_S = 3.0
 """How long an agent goes on telling the others that the run is over."""
-ALONE = "alone"
-"""The outcome of an agent that waited for the others in vain: the run may go on without it."""
 _ALONE_S = 1800.0
 """How long an agent without enough others waits for them."""
+_DESERTED = 6
+"""Times `silence_s`: how long the others' machines must answer that no agent is there, until the agents are taken to
+have gone for good. A launcher starts an agent that died again in less."""
 _MOST_PENALTY_S = 120.0
 
 
@@ -100,6 +102,10 @@ class Agent:
         self._failures: list[supervise.Failure] = []
         self._counted: tuple[int, int] | None = None
         """The plan whose failure is among them: its successor may have to wait for the run folder."""
+        self._absent: dict[int, float] = {}
+        """Hosts whose machine answers that no agent is there, and since when."""
+        self._end: Ended | None = None
+        """How the run has ended, if that was read in the run folder rather than heard."""
         self._stop_asked: float | None = None
         self._leave_file = Path(os.environ.get(LEAVE_VARIABLE, LEAVE_FILE))
 
@@ -168,10 +174,9 @@ class Agent:
 
     async def _talk_to(self, host: int) -> None:
         """Tell another agent what this one knows, for as long as it lives."""
-        them = self._spec.hosts[host]
         while True:
             with contextlib.suppress(WireError, OSError, TimeoutError):
-                sender = await call(them.address, self._spec.port, self._secret, self._spec.host, host)
+                sender = await self._call(host)
                 try:
                     while True:
                         # A statement from an agent that is stuck would only say that it is not.
@@ -182,6 +187,20 @@ class Agent:
                 finally:
                     sender.close()
             await asyncio.sleep(_REDIAL_S)
+
+    async def _call(self, host: int) -> Sender:
+        """Connect to another agent, and note whether its machine says that there is none."""
+        address = self._spec.hosts[host].address
+        try:
+            sender = await call(address, self._spec.port, self._secret, self._spec.host, host)
+        except AbsentError:
+            self._absent.setdefault(host, time.monotonic())
+            raise
+        except WireError:
+            self._absent.pop(host, None)
+            raise
+        self._absent.pop(host, None)
+        return sender
 
     async def _wait_for_change(self) -> None:
         with contextlib.suppress(TimeoutError):
@@ -318,6 +337,12 @@ class Agent:
         plan = make_plan(self._mine, view, self._rules)
         if self._lease is not None:
             try:
+                await asyncio.to_thread(self._lease.look)  # raises if the folder is not there
+                # Those who had it may have ended the run while they could not tell us.
+                ends = await asyncio.to_thread(read_ends, self._run)
+                self._end = ends.get(self._spec.launch)
+                if self._end is not None:
+                    return
                 number = await asyncio.to_thread(self._lease.claim, plan.number)
             except OSError as error:
                 self._lose_folder(str(error))
@@ -450,11 +475,20 @@ class Agent:
         plan, now = self._mine.plan, time.monotonic()
         if plan is not None and plan.over:
             return plan.over
+        if self._end is not None and self._end.outcome != ALONE:
+            return self._end.outcome
         if len(self._alive) >= self._rules.fewest and not (self._mine.stop and plan is None):
             return ""
         if self._mine.stop:
             return "interrupted"
-        return "failed" if now - self._alive_since > _ALONE_S else ""
+        has_waited = now - self._alive_since > _ALONE_S
+        return "failed" if has_waited or self._is_deserted(now) else ""
+
+    def _is_deserted(self, now: float) -> bool:
+        """Whether so many agents that once were there have gone that the run cannot go on."""
+        patience_s = _DESERTED * self._rules.silence_s
+        absent = [host for host, since in self._absent.items() if now - since > patience_s]
+        return self._mine.plan is not None and len(self._spec.hosts) - len(absent) < self._rules.fewest
 
     async def _leave(self) -> None:
         """End what is left of the workers, and make sure that the others hear how the run has ended."""
@@ -463,11 +497,7 @@ class Agent:
             job.kill()
             await asyncio.to_thread(job.wait)
         self._close_listener()
-        plan = self._mine.plan
-        is_alone = over == "failed" and not (plan and plan.over)
-        reason = "too few hosts were left" if is_alone else plan.reason if plan else ""
-        outcome = ALONE if is_alone else over
-        self._records.write("outcome", outcome=outcome, message=reason, host=self._spec.me.name)
+        write_outcome(self._records, self._last_word(over), self._spec.me.name)
         if self._lease is not None and self._mine.leads:
             with contextlib.suppress(OSError):
                 await asyncio.to_thread(self._lease.give_back)
@@ -477,6 +507,16 @@ class Agent:
         while time.monotonic() < deadline and not self._have_all_heard(over):
             self._ticked = time.monotonic()
             await asyncio.sleep(_TICK_S)
+
+    def _last_word(self, over: Over) -> Ended:
+        plan, launch = self._mine.plan, self._spec.launch
+        if plan is not None and plan.over:
+            return Ended(plan.over, plan.reason, launch)
+        if self._end is not None:
+            return self._end
+        if over == "interrupted":
+            return Ended(over, "", launch)
+        return Ended(ALONE, "too few hosts were left", launch)
 
     def _have_all_heard(self, over: Over) -> bool:
         alive = [host for host in self._alive if host in self._peers]

@@ -5,11 +5,12 @@ from __future__ import annotations
 import base64
 import re
 import time
+from dataclasses import asdict
 from pathlib import Path
 from typing import TextIO
 
+from echelon.agent.outcome import last_outcome
 from echelon.agent.service import find_agent, workers_of
-from echelon.monitor.records import read_records
 from echelon.runfolder import RunFolder, to_json
 
 FOLLOWED = re.compile(r"(records|logs)/(worker|agent)-\d{1,6}\.(jsonl|log)")
@@ -38,15 +39,8 @@ def follow(run: RunFolder, host: int, offsets: dict[str, int] | None, out: TextI
             _print(out, {"alive": True, "trains": agent is not None and bool(workers_of(agent))})
         if not has_more:
             time.sleep(_POLL_S)
-    _print(out, {"alive": False, **last_outcome(run, host)})
-
-
-def last_outcome(run: RunFolder, host: int) -> dict[str, object]:
-    """How the run has ended, where that is the last that an agent said."""
-    records = read_records(run.agent_records(host))
-    if not records or records[-1]["kind"] != "outcome":
-        return {}
-    return {"outcome": records[-1].get("outcome"), "message": records[-1].get("message")}
+    ended = last_outcome(run, host)
+    _print(out, {"alive": False, **(asdict(ended) if ended else {})})
 
 
 def _print_news(run: RunFolder, offsets: dict[str, int], out: TextIO) -> bool:

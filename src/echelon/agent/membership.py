@@ -134,12 +134,13 @@ def find_alive(me: int, view: View, rules: Rules) -> list[int]:
 
 
 def find_plan_to_follow(mine: Statement, view: View, rules: Rules) -> Plan | None:
-    """The newest plan of a living leader, where it is newer than, or further than, the one followed so far."""
-    plans = [
-        heard.statement.plan
-        for host, heard in view.items()
-        if host in find_alive(mine.host, view, rules) and heard.statement.leads and heard.statement.plan
-    ]
+    """The newest plan of a living leader, if it is newer than, or further than, the one followed so far.
+
+    That the run is over is believed of anybody: its leader may have left before all had heard.
+    """
+    alive = find_alive(mine.host, view, rules)
+    said = [heard.statement for host, heard in view.items() if host in alive]
+    plans = [s.plan for s in said if s.plan is not None and (s.leads or s.plan.over)]
     best = max(plans, key=lambda plan: (plan.order, plan.progress), default=None)
     if best is None or mine.plan is None:
         return best

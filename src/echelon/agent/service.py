@@ -13,11 +13,13 @@ import socket
 import sys
 import time
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Any, NamedTuple, NoReturn
+from typing import IO, Any, NoReturn
 
 from echelon.agent.agent import Agent
 from echelon.agent.firewall import guard
+from echelon.agent.outcome import Ended, write_outcome
 from echelon.agent.spec import AgentSpec, parse_spec
 from echelon.errors import EchelonError, RunError
 from echelon.launch.local import listen
@@ -153,18 +155,27 @@ def _redirect_output(log: Path) -> None:
         os.dup2(source, target)
 
 
-def find_agent(run: RunFolder, host: int) -> int | None:
-    """The process number of the agent of host number `host`; None where none runs on this machine."""
-    holder = _holder(run.agent_lock(host))
-    return holder.pid if holder else None
+@dataclass(frozen=True)
+class AgentHere:
+    """An agent at work on this machine."""
 
-
-class _Holder(NamedTuple):
+    host: int
     pid: int
     launch: str
 
 
-def _holder(path: Path, patience_s: float = 0.0) -> _Holder | None:
+def list_agents(run: RunFolder) -> list[AgentHere]:
+    """The agents of a run on this machine."""
+    return [agent for path in run.agent_locks() if (agent := _holder(path)) is not None]
+
+
+def find_agent(run: RunFolder, host: int) -> int | None:
+    """The process number of the agent of host number `host`; None if none runs on this machine."""
+    holder = _holder(run.agent_lock(host))
+    return holder.pid if holder else None
+
+
+def _holder(path: Path, patience_s: float = 0.0) -> AgentHere | None:
     """The agent on this machine that holds the lock at `path`, still after `patience_s`."""
     try:
         descriptor = os.open(path, os.O_RDWR)
@@ -176,7 +187,7 @@ def _holder(path: Path, patience_s: float = 0.0) -> _Holder | None:
             return None
         if take_lock(descriptor, fcntl.LOCK_EX, patience_s):
             return None
-        return _Holder(int(words[0]), words[1])
+        return AgentHere(int(path.stem.removeprefix("agent-")), int(words[0]), words[1])
     finally:
         os.close(descriptor)
 
@@ -192,9 +203,10 @@ def stay(run: RunFolder, host: int) -> None:
 
 def stop(run: RunFolder, host: int, *, now: bool) -> dict[str, Any]:
     """Have the run save and leave, on all hosts; `now`: end this host's workers and its agent at once."""
-    pid = find_agent(run, host)
-    if pid is None:
+    holder = _holder(run.agent_lock(host))
+    if holder is None:
         return {"was_running": False}
+    pid = holder.pid
     with contextlib.suppress(ProcessLookupError):
         if not now:
             os.kill(pid, signal.SIGTERM)
@@ -205,7 +217,7 @@ def stop(run: RunFolder, host: int, *, now: bool) -> dict[str, Any]:
                 os.killpg(worker, signal.SIGKILL)
         # Its last word, without which a launcher would take it for dead and start it again.
         with contextlib.closing(RecordWriter(run.agent_records(host))) as records:
-            records.write("outcome", outcome="interrupted", message="", host=socket.gethostname())
+            write_outcome(records, Ended("interrupted", launch=holder.launch), socket.gethostname())
         os.kill(pid, signal.SIGKILL)
         while find_agent(run, host) == pid:
             time.sleep(0.02)

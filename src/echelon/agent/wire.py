@@ -28,6 +28,10 @@ class WireError(Exception):
     """The other end is a stranger, or has gone."""
 
 
+class AbsentError(WireError):
+    """The machine answers that nobody listens there."""
+
+
 class Sender:
     """The calling end of a connection: it sends, the other end listens."""
 
@@ -73,7 +77,7 @@ class Receiver:
 
 
 async def call(address: str, port: int, secret: bytes, caller: int, called: int) -> Sender:
-    """Connect to host `called`; WireError where nobody who knows the secret answers in time."""
+    """Connect to host `called`; WireError if nobody who knows the secret answers in time."""
     try:
         async with asyncio.timeout(HANDSHAKE_S):
             reader, writer = await asyncio.open_connection(address, port)
@@ -87,6 +91,8 @@ async def call(address: str, port: int, secret: bytes, caller: int, called: int)
             except BaseException:
                 writer.close()
                 raise
+    except ConnectionRefusedError as error:
+        raise AbsentError(f"nobody listens at {address}:{port}") from error
     except (OSError, TimeoutError, asyncio.IncompleteReadError) as error:
         raise WireError(f"{address}:{port} does not answer: {error}") from error
     return Sender(writer, _prove(secret, b"key", hello, theirs, ours))

@@ -18,6 +18,7 @@ from echelon.launch.container import (
     DockerHost,
     container_name,
     look_at,
+    python_with,
     render_kill,
     render_run,
 )
@@ -68,10 +69,26 @@ def open_box(image: str, seat: Seat, run: Path, data: Path) -> Seat:
         time.sleep(_RETRY_S)
 
 
+def find_boxes(seats: Sequence[Seat], run: Path, image: str | None) -> list[Seat]:
+    """The hosts of a run as they can be asked now: inside their containers, or outside of those that have ended."""
+    if image is None:
+        return list(seats)
+
+    def find(seat: Seat) -> Seat:
+        with contextlib.suppress(RemoteError):
+            seat.ask(run)
+            return seat
+        with contextlib.suppress(RemoteError):  # if this fails too, it answers as little as it did
+            return replace(seat, python=tuple(python_with(seat.remote, image, run)))
+        return seat
+
+    return side_by_side(seats, find)
+
+
 def _make_way(inside: Seat, run: Path) -> None:
     """End a container that has no agent in it; RunError where it has one. One that does not answer is ending."""
     with contextlib.suppress(RemoteError):
-        if inside.run_agent("ask", str(run), str(inside.number))["is_running"]:
+        if inside.ask(run).is_running:
             raise RunError(
                 f"{inside.name}: {run}: is being trained in a container there already; `echelon attach "
                 f"{shlex.quote(str(run))}` follows it, `echelon stop {shlex.quote(str(run))}` ends it"

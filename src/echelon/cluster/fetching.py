@@ -65,7 +65,7 @@ def fetch_results(seats: Sequence[Seat], run: RunFolder) -> str:
 
 def _last_step(seat: Seat, run: RunFolder) -> int:
     try:
-        return int(seat.run_agent("ask", str(run.path), str(seat.number))["last_step"])
+        return seat.ask(run.path).last_step
     except RemoteError:
         return -1
 

@@ -6,7 +6,7 @@ It says what to run where, so only one that this user's own run has written, or 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -39,17 +39,25 @@ class Roster:
     entries: tuple[RosterEntry, ...]
     is_shared: bool = False
     """Whether all hosts see one run folder."""
+    container: str | None = None
+    """The image in whose containers the agents run."""
 
 
 _ROSTER = TypeAdapter(Roster)
 
 
 def write_roster(
-    run: RunFolder, seats: Sequence[Seat], launcher: str, ssh_config: Path | None, *, is_shared: bool = False
+    run: RunFolder,
+    seats: Sequence[Seat],
+    launcher: str,
+    ssh_config: Path | None,
+    *,
+    is_shared: bool = False,
+    container: str | None = None,
 ) -> None:
     """Note the hosts down."""
     entries = tuple(RosterEntry(seat.spec, seat.python, seat.sees_our_folder) for seat in seats)
-    roster = Roster(launcher, str(ssh_config) if ssh_config else None, entries, is_shared)
+    roster = Roster(launcher, str(ssh_config) if ssh_config else None, entries, is_shared, container)
     content = _ROSTER.dump_json(roster, indent=2)
     write_atomically(run.hosts, content)
     with contextlib.suppress(RunError):  # then later commands want --trust-hosts
@@ -79,10 +87,18 @@ def read_roster(run: RunFolder) -> Roster | None:
         raise RunError(f"{run.hosts}: is damaged; start the run again with --hosts") from None
 
 
-def open_seats(roster: Roster) -> list[Seat]:
-    """Connections to the run's hosts, made when they are needed."""
+@contextlib.contextmanager
+def open_seats(roster: Roster) -> Iterator[list[Seat]]:
+    """Connections to the run's hosts, made when they are needed, and closed at the end."""
     config = Path(roster.ssh_config) if roster.ssh_config else None
-    return [
-        Seat(number, Remote(entry.host.name, config), entry.python, entry.host, entry.sees_our_folder)
-        for number, entry in enumerate(roster.entries)
-    ]
+    with contextlib.ExitStack() as stack:
+        yield [
+            Seat(
+                number,
+                stack.enter_context(Remote(entry.host.name, config)),
+                entry.python,
+                entry.host,
+                entry.sees_our_folder,
+            )
+            for number, entry in enumerate(roster.entries)
+        ]

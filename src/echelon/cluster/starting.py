@@ -8,8 +8,10 @@ import os
 import secrets
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
+from echelon.agent.inquiry import ANSWER, HostAnswer
 from echelon.agent.spec import AgentSpec, HostSpec, dump_spec
 from echelon.agent.wire import SECRET_BYTES
 from echelon.errors import HostsError, Reason, RemoteError, RunError
@@ -55,6 +57,14 @@ class Seat:
         if "error" in answer:
             raise RemoteError(self.name, "failed", str(answer["error"]))
         return dict(answer)
+
+    def ask(self, run: Path, *, timeout_s: float = _START_S) -> HostAnswer:
+        """What the host says of a run; RemoteError if it cannot be asked."""
+        answer = self.run_agent("ask", str(run), str(self.number), timeout_s=timeout_s)
+        try:
+            return ANSWER.validate_python(answer)
+        except ValueError:
+            raise RemoteError(self.name, "failed", "its Echelon is of another version") from None
 
 
 @dataclass(frozen=True)
@@ -155,7 +165,7 @@ def start_agents(seats: Sequence[Seat], specs: Sequence[AgentSpec]) -> None:
     if problems:
         in_doubt = {number for number, problem in problems.items() if problem.reason in _IN_DOUBT}
         ours = [seat for seat in seats if seat.number not in problems or seat.number in in_doubt]
-        side_by_side(ours, lambda seat: _stop_now(seat, specs[seat.number]))
+        side_by_side(ours, lambda seat: stop_agent_now(seat, specs[seat.number].run, seat.number))
         raise RunError("\n".join(sorted(map(str, problems.values()))))
 
 
@@ -163,8 +173,9 @@ def start_agent(seat: Seat, spec: AgentSpec) -> None:
     seat.run_agent("start", stdin=dump_spec(spec))
 
 
-def _stop_now(seat: Seat, spec: AgentSpec) -> None:
-    _ask_quietly(seat, "stop", spec.run, str(spec.host), "--now")
+def stop_agent_now(seat: Seat, run: str, host: int) -> None:
+    """End the agent of host number `host`, and its workers, at once, if it can be done."""
+    _ask_quietly(seat, "stop", run, str(host), "--now")
 
 
 def _ask_quietly(seat: Seat, *arguments: str) -> None:

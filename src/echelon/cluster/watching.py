@@ -11,8 +11,8 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from echelon.agent.agent import ALONE
 from echelon.agent.following import FOLLOWED
+from echelon.agent.outcome import ALONE
 from echelon.agent.spec import AgentSpec
 from echelon.cluster.starting import Seat, start_agent
 from echelon.errors import EchelonError, RemoteError, TrainingError
@@ -20,6 +20,8 @@ from echelon.launch.local import StopRequests
 from echelon.runfolder import RunFolder, open_no_link, parse_json, read_json, to_json, write_json
 
 _RETRY_S = 2.0
+_START_S = 60.0
+"""How long starting an agent may take."""
 _POLL_S = 0.1
 _STOP_S = 15.0
 """How long hosts that can be reached may take to end everything at once."""
@@ -28,7 +30,7 @@ _IN_DOUBT_S = 60.0
 """How long hosts that cannot be reached may leave it open whether they go on without those that can."""
 _NOTE_S = 2.0
 _OF_THE_RUN = ("finished", "interrupted", "failed")
-"""Outcomes that all agents agree on, whichever of them tells."""
+"""Outcomes that all agents agree on (agent/outcome.py)."""
 _MOST_RESTARTS = 100
 """Of one host's agent; a host that comes and goes that often is of no use."""
 Tell = Callable[[str], None]
@@ -96,6 +98,7 @@ class HostWatch:
         self._offsets = _read_offsets(run.mirror_state(seat.number)) if self._mirrors else {}
         self._noted_at = 0.0
         self._is_full = False
+        self._is_starting = False
         self._restarts = 0
         self._process: subprocess.Popen[bytes] | None = None
         self._thread = threading.Thread(target=self._watch, name=f"watch-{seat.name}", daemon=True)
@@ -105,7 +108,8 @@ class HostWatch:
         self.is_done.set()
         if self._process is not None:
             self._process.kill()
-        self._thread.join(timeout=5)
+        # An agent that is just being started again has to be known, to be stopped.
+        self._thread.join(timeout=_START_S if self._is_starting else 5.0)
         self._note_offsets()
 
     def _watch(self) -> None:
@@ -193,8 +197,16 @@ class HostWatch:
         else:
             self._restarts += 1
             self.outcome = None
-            start_agent(self.seat, self._spec)
+            self._start_again(self._spec)
             self._tell(f"{self.seat.name}: its agent had gone, and was started again")
+
+    def _start_again(self, spec: AgentSpec) -> None:
+        self._is_starting = True
+        try:
+            if not self.is_done.is_set():
+                start_agent(self.seat, spec)
+        finally:
+            self._is_starting = False
 
     def _end(self, outcome: str, message: str) -> None:
         self.outcome, self.message = outcome, message
@@ -283,7 +295,7 @@ def watch_hosts(
 def stop_host(seat: Seat, run: Path, now: bool) -> None:
     """Tell a host's agent to stop; a host that cannot be reached is told by the others, or stops when alone."""
     with contextlib.suppress(EchelonError):
-        seat.run_agent("stop", str(run), str(seat.number), *(["--now"] if now else []), timeout_s=10)
+        seat.run_agent("stop", str(run), str(seat.number), *(["--now"] if now else []), timeout_s=20)
 
 
 def _judge(watches: Sequence[HostWatch]) -> str:

@@ -26,13 +26,8 @@ def open_board(run: RunFolder, port: int) -> Iterator[str]:
         with serve_board(run, _check_free(port)):
             yield f"http://127.0.0.1:{port}/"
         return
-    seats = open_seats(roster)
-    try:
-        with _tunnel(_find_newest(seats, run), run, _check_free(port)):
-            yield f"http://127.0.0.1:{port}/"
-    finally:
-        for seat in seats:
-            seat.remote.close()
+    with open_seats(roster) as seats, _tunnel(_find_newest(seats, run), run, _check_free(port)):
+        yield f"http://127.0.0.1:{port}/"
 
 
 @contextlib.contextmanager
@@ -67,9 +62,7 @@ def _find_newest(seats: list[Seat], run: RunFolder) -> Seat:
 
     def ask(seat: Seat) -> float:
         try:
-            return float(
-                seat.run_agent("ask", str(run.path), str(seat.number), timeout_s=_START_S)["board_time"]
-            )
+            return seat.ask(run.path, timeout_s=_START_S).board_time
         except RemoteError:
             return -1.0
 

@@ -6,7 +6,7 @@ import shlex
 import signal
 import socket
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, closing, contextmanager, suppress
+from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -17,7 +17,7 @@ from echelon.agent.agent import place_of
 from echelon.agent.membership import Plan
 from echelon.agent.spec import AgentSpec, HostSpec
 from echelon.cloud.journal import Journal
-from echelon.cluster.boxes import boxes, open_box, render_box
+from echelon.cluster.boxes import boxes, find_boxes, open_box, render_box
 from echelon.cluster.fetching import fetch_results
 from echelon.cluster.roster import write_roster
 from echelon.cluster.starting import (
@@ -28,12 +28,13 @@ from echelon.cluster.starting import (
     render_specs,
     start_agents,
 )
+from echelon.cluster.status import end_leftovers
 from echelon.cluster.watching import HostWatch, SharedFiles, stop_host, watch_hosts
 from echelon.commands.following import RunScreen
 from echelon.commands.readiness import hosts_words
 from echelon.commands.renting import Rented, rented_hosts, require_running
 from echelon.data.planning import AnyPrepared
-from echelon.errors import HostsError, RemoteError, UserError
+from echelon.errors import HostsError, UserError
 from echelon.launch.check import HostReport, check_hosts
 from echelon.launch.container import python_with, render_transfer, send_image
 from echelon.launch.findings import Link, Needs, PreparedData
@@ -42,7 +43,7 @@ from echelon.launch.install import ENVIRONMENT, InstallOptions, install_hosts
 from echelon.launch.local import StopRequests, render_worker, signals_call
 from echelon.launch.routes import Route
 from echelon.launch.session import INSTALLED_PYTHON
-from echelon.launch.ssh import Remote, on_all, raise_problems, side_by_side
+from echelon.launch.ssh import Remote, on_all, raise_problems
 from echelon.launch.supervise import Supervised
 from echelon.launch.sync import sync_hosts
 from echelon.monitor.records import RecordWriter
@@ -239,13 +240,22 @@ def train_on_hosts(
         ExitStack() as stack,
     ):
         seats = hosts.get_ready(console)
+        for host in end_leftovers(run):
+            console.print(f"{host}: ended an agent that had missed the end of this run", highlight=False)
         open_again = None
         if options.container:
             folder = prepared.folder.resolve()
             seats = stack.enter_context(boxes(options.container, seats, run.path, folder))
             open_again = partial(open_box, options.container, run=run.path, data=folder)
         is_shared = is_folder_shared(seats, run)
-        write_roster(run, seats, socket.gethostname(), options.ssh_config, is_shared=is_shared)
+        write_roster(
+            run,
+            seats,
+            socket.gethostname(),
+            options.ssh_config,
+            is_shared=is_shared,
+            container=options.container,
+        )
         _note_link(run, hosts.link)
         specs = hosts.specs(seats, is_shared=is_shared)
         stops = StopRequests()
@@ -259,20 +269,8 @@ def train_on_hosts(
             start_agents(seats, specs)
             ended = _watch(seats, specs, run, screen, stops, is_ready=is_ready, open_again=open_again)
         if ended.outcome == "finished" and not any(seat.sees_our_folder for seat in seats):
-            fetch_results(_outside_boxes(ended.saw_the_end, run, options.container), run)
+            fetch_results(find_boxes(ended.saw_the_end, run.path, options.container), run)
     return Supervised(ended.outcome == "finished", ended.restarts)
-
-
-def _outside_boxes(seats: Sequence[Seat], run: RunFolder, image: str | None) -> list[Seat]:
-    """Hosts whose containers have ended with their agents, as they can be asked all the same."""
-
-    def outside(seat: Seat) -> Seat:
-        if image is not None:
-            with suppress(RemoteError):  # it then answers as little as it does now
-                return replace(seat, python=tuple(python_with(seat.remote, image, run.path)))
-        return seat
-
-    return side_by_side(seats, outside)
 
 
 def _note_link(run: RunFolder, link: Link | None) -> None:
@@ -380,13 +378,13 @@ def _watch(
     ]
     try:
         outcome = watch_hosts(watches, run.path, stops, screen.show_news)
-        for watch in watches:
-            if watch.outcome is None and watch.is_reached:  # back too late, it would wait for the others
-                stop_host(watch.seat, run.path, now=True)
     finally:
         for watch in watches:
             watch.close()
         records.close()
+    for watch in watches:  # now that nobody starts an agent again
+        if watch.outcome is None and watch.is_reached:  # back too late, it would wait for the others
+            stop_host(watch.seat, run.path, now=True)
     saw_the_end = [watch.seat for watch in watches if watch.outcome == outcome]
     return _Ended(outcome, max(0, screen.generations - 1), saw_the_end)
 

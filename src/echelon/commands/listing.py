@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from echelon.monitor.records import is_number, read_records
+from echelon.monitor.run_state import read_state
 from echelon.recipe.loading import load_recipe
 from echelon.runfolder import RunFolder, list_runs, read_json
 
@@ -21,7 +22,7 @@ class RunSummary:
     name: str
     path: str
     state: str
-    """training, finished, stopped early, interrupted, or not started."""
+    """As `RunState.name`; of a run whose hosts were asked also "waiting for hosts"."""
     step: int
     steps: int | None
     bleu: float | None
@@ -43,28 +44,22 @@ def summarise_runs(folder: Path) -> list[RunSummary]:
 def summarise(run: RunFolder) -> RunSummary:
     """How a run stands, from its records."""
     records = read_records(run.worker_records(0))
-    steps = [record["steps"] for record in records if record["kind"] == "start" and "steps" in record]
+    state = read_state(run, records)
     bleu, bleu_of = _score(run, records, "bleu")
     top1, top1_of = _score(run, records, "top1")
     return RunSummary(
         name=run.name,
         path=str(run.path),
-        state=_state(run, records),
-        step=_step(records),
-        steps=steps[-1] if steps else None,
+        state=state.name,
+        step=state.step,
+        steps=state.steps,
         bleu=bleu,
         bleu_of=bleu_of,
         top1=top1,
         top1_of=top1_of,
         bytes=folder_bytes(run.path),
-        last_change=max((record.get("time") or 0 for record in records), default=run.recipe.stat().st_mtime),
+        last_change=state.as_of,
     )
-
-
-def _step(records: list[dict[str, Any]]) -> int:
-    """Where the run stands: a start goes back behind steps that were made after its checkpoint."""
-    standing = (record for record in reversed(records) if record["kind"] in ("start", "step"))
-    return next((record.get("step") or 0 for record in standing), 0)
 
 
 def _score(run: RunFolder, records: list[dict[str, Any]], metric: str) -> tuple[float | None, str | None]:
@@ -76,17 +71,6 @@ def _score(run: RunFolder, records: list[dict[str, Any]], metric: str) -> tuple[
         record[metric] for record in records if record["kind"] == "valid" and record.get(metric) is not None
     ]
     return (max(valid), "valid") if valid else (None, None)
-
-
-def _state(run: RunFolder, records: list[dict[str, Any]]) -> str:
-    if run.is_locked():
-        return "training"
-    last = next(
-        (record for record in reversed(records) if record["kind"] in ("start", "end", "failure")), None
-    )
-    if last is None:
-        return "not started"
-    return str(last.get("outcome", "finished")) if last["kind"] == "end" else "interrupted"
 
 
 def read_scores(run: RunFolder, split: str) -> dict[str, Any] | None:

@@ -11,17 +11,22 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from rich.console import Console
 
+from echelon.agent.inquiry import HostAnswer
+from echelon.agent.packing import last_step
 from echelon.agent.service import find_agent
 from echelon.agent.service import stop as stop_agent
+from echelon.cluster.boxes import find_boxes
+from echelon.cluster.fetching import fetch_results
 from echelon.cluster.roster import Roster, open_seats, read_roster
 from echelon.cluster.starting import Seat
+from echelon.cluster.status import ask_hosts, judge_run
 from echelon.cluster.watching import HostWatch, SharedFiles
 from echelon.commands.dashboard import Dashboard
 from echelon.commands.following import RunScreen
@@ -33,6 +38,7 @@ from echelon.explain.history import steps_made
 from echelon.launch.local import StopRequests, signals_call
 from echelon.launch.ssh import side_by_side
 from echelon.monitor.records import read_records
+from echelon.monitor.run_state import read_state
 from echelon.recipe.loading import load_recipe
 from echelon.runfolder import RunFolder
 
@@ -52,7 +58,7 @@ class HostState:
     host: str
     workers: int
     state: str
-    """running, stopped, or why it cannot be asked."""
+    """running, waiting (its agent has no workers), stopped, or why it cannot be asked."""
 
 
 @dataclass(frozen=True)
@@ -71,15 +77,11 @@ class RunStatus:
 
 def get_status(run: RunFolder) -> RunStatus:
     """How a run stands; its hosts are asked."""
-    summary, roster = summarise(run.require()), read_roster(run)
-    records = read_records(run.worker_records(0))
-    recent = list(steps_made(records))[-_RECENT_STEPS:]
+    summary, hosts = summarise_with_hosts(run.require())
+    recent = list(steps_made(read_records(run.worker_records(0))))[-_RECENT_STEPS:]
     pace = sum(step["seconds"] for step, _ in recent) / sum(count for _, count in recent) if recent else None
     left = (summary.steps - summary.step) * pace if summary.steps and pace else None
-    hosts = _ask_hosts(roster, run) if roster else []
-    if any(host.state == "running" for host in hosts):
-        summary = replace(summary, state="training")
-    told = _told(run, len(roster.entries) if roster else 0)
+    told = _told(run, len(hosts))
     generations = [record["generation"] for record in told if isinstance(record.get("generation"), int)]
     return RunStatus(
         run=summary,
@@ -91,28 +93,34 @@ def get_status(run: RunFolder) -> RunStatus:
     )
 
 
+def summarise_with_hosts(run: RunFolder) -> tuple[RunSummary, list[HostState]]:
+    """A run in one line, and its hosts, which are asked: its launcher may have gone, and they may know more."""
+    summary, roster = summarise(run), read_roster(run)
+    if roster is None:
+        return summary, []
+    with open_seats(roster) as seats:
+        answers = ask_hosts(find_boxes(seats, run.path, roster.container), run)
+        state = judge_run(run, answers)
+        hosts = [_host_state(seat, answer) for seat, answer in zip(seats, answers, strict=True)]
+    newer = replace(summary, state=state.name, step=state.step, steps=state.steps, last_change=state.as_of)
+    return newer, hosts
+
+
+def _host_state(seat: Seat, answer: HostAnswer | RemoteError) -> HostState:
+    if isinstance(answer, RemoteError):
+        state = answer.message
+    elif not answer.is_running:
+        state = "stopped"
+    else:
+        state = "running" if answer.trains else "waiting"
+    return HostState(seat.name, seat.spec.workers, state)
+
+
 def _told(run: RunFolder, num_hosts: int) -> list[dict[str, Any]]:
     """Events of the launcher and of all agents, by time."""
     files = [run.launcher_records, *(run.agent_records(host) for host in range(num_hosts))]
     records = [record for file in files for record in read_records(file) if record["kind"] == "event"]
     return sorted(records, key=lambda record: float(record.get("time") or 0))
-
-
-def _ask_hosts(roster: Roster, run: RunFolder) -> list[HostState]:
-    def ask(seat: Seat) -> HostState:
-        try:
-            answer = seat.run_agent("ask", str(run.path), str(seat.number), timeout_s=15)
-            state = "running" if answer["is_running"] else "stopped"
-        except RemoteError as error:
-            state = error.message
-        return HostState(seat.name, seat.spec.workers, state)
-
-    seats = open_seats(roster)
-    try:
-        return side_by_side(seats, ask)
-    finally:
-        for seat in seats:
-            seat.remote.close()
 
 
 def watch(run: RunFolder, console: Console, *, may_stop: bool, with_logs: bool = False) -> dict[str, Any]:
@@ -127,23 +135,26 @@ def watch(run: RunFolder, console: Console, *, may_stop: bool, with_logs: bool =
     screen.show_start(run)
     screen.logs = LogTails(run) if with_logs else None
     stops, has_asked = StopRequests(), False
-    outcome = "gone"
+    is_left_alone = False
     try:
-        with signals_call(stops.ask), _watching(roster, run, screen) as is_going_on:
-            while is_going_on():
+        with signals_call(stops.ask), _watching(roster, run, screen) as hosts:
+            while hosts.is_going_on():
                 screen.show_news()
                 if stops.is_set and not may_stop:
-                    outcome = "left alone"
+                    is_left_alone = True
                     break
                 if stops.is_set and not has_asked:
                     has_asked = True
                     ask_to_stop(run, now=False)
                 time.sleep(_POLL_S)
             screen.show_news()
+            if may_stop:
+                hosts.bring_home(console)
     finally:
         screen.close()
-    state = summarise(run).state if outcome == "gone" else "training"
-    return {"run": str(run.path), "state": state, "step": summarise(run).step}
+    summary = summarise(run)
+    state = "training" if is_left_alone else summary.state
+    return {"run": str(run.path), "state": state, "step": summary.step}
 
 
 def watch_page(
@@ -167,26 +178,58 @@ def wait_for_interrupt() -> None:
             pass
 
 
+class _Here:
+    """A run on this machine."""
+
+    def __init__(self, run: RunFolder) -> None:
+        self.is_going_on = run.is_locked
+
+    def bring_home(self, console: Console) -> None:
+        """It is at home."""
+
+
+class _Hosts:
+    """A run on hosts, each of which is watched."""
+
+    def __init__(self, run: RunFolder, watches: Sequence[HostWatch], *, has_launcher: bool) -> None:
+        self._run, self._watches, self._has_launcher = run, watches, has_launcher
+
+    def is_going_on(self) -> bool:
+        return any(watch.outcome is None and watch.is_reached for watch in self._watches)
+
+    def bring_home(self, console: Console) -> None:
+        """Fetch the result of a run that has finished on hosts with folders of their own, as its launcher would."""
+        have_it = [watch.seat for watch in self._watches if watch.outcome == "finished"]
+        is_here = any(watch.seat.sees_our_folder for watch in self._watches) or self._is_home()
+        if have_it and not is_here and not self._has_launcher:
+            console.print("bringing the result here ...", highlight=False)
+            fetch_results(have_it, self._run)
+
+    def _is_home(self) -> bool:
+        """Whether the result came here before: the last checkpoint, and after it the scores."""
+        return last_step(self._run) >= read_state(self._run).step and any(self._run.scores.iterdir())
+
+
 @contextlib.contextmanager
-def _watching(roster: Roster | None, run: RunFolder, screen: RunScreen) -> Iterator[Callable[[], bool]]:
-    """Yields a question: does the run still go on?"""
+def _watching(roster: Roster | None, run: RunFolder, screen: RunScreen) -> Iterator[_Here | _Hosts]:
+    """Follow a run. If its launcher has gone, what hosts write comes into our run folder meanwhile."""
     if roster is None:
-        yield run.is_locked
+        yield _Here(run)
         return
-    seats = open_seats(roster)
-    mirrors = not run.is_locked()  # its launcher, if it lives, does that
-    shared = SharedFiles(run, seats) if roster.is_shared else None
-    watches = [HostWatch(seat, None, run, screen.tell, mirrors=mirrors, shared=shared) for seat in seats]
-
-    def is_going_on() -> bool:
-        return any(watch.outcome is None and watch.is_reached for watch in watches)
-
-    try:
-        yield is_going_on
-    finally:
-        for one in watches:
-            one.close()
-            one.seat.remote.close()
+    has_launcher = run.is_locked()
+    with open_seats(roster) as seats, contextlib.ExitStack() as stack:
+        if not has_launcher:
+            stack.enter_context(run.lock(with_others=True))
+        shared = SharedFiles(run, seats) if roster.is_shared else None
+        watches = [
+            stack.enter_context(
+                contextlib.closing(
+                    HostWatch(seat, None, run, screen.tell, mirrors=not has_launcher, shared=shared)
+                )
+            )
+            for seat in find_boxes(seats, run.path, roster.container)
+        ]
+        yield _Hosts(run, watches, has_launcher=has_launcher)
 
 
 def stop(run: RunFolder, *, now: bool) -> dict[str, Any]:
@@ -197,7 +240,7 @@ def stop(run: RunFolder, *, now: bool) -> dict[str, Any]:
         if time.monotonic() > deadline:
             raise TrainingError(f"{run.path}: it has not stopped yet; --now ends it at once")
         time.sleep(_POLL_S)
-    summary = summarise(run)
+    summary, _ = summarise_with_hosts(run)
     return {"run": str(run.path), "was_running": was_running, "state": summary.state, "step": summary.step}
 
 
@@ -221,7 +264,6 @@ def _stop_hosts(roster: Roster, run: RunFolder, now: bool) -> bool:
     here = [host for host in range(len(roster.entries)) if find_agent(run, host) is not None]
     if here and not now:  # this machine is one of the hosts: its agent tells the others
         return bool(stop_agent(run, here[0], now=False)["was_running"])
-    seats = open_seats(roster)
 
     def ask(seat: Seat) -> bool:
         try:
@@ -230,16 +272,13 @@ def _stop_hosts(roster: Roster, run: RunFolder, now: bool) -> bool:
         except RemoteError:
             return False  # the others tell it, or it ends when it finds itself alone
 
-    try:
+    with open_seats(roster) as seats:
         return any(side_by_side(seats, ask))
-    finally:
-        for seat in seats:
-            seat.remote.close()
 
 
 def _is_running(run: RunFolder) -> bool:
-    roster = read_roster(run)
-    is_on_hosts = roster is not None and any(host.state == "running" for host in _ask_hosts(roster, run))
+    _, hosts = summarise_with_hosts(run)
+    is_on_hosts = any(host.state in ("running", "waiting") for host in hosts)
     return is_on_hosts or run.is_locked()  # a launcher lets go when it has heard of the end
 
 

@@ -24,10 +24,11 @@ from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
 from echelon.errors import EchelonError, RunError
-from echelon.explain.history import FRESH_S, RecordStore
+from echelon.explain.history import RecordStore
 from echelon.explain.page import render_page, report_sections
 from echelon.explain.report import Report, build_report
 from echelon.launch.machine import find_interfaces
+from echelon.monitor.run_state import FRESH_S, read_state
 from echelon.runfolder import RunFolder, to_json
 
 _LOOK_S = 1.0
@@ -59,14 +60,16 @@ class LivePage:
 
     def _state(self) -> tuple[object, ...]:
         files = (file for file in self.run.records.glob("*.jsonl") if file.is_file())
-        return (*sorted((file.name, file.stat().st_size) for file in files), self.run.is_locked())
+        state = read_state(self.run, self._store.read(self.run.worker_records(0)))
+        return (*sorted((file.name, file.stat().st_size) for file in files), state.name)
 
     @property
     def is_over(self) -> bool:
         """Whether nothing new will come: nobody trains here, no host's records have come for a while, all is shown."""
         times = [file.stat().st_mtime for file in self.run.records.glob("*.jsonl")]
         is_quiet = not self.run.is_locked() and time.time() - max(times, default=0.0) > FRESH_S
-        return is_quiet and self._seen == self._state()
+        with self._turn:
+            return is_quiet and self._seen == self._state()
 
     def report(self) -> Report:
         """The newest report; a long run is not read again more often than that takes a tenth of the time."""

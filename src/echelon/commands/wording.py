@@ -148,6 +148,9 @@ def status_words(status: RunStatus) -> str:
         lines[0] += f", {status.seconds_per_step * 1000:,.0f} ms a step"
     if status.seconds_left is not None:
         lines[0] += f", {show_seconds(status.seconds_left)} to go"
+    if run.state == "unknown":
+        when = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(run.last_change))
+        lines.append(f"  as of {when}: its launcher has gone, and not all of its hosts can be asked")
     if _score_words(run):
         lines.append(f"  {_score_words(run)}")
     if status.generation is not None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import itertools
 import math
 import re
-import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -16,14 +15,13 @@ import numpy as np
 from echelon.explain.curves import smooth
 from echelon.monitor.meter import PHASES
 from echelon.monitor.records import RecordReader, is_number
+from echelon.monitor.run_state import read_state
 from echelon.recipe.loading import load_recipe
 from echelon.recipe.schema import Recipe, TranslationRecipe
 from echelon.runfolder import RunFolder
 
 _WARM_UP = 0.05
 """Share of the steps at the beginning that say little about the others: caches fill, libraries load."""
-FRESH_S = 30.0
-"""A run that has written something this recently is going on, unless it has said how it ended."""
 Record = dict[str, Any]
 
 
@@ -257,7 +255,7 @@ def read_history(run: RunFolder, store: RecordStore | None = None) -> History:
         events=_by_time(r for r in (*told, *first) if r["kind"] in ("event", "failure") and r.get("message")),
         host_samples=_by_time(record for record in every if record["kind"] == "host"),
         link=links[-1] if links else None,
-        outcome=_outcome(run, first),
+        outcome=read_state(run, first).name,
         servers=[worker for worker in everyone if worker.is_server],
     )
 
@@ -353,14 +351,3 @@ def _training_and_pauses(records: Sequence[Record]) -> tuple[float, float]:
         else:
             training.append(max(0.0, passed))
     return math.fsum(training), math.fsum(pauses)
-
-
-def _outcome(run: RunFolder, records: Sequence[Record]) -> str:
-    last = next((r for r in reversed(records) if r["kind"] in ("start", "end", "failure")), None)
-    # On hosts with folders of their own, nobody holds the lock of this one, into which their records come.
-    is_fresh = bool(records) and time.time() - float(records[-1].get("time") or 0.0) < FRESH_S
-    if run.is_locked() or (last is not None and last["kind"] == "start" and is_fresh):
-        return "training"
-    if last is None:
-        return "not started"
-    return str(last.get("outcome", "finished")) if last["kind"] == "end" else "interrupted"

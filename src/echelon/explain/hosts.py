@@ -8,6 +8,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from echelon.explain.wording import show_bytes, show_rate, show_share
+from echelon.monitor.run_state import FRESH_S
+from echelon.monitor.screen import show_seconds
 
 COLUMNS = ("processors", "GPUs", "hottest", "memory", "disk read", "disk written", "card", "in", "out")
 _NOTHING = "-"
@@ -98,7 +100,16 @@ def _number(values: Mapping[str, Any], name: str) -> float | None:
 def host_table(
     samples: Sequence[Mapping[str, Any]], columns: Collection[str] = COLUMNS
 ) -> tuple[list[str], list[tuple[str, list[str]]]]:
-    """Heading and rows: each host's last sample, without the columns that no host has anything in."""
-    latest = {state.host: state.cells() for state in map(host_state, samples)}
+    """Heading and rows: each host's last sample, without the columns that no host has anything in. A host that fell
+    silent long before the others, and so takes no part any more, is shown as lost."""
+    last = {str(sample.get("host", "")): sample for sample in samples}
+    latest = {host: host_state(sample).cells() for host, sample in last.items()}
     shown = [name for name in columns if any(cells[name] != _NOTHING for cells in latest.values())]
-    return ["host", *shown], [(host, [cells[name] for name in shown]) for host, cells in latest.items()]
+    times = {host: _number(sample, "time") or 0.0 for host, sample in last.items()}
+    now = max(times.values(), default=0.0)
+    rows = []
+    for host, cells in latest.items():
+        silent_s = now - times[host]
+        name = host if silent_s < FRESH_S else f"{host} (lost, silent for {show_seconds(silent_s)})"
+        rows.append((name, [cells[column] for column in shown]))
+    return ["host", *shown], rows

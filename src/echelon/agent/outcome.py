@@ -1,0 +1,53 @@
+"""How a run on hosts has ended, in the records of its agents: read by launchers, and by agents that missed the end."""
+
+from __future__ import annotations
+
+import contextlib
+from dataclasses import asdict, dataclass
+from typing import Any, Literal
+
+from pydantic import TypeAdapter
+
+from echelon.monitor.records import RecordWriter, read_records
+from echelon.runfolder import RunFolder
+
+ALONE: Literal["alone"] = "alone"
+"""The outcome of an agent that waited for the others in vain: the run may go on without it. The other outcomes are the
+run's; all agents agree on them, whichever of them tells."""
+
+
+@dataclass(frozen=True)
+class Ended:
+    """An agent's last word on a launch of the run."""
+
+    outcome: Literal["finished", "interrupted", "failed", "alone"]
+    message: str = ""
+    launch: str = ""
+    """Which launch (`AgentSpec.launch`): the run may have been started again since."""
+
+
+_ENDED = TypeAdapter(Ended)
+
+
+def write_outcome(records: RecordWriter, ended: Ended, host: str) -> None:
+    records.write("outcome", host=host, **asdict(ended))
+
+
+def last_outcome(run: RunFolder, host: int) -> Ended | None:
+    """How the run has ended, if that is the last that the agent of host number `host` said."""
+    records = read_records(run.agent_records(host))
+    return _parse(records[-1]) if records else None
+
+
+def read_ends(run: RunFolder) -> dict[str, Ended]:
+    """How launches of the run have ended, from all agents whose records are in this folder."""
+    files = sorted(run.records.glob("agent-*.jsonl"))
+    ends = [ended for file in files for ended in map(_parse, read_records(file)) if ended is not None]
+    return {ended.launch: ended for ended in ends if ended.outcome != ALONE and ended.launch}
+
+
+def _parse(record: dict[str, Any]) -> Ended | None:
+    with contextlib.suppress(ValueError):
+        if record["kind"] == "outcome":
+            return _ENDED.validate_python(record)
+    return None

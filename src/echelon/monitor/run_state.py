@@ -1,0 +1,85 @@
+"""How a run stands, read from its folder: the one reading that `runs`, `status`, `report` and `watch` share."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from echelon.monitor.records import read_records, skim_records
+from echelon.runfolder import RunFolder, read_json
+
+FRESH_S = 30.0
+"""Records that came this recently from hosts with folders of their own are those of a run that is going on."""
+
+
+@dataclass(frozen=True)
+class RunState:
+    """How a run stands, as far as this folder tells."""
+
+    name: str
+    """training, finished, stopped early, interrupted, not started; or unknown, if hosts with folders of their own train
+    it and nobody brings back what they write."""
+    step: int
+    steps: int | None
+    as_of: float
+    """When its first worker last wrote something, or its recipe was written; seconds since the epoch."""
+
+
+def read_state(run: RunFolder, records: Sequence[dict[str, Any]] | None = None) -> RunState:
+    """How a run stands; `records` are those of its first worker, if they have been read already."""
+    records = skim_records(run.worker_records(0)) if records is None else records
+    steps = [record["steps"] for record in records if record["kind"] == "start" and "steps" in record]
+    # A start goes back behind the steps that were made after its checkpoint.
+    standing = (record for record in reversed(records) if record["kind"] in ("start", "step"))
+    return RunState(
+        name=_name(run, records),
+        step=next((record.get("step") or 0 for record in standing), 0),
+        steps=steps[-1] if steps else None,
+        as_of=max((record.get("time") or 0 for record in records), default=_written(run)),
+    )
+
+
+def _name(run: RunFolder, records: Sequence[dict[str, Any]]) -> str:
+    if run.is_locked():
+        return "training"
+    last = next((r for r in reversed(records) if r["kind"] in ("start", "end", "failure")), None)
+    if last is not None and last["kind"] == "end":
+        return str(last.get("outcome", "finished"))
+    if _is_trained_elsewhere(run):
+        return _name_elsewhere(run)
+    return "interrupted" if last is not None else "not started"
+
+
+def _is_trained_elsewhere(run: RunFolder) -> bool:
+    """Whether some of its hosts keep run folders of their own: then nobody need hold the lock of this one."""
+    try:
+        entries = read_json(run.hosts)["entries"]
+        return any(not entry["sees_our_folder"] for entry in entries)
+    except (OSError, ValueError, KeyError, TypeError):
+        return False
+
+
+def _name_elsewhere(run: RunFolder) -> str:
+    """From what agents have said, as far as it has come here. Each says that it starts, and how the run has ended."""
+    last = max(_last_words(run), key=lambda record: float(record.get("time") or 0), default=None)
+    if last is not None and last["kind"] == "outcome":
+        return "finished" if last.get("outcome") == "finished" else "interrupted"
+    newest = max((file.stat().st_mtime for file in run.records.glob("*.jsonl")), default=0.0)
+    return "training" if time.time() - newest < FRESH_S else "unknown"
+
+
+def _last_words(run: RunFolder) -> Iterator[dict[str, Any]]:
+    """Each agent's last word on whether the run goes on; not of one that only waited for the others in vain."""
+    for file in run.records.glob("agent-*.jsonl"):
+        words = [record for record in read_records(file) if record["kind"] in ("start", "outcome")]
+        if words and words[-1].get("outcome") != "alone":
+            yield words[-1]
+
+
+def _written(run: RunFolder) -> float:
+    try:
+        return run.recipe.stat().st_mtime
+    except OSError:
+        return 0.0
