@@ -44,7 +44,8 @@ def test_it_says_how_long_is_left(tmp_path: Path) -> None:
     run = MadeRun(steps=30).write(tmp_path / "run", is_ended=False)
     records = run.worker_records(0)
     records.write_text(records.read_text().replace('"steps": 30', '"steps": 130'))
-    report = build_report(run)
+    with run.lock():
+        report = build_report(run)
     assert report.history.seconds_left == pytest.approx(10.0)
     Console(file=out, width=100, force_terminal=True, color_system=None).print(render_dashboard(report, []))
     assert "10 s to go" in out.getvalue()
