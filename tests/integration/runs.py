@@ -18,6 +18,7 @@ from echelon.monitor.records import read_records
 from echelon.runfolder import RunFolder
 from echelon.train.checkpoint import Checkpoint, choose_checkpoint, list_checkpoints
 from tests.conftest import RECIPE, write_toy_corpus
+from tests.integration.damage import distance
 
 TrainToy = Callable[..., RunFolder]
 Undisturbed = Callable[..., RunFolder]
@@ -73,6 +74,18 @@ def assert_same_checkpoint(one: Checkpoint, two: Checkpoint) -> None:
         for name, tensor in tensors.items():
             assert torch.equal(tensor, others[name]), f"{load} {name}"
     assert one.load_state() == two.load_state()
+
+
+def assert_close_end(run: RunFolder, other: RunFolder) -> None:
+    """The weights are equal to rounding, as when the number of workers has changed: nearer than a third of a step.
+
+    Not number by number: if a gradient is zero but for rounding, Adam makes whole steps of the rounding.
+    """
+    *_, before, end = list_checkpoints(other.checkpoints)
+    own = choose_checkpoint(run.checkpoints, "last")
+    assert own.step == end.step
+    one_step = distance(before.folder, end.folder) / (end.step - before.step)
+    assert distance(own.folder, end.folder) < one_step / 3
 
 
 def train_words(recipe: Path, run: RunFolder, *settings: str) -> list[str]:

@@ -17,6 +17,7 @@ from tests.integration.runs import (
     Echelon,
     TrainToy,
     Undisturbed,
+    assert_close_end,
     begun_at,
     signal_worker,
     train_words,
@@ -31,7 +32,7 @@ def last_loss(run: RunFolder) -> float:
     return float([r["loss"] for r in read_records(run.worker_records(0)) if r["kind"] == "valid"][-1])
 
 
-def assert_close_ends(run: RunFolder, other: RunFolder) -> None:
+def assert_same_numbers(run: RunFolder, other: RunFolder) -> None:
     one, two = (choose_checkpoint(r.checkpoints, "last") for r in (run, other))
     assert one.step == two.step
     for load in ("load_model", "load_optimiser"):
@@ -47,7 +48,7 @@ def test_synchronous_servers_end_where_one_worker_does(
 ) -> None:
     alone = undisturbed(*SETTINGS, workers=1)
     served = train_toy("served", *SERVED, workers=4)
-    assert_close_ends(served, alone)
+    assert_same_numbers(served, alone)
     report = json.loads(echelon("report", served.path, "--json").stdout)
     roles = {each["name"]: each for each in report["parameter_server"]}
     assert list(roles) == ["chief 0", "worker 1", "server 2", "server 3"]
@@ -76,7 +77,7 @@ def test_a_server_that_dies_costs_no_more_than_a_worker(
         process.communicate(timeout=120)
     assert process.returncode == 0
     assert len(begun_at(run)) == 2
-    assert_close_ends(run, whole)
+    assert_close_end(run, whole)
 
 
 @pytest.mark.slow

@@ -10,9 +10,9 @@ import pytest
 
 from echelon.lab.lab import Lab
 from echelon.runfolder import RunFolder
-from tests.integration.runs import assert_same_end
+from tests.integration.runs import assert_close_end, assert_same_end
 from tests.lab.conftest import mostly_in_a_shared_folder, mostly_in_own_folders
-from tests.lab.training import Training, assert_close_end
+from tests.lab.training import Training
 
 pytestmark = pytest.mark.slow
 

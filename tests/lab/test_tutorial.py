@@ -31,7 +31,7 @@ from echelon.errors import UserError
 from echelon.lab.lab import Lab
 from tests.lab.conftest import MakeLab
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
+pytestmark = pytest.mark.slow
 ROOT = Path(__file__).parents[2]
 HOME = "/home/you/echelon"
 """The checkout in what the tutorial shows."""
@@ -87,6 +87,7 @@ class Reader:
         self._second: subprocess.Popen[str] | None = None
         self._second_output = folder / "second-terminal.txt"
         self._second_read = 0
+        self._started: list[subprocess.Popen[str]] = []
 
     def do(self, block: Block) -> None:
         match block.kind:
@@ -130,13 +131,23 @@ class Reader:
         assert self._second.wait(timeout=60) == 0, self._second_output.read_text()
         self._second = None
 
+    def end(self) -> None:
+        """End what a tutorial that broke off has left running."""
+        for process in psutil.process_iter():
+            with contextlib.suppress(psutil.Error):
+                if process.cwd() == str(self.folder):
+                    process.kill()
+        for started in self._started:
+            with started:
+                started.kill()
+
     def _show(self, text: str) -> str:
         return text.replace(HOME, str(self.folder)).replace("the lab 'lab'", f"the lab '{self._lab}'")
 
     def _run(self, commands: str) -> str:
         commands = commands.replace(" --install", "")  # the lab's hosts have no way to a package index
-        with self._start(commands, subprocess.PIPE) as process:
-            output, _ = process.communicate(timeout=300)
+        process = self._start(commands, subprocess.PIPE)
+        output, _ = process.communicate()
         assert process.returncode == 0, f"{commands}\n{output}"
         self._before += [line for line in commands.splitlines() if line.startswith(("export ", "source "))]
         return output
@@ -147,7 +158,7 @@ class Reader:
             for name, value in os.environ.items()
             if name not in ("ECHELON_SSH_CONFIG", "ECHELON_CACHE", "OMP_NUM_THREADS")
         }
-        return subprocess.Popen(
+        process = subprocess.Popen(
             ["bash", "-euo", "pipefail", "-c", "\n".join([*self._before, commands])],
             cwd=self.folder,
             env={**environment, "HOME": str(self.folder / "home"), "COLUMNS": "200"},
@@ -157,6 +168,8 @@ class Reader:
             text=True,
             start_new_session=True,
         )
+        self._started.append(process)
+        return process
 
     def _compare(self, pattern: re.Pattern[str], output: str) -> None:
         assert pattern.search(output), f"not as shown:\n{output}\nshould match\n{pattern.pattern}"
@@ -195,13 +208,11 @@ def reader(lab_machine: None, tmp_path: Path) -> Iterator[Reader]:
     here = shlex.quote(str(Path(sys.executable).parent))
     (programs / "activate").write_text(f"export PATH={here}:$PATH\n")
     name = f"t{os.getpid()}t"
+    reader = Reader(tmp_path, name)
     try:
-        yield Reader(tmp_path, name)
+        yield reader
     finally:
-        for process in psutil.process_iter():
-            with contextlib.suppress(psutil.Error):
-                if process.cwd() == str(tmp_path):  # what a tutorial that broke off has left running
-                    process.kill()
+        reader.end()
         with contextlib.suppress(UserError):
             Lab.find(name).down()
 

@@ -1,4 +1,4 @@
-"""Training on the hosts of a lab, for tests: `echelon train --hosts`, and what to compare its end with."""
+"""Training on the hosts of a lab, for tests: `echelon train --hosts`, and what is left of it."""
 
 from __future__ import annotations
 
@@ -10,12 +10,10 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-import torch
 
 from echelon.lab.lab import Lab
 from echelon.monitor.records import read_records
 from echelon.runfolder import RunFolder
-from echelon.train.checkpoint import choose_checkpoint
 from tests.integration.runs import train_words
 
 SETTINGS = (
@@ -126,12 +124,3 @@ def programs_left(lab: Lab, host: str) -> list[str]:
     """The agents and workers that are alive on a host."""
     lines = lab.run(host, ["ps", "-eo", "args"]).stdout.splitlines()
     return [f"{host}: {line}" for line in lines if "echelon.agent" in line or "echelon.train.worker" in line]
-
-
-def assert_close_end(run: RunFolder, other: RunFolder) -> None:
-    """The same model to rounding: the number of workers changed on the way."""
-    one, two = (choose_checkpoint(folder.checkpoints, "last") for folder in (run, other))
-    assert one.step == two.step
-    others = two.load_model()
-    for name, tensor in one.load_model().items():
-        torch.testing.assert_close(tensor, others[name], rtol=1e-2, atol=1e-3)
