@@ -639,6 +639,12 @@ def serve(
         int | None, typer.Option(min=1, help="Processor threads; all where not given.")
     ] = None,
     requests_per_second: Annotated[float, typer.Option(min=0.1, help="Of one client.")] = 50.0,
+    proxy: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="ADDRESS", help="A proxy whose X-Forwarded-For is believed; then a token is needed."
+        ),
+    ] = None,
     json_: Json = False,
 ) -> None:
     """A server with a page: translate, or classify pictures, in a browser or over HTTP. Ctrl-C ends it."""
@@ -657,7 +663,9 @@ def serve(
 
     limits = Limits(requests_per_second=requests_per_second, burst=max(1, int(4 * requests_per_second)))
     messages().print("loading ...", highlight=False)
-    options = ServeOptions(model, checkpoint, host, port, token, engine, precision, threads, limits)
+    options = ServeOptions(
+        model, checkpoint, host, port, token, engine, precision, threads, limits, tuple(proxy or ())
+    )
     ended = run_server(options, announce)
     messages().print(f"stopped after {ended['requests']:,} requests", highlight=False)
 

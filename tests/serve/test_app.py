@@ -98,6 +98,21 @@ def test_limits_are_kept(make_client: MakeClient) -> None:
     assert len(ask(client, ["one"] * 3)) == 3
 
 
+def test_what_all_clients_send_at_once_is_bounded(make_client: MakeClient, translator: Translator) -> None:
+    """Two requests of 600 bytes are under way, so that a third has no room; when they are done, it has."""
+    slow = Slow(translator)
+    client = make_client(Limits(held_bytes=1500), translator=slow)
+    request = partial(client.post, "/v1/translate", json={"text": "x" * 600})
+    with ThreadPoolExecutor(2) as pool:
+        first = [pool.submit(request) for _ in range(2)]
+        wait_until(lambda: len(slow.batches) == 1 and "echelon_queue_lines 1" in client.get("/metrics").text)
+        refused = request()
+        slow.go_on.set()
+        assert [answer.result(30).status_code for answer in first] == [200, 200]
+    assert (refused.status_code, refused.headers["retry-after"]) == (503, "1")
+    assert request().status_code == 200
+
+
 def test_a_client_that_asks_too_often_is_told_to_wait(make_client: MakeClient) -> None:
     client = make_client(Limits(requests_per_second=1e-3, burst=3))
     answers = [client.get("/v1/model") for _ in range(4)]

@@ -136,6 +136,20 @@ def test_a_connection_that_rests_after_an_answer_is_closed_without_another() -> 
     assert [b" 404 " in answer for answer in answers] == [True] * 4
 
 
+def test_nobody_chooses_their_own_address(run: RunFolder) -> None:
+    """X-Forwarded-For, from loopback too, is what a client says; only of a proxy that was named is it believed."""
+    forwarded = b"GET /v1/model HTTP/1.1\r\nHost: 127.0.0.1\r\nConnection: close\r\nX-Forwarded-For: 10.0.0.%d\r\n\r\n"
+    options = ("--engine", "torch", "--requests-per-second", "0.1")
+    with serve(run.path, *options) as served:
+        answers = [talk(served, forwarded % number).split(b"\r\n")[0] for number in range(6)]
+        assert any(b" 429 " in answer for answer in answers)
+    with serve(run.path, *options, "--proxy", "127.0.0.1", "--token", "secret") as served:
+        believed = forwarded.replace(b"\r\n\r\n", b"\r\nAuthorization: Bearer secret\r\n\r\n")
+        answers = [talk(served, believed % number).split(b"\r\n")[0] for number in range(6)]
+        assert [b" 200 " in answer for answer in answers] == [True] * 6
+        assert b" 401 " in talk(served, forwarded % 7).split(b"\r\n")[0]
+
+
 @pytest.mark.slow
 def test_a_server_translates_and_finishes_what_it_has_when_told_to_stop(run: RunFolder) -> None:
     with serve(run.path) as served:

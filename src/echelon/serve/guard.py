@@ -7,6 +7,8 @@ import hmac
 import json
 import re
 import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from starlette.datastructures import Headers
@@ -36,6 +38,7 @@ class Guard:
         self._app = app
         self._state = state
         self._rates = RateLimiter(state.limits)
+        self._held_bytes = 0
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -62,19 +65,36 @@ class Guard:
         if refusal is not None:
             await refuse(send, *refusal)
             return
-        body = await self._read_body(receive, send)
-        if body is None:
-            return
-        replayed = False
+        with self._hold() as hold:
+            body = await self._read_body(receive, send, hold)
+            if body is None:
+                return
+            replayed = False
 
-        async def replay() -> Message:
-            nonlocal replayed
-            if not replayed:
-                replayed = True
-                return {"type": "http.request", "body": body, "more_body": False}
-            return await receive()
+            async def replay() -> Message:
+                nonlocal replayed
+                if not replayed:
+                    replayed = True
+                    return {"type": "http.request", "body": body, "more_body": False}
+                return await receive()
 
-        await self._app(scope, replay, send)
+            await self._app(scope, replay, send)
+
+    @contextmanager
+    def _hold(self) -> Iterator[Callable[[int], bool]]:
+        """Counts bytes that are kept until a request is answered, and says whether so many may be kept."""
+        mine = 0
+
+        def hold(count: int) -> bool:
+            nonlocal mine
+            mine += count
+            self._held_bytes += count
+            return self._held_bytes <= self._state.limits.held_bytes
+
+        try:
+            yield hold
+        finally:
+            self._held_bytes -= mine
 
     def _refusal(self, scope: Scope, headers: Headers) -> tuple[int, str, dict[str, str]] | None:
         """Why a request goes no further, by its head alone."""
@@ -100,9 +120,9 @@ class Guard:
             )
         return None
 
-    async def _read_body(self, receive: Receive, send: Send) -> bytes | None:
+    async def _read_body(self, receive: Receive, send: Send, hold: Callable[[int], bool]) -> bytes | None:
         """The whole body; None where it was refused or its sender has gone."""
-        body, limits = bytearray(), self._state.limits
+        parts, limits, size = list[bytes](), self._state.limits, 0
         deadline = time.monotonic() + limits.receive_s
         while True:
             try:
@@ -113,12 +133,17 @@ class Guard:
                 return None
             if message["type"] == "http.disconnect":
                 return None
-            body += message.get("body", b"")
-            if len(body) > limits.body_bytes:
+            parts.append(message.get("body", b""))
+            size += len(parts[-1])
+            if size > limits.body_bytes:
                 await refuse(send, 413, f"more than {limits.body_bytes:,} bytes", {"Connection": "close"})
                 return None
+            if not hold(len(parts[-1])):
+                headers = {"Connection": "close", "Retry-After": "1"}
+                await refuse(send, 503, "too much is being sent at once; try again", headers)
+                return None
             if not message.get("more_body", False):
-                return bytes(body)
+                return b"".join(parts)
 
     def _path_of(self, scope: Scope) -> str:
         """The route's path, or "other": paths that clients make up would fill the metrics."""

@@ -36,6 +36,10 @@ class Limits:
     """For its answer; 504 beyond."""
     connections: int = 1024
     """At a time; 503 beyond."""
+    client_connections: int = 128
+    """Of one address; closed at once beyond."""
+    held_bytes: int = 128 << 20
+    """Of the bodies of all requests under way; 503 beyond."""
 
 
 class RateLimiter:

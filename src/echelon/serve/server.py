@@ -9,7 +9,7 @@ import secrets
 import signal
 import socket
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -26,6 +26,7 @@ from echelon.inference.translator import Translator
 from echelon.runfolder import RunFolder
 from echelon.serve.app import ServerState, build_app
 from echelon.serve.limits import PICTURE_BYTES, Limits
+from echelon.serve.listener import FairListener, Network
 
 _FINISH_S = 30
 """How long requests under way may take to end when the server is told to stop."""
@@ -47,6 +48,8 @@ class ServeOptions:
     """Of CTranslate2: float32 or int8."""
     threads: int | None = None
     limits: Limits = field(default_factory=Limits)
+    proxies: tuple[str, ...] = ()
+    """Addresses or networks whose X-Forwarded-For is believed; then every request needs a token."""
 
 
 class TimedProtocol(H11Protocol):
@@ -126,6 +129,8 @@ def serve(options: ServeOptions, announce: Callable[[dict[str, Any]], None]) -> 
             access_log=False,
             server_header=False,
             limit_concurrency=options.limits.connections,
+            proxy_headers=bool(options.proxies),
+            forwarded_allow_ips=list(options.proxies),
             timeout_keep_alive=int(options.limits.receive_s),
             timeout_graceful_shutdown=_FINISH_S,
         )
@@ -143,7 +148,7 @@ def load_state(options: ServeOptions, place: Path) -> ServerState:
         limits = replace(limits, body_bytes=max(limits.body_bytes, PICTURE_BYTES))
     else:
         name, precision, model = _load_model(options, place)
-    is_local = is_loopback(options.host)
+    is_local = is_loopback(options.host) and not options.proxies
     return ServerState(
         model,
         name,
@@ -207,9 +212,10 @@ def is_loopback(host: str) -> bool:
 
 
 def _listen(options: ServeOptions) -> socket.socket:
+    proxies = _networks(options.proxies)
     try:
-        family, kind, _, _, where = socket.getaddrinfo(options.host, options.port, type=socket.SOCK_STREAM)[0]
-        listener = socket.socket(family, kind)
+        family, _, _, _, where = socket.getaddrinfo(options.host, options.port, type=socket.SOCK_STREAM)[0]
+        listener = FairListener(family, options.limits.client_connections, proxies)
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         listener.bind(where)
         listener.listen(1024)
@@ -218,6 +224,13 @@ def _listen(options: ServeOptions) -> socket.socket:
             f"{options.host}:{options.port}: cannot be listened on: {error.strerror}; choose another with --port"
         ) from error
     return listener
+
+
+def _networks(proxies: Sequence[str]) -> list[Network]:
+    try:
+        return [ipaddress.ip_network(proxy) for proxy in proxies]
+    except ValueError as error:
+        raise UserError(f"--proxy: {error}; give an address or a network, as in 10.0.0.0/24") from None
 
 
 def _address(host: str, listener: socket.socket) -> str:
