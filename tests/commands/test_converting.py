@@ -69,5 +69,5 @@ def test_a_placeholder_is_left_for_the_user_to_replace(tmp_path: Path) -> None:
 
 def test_a_dictionary_that_contains_itself_is_refused(tmp_path: Path) -> None:
     endless = 'base_params["a"] = base_params\ntrain_params["a"] = train_params\n'
-    with pytest.raises(UserError, match="has a dictionary that contains itself"):
+    with pytest.raises(UserError, match="its values hold each other"):
         converted(tmp_path, TRANSFORMER.format(data="wmt") + endless)
