@@ -628,6 +628,7 @@ def serve(
 
     require_extra("fastapi", "serve")
     require_extra("uvicorn", "serve")
+    require_extra("python_multipart", "serve")
     from echelon.commands.wording import served_words
     from echelon.serve.limits import Limits
     from echelon.serve.server import ServeOptions
