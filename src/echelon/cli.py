@@ -171,9 +171,12 @@ def describe(recipe: RecipeFile, set_: Set = None, json_: Json = False) -> None:
     from echelon.commands.preparing import find_data
     from echelon.explain.describing import describe_in_words, describe_recipe
     from echelon.recipe.loading import load_recipe
+    from echelon.recipe.schedule import warm_up_note
 
     loaded = load_recipe(recipe, set_ or [])
     description = describe_recipe(loaded, find_data(loaded, recipe.parent))
+    if note := warm_up_note(loaded, description.steps):
+        messages().print(note, markup=False, highlight=False, soft_wrap=True)
     show(json_, description, describe_in_words(description))
 
 
