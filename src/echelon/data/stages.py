@@ -54,6 +54,7 @@ def check_held_out(texts: Iterable[ParallelText]) -> None:
     for text in texts:
         for chunk in chunks(text):
             chunk.decode()
+            chunk.refuse_nul_bytes()
 
 
 def clean(texts: Sequence[ParallelText], rules: Clean, shop: Workshop) -> list[CleanCorpus]:

@@ -12,7 +12,7 @@ import numpy as np
 import sentencepiece
 from numpy.typing import NDArray
 
-from echelon.data.cleaning import SPACE_MARK, UNSPACED
+from echelon.data.cleaning import LONGEST_WORD, SPACE_MARK, UNSPACED
 from echelon.errors import DataError
 
 PAD, EOS, BOS, UNK = range(4)
@@ -24,7 +24,6 @@ COUNTED_WORDS = 1 << 20
 """Distinct words counted before the rarest are forgotten: what bounds the memory of counting."""
 TRAINING_WORDS = 1 << 19
 """Distinct words the vocabulary is learnt from, the most frequent ones."""
-LONGEST_WORD = 1000
 KNOWN_SHARE = 0.9999
 """Of the running characters of the training text, those that get a piece of their own if half the vocabulary can."""
 STRETCH = 16

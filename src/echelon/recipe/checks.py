@@ -130,10 +130,19 @@ def _one_corpus_problems(key: str, corpus: Corpus) -> Iterator[Problem]:
     if corpus.embedded and files:
         yield Problem(key, f"is embedded and has files ({', '.join(files)}); choose one")
     if corpus.embedded:
-        for name, is_set in (("columns", corpus.columns != [1, 2]), ("pieces", corpus.pieces)):
+        idle = {
+            "columns": corpus.columns != [1, 2],
+            "pieces": corpus.pieces,
+            "accelerator": corpus.accelerator is not None,
+        }
+        for name, is_set in idle.items():
             if is_set:
                 yield Problem(f"{key}.{name}", "does nothing beside embedded = true; leave it out")
         return
+    if corpus.pieces and corpus.accelerator is not None:
+        yield Problem(
+            f"{key}.accelerator", "does not go with pieces, which are no labels any more; remove one"
+        )
     if corpus.pairs is not None and {"source", "target"} & set(files):
         yield Problem(key, "has pairs, which hold both sides, and source or target; choose one")
     elif corpus.pairs is None and not {"source", "target"} <= set(files):

@@ -74,6 +74,9 @@ class Corpus(Section):
     """A .tar file, compressed or not, or a .zip file whose members the names above are. It is never unpacked."""
     pieces: bool = False
     """The lines are cut into pieces of `data.tokeniser` already, a space between two: "▁A ▁small ▁dog"."""
+    accelerator: Literal["_", "&", "~"] | None = None
+    """The lines are labels of an interface, and this marks the letters of keyboard shortcuts: "_Out" is read as "Out"
+    ("_" is GTK's, "&" Qt's and Windows', "~" LibreOffice's)."""
 
     @property
     def label(self) -> str:
