@@ -205,8 +205,10 @@ def _batch_problems(recipe: ClassificationRecipe) -> Iterator[Problem]:
 
 def _image_data_problems(recipe: ClassificationRecipe) -> Iterator[Problem]:
     data = recipe.data
-    if data.source == "folder" and data.path is None:
-        yield Problem("data.path", 'is missing; source = "folder" needs it')
+    if data.source in ("folder", "idx") and data.path is None:
+        yield Problem("data.path", f'is missing; source = "{data.source}" needs it')
+    if data.source != "idx" and data.class_names is not None:
+        yield Problem("data.class_names", "are those of the folders, or of the data set; remove it")
     if data.source == "digits" and data.path is not None:
         yield Problem("data.path", "the digits come with scikit-learn and have no path; remove it")
     if data.source != "cifar10" and not data.verify:
