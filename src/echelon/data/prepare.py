@@ -184,7 +184,9 @@ def _build(
             model.write_bytes(sources.tokeniser.read_bytes())
         encoded = stages.encode_training(corpora, model, shop)
         for name, text in sources.held_out().items():
-            encoded.append(stages.encode_text(name, text, data.clean.unicode, model, shop))
+            encoded.append(
+                stages.encode_text(name, text, data.clean.unicode, model, folder, in_order=shop.in_order)
+            )
     return encoded
 
 

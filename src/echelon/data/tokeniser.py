@@ -187,6 +187,10 @@ class Tokeniser:
         ends = np.flatnonzero(tokens == EOS)
         return [line.tolist()[:-1] for line in np.split(tokens, ends[:-1] + 1)] if len(ends) else []
 
+    def count(self, lines: Sequence[str]) -> list[int]:
+        """How many ids each line has, without EOS."""
+        return [len(ids) for ids in self.encode(lines)]
+
     def encode_in_a_row(self, lines: Sequence[str]) -> NDArray[np.uint16]:
         """The ids of all lines one after the other, each line ending in EOS, which stands nowhere else.
 
