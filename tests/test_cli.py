@@ -181,6 +181,15 @@ def test_describe_prints_text_for_people_and_follows_set(echelon: Echelon) -> No
     assert "length           1,000 steps\n" in result.output
 
 
+def test_a_warm_up_that_is_longer_than_the_training_is_pointed_out(echelon: Echelon) -> None:
+    result = echelon("describe", WMT, "--set", "train.steps=1_000", "--json")
+    assert result.messages == (
+        "note: the warm-up (8,000 steps) takes up the whole training (1,000 steps), so the learning rate stays small; "
+        "lower schedule.warmup_steps, or train longer\n"
+    )
+    assert echelon("describe", WMT, "--set", "train.steps=8_001").messages == ""
+
+
 def test_prepare_then_describe_knows_the_data(echelon: Echelon, tmp_path: Path) -> None:
     recipe = write_corpus(tmp_path / "corpus")
     prepared = echelon("prepare", recipe, "--json")

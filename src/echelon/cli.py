@@ -154,14 +154,16 @@ def prepare(
     json_: Json = False,
 ) -> None:
     """Clean, tokenise and shard a recipe's data, once."""
-    from echelon.commands.preparing import prepare_data, put_data
+    from echelon.commands.preparing import data_notes, prepare_data, put_data
     from echelon.commands.wording import prepared_words
     from echelon.recipe.loading import load_recipe
 
-    prepared = prepare_data(load_recipe(recipe, set_ or []), recipe.parent, messages())
+    loaded = load_recipe(recipe, set_ or [])
+    prepared = prepare_data(loaded, recipe.parent, messages())
     summary = {
         "folder": str(prepared.folder),
         "key": prepared.key,
+        "notes": data_notes(loaded, prepared),
         "manifest": dataclasses.asdict(prepared.manifest),
     }
     words = prepared_words(prepared)
@@ -176,9 +178,12 @@ def describe(recipe: RecipeFile, set_: Set = None, json_: Json = False) -> None:
     from echelon.commands.preparing import find_data
     from echelon.explain.describing import describe_in_words, describe_recipe
     from echelon.recipe.loading import load_recipe
+    from echelon.recipe.schedule import warm_up_note
 
     loaded = load_recipe(recipe, set_ or [])
     description = describe_recipe(loaded, find_data(loaded, recipe.parent))
+    if note := warm_up_note(loaded, description.steps):
+        messages().print(note, markup=False, highlight=False, soft_wrap=True)
     show(json_, description, describe_in_words(description))
 
 
@@ -397,21 +402,54 @@ def runs(
 
 def evaluate(
     run: Run,
+    *,
     checkpoint: Which = None,
-    split: Annotated[Literal["valid", "test"], typer.Option(help="Which set to score.")] = "test",
+    split: Annotated[
+        Literal["valid", "test"] | None,
+        typer.Option(help="Which of the run's own sets to score; test if nothing else is given."),
+    ] = None,
+    source: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Score another set: the lines to translate, and ...")
+    ] = None,
+    target: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="... their translations to compare with.")
+    ] = None,
+    test: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="NAME=SOURCE,TARGET",
+            help="The same with a name; or NAME=PAIRS for a .tsv, .tmx, .po or .mo file. May be repeated.",
+        ),
+    ] = None,
+    images: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="[NAME=]FOLDER",
+            help="Score pictures in FOLDER/CLASS/*.jpg with a classifier. May be repeated.",
+        ),
+    ] = None,
+    name: Annotated[
+        str | None,
+        typer.Option(help="What the scores are kept by, in RUN/scores; the file's or folder's if not given."),
+    ] = None,
     set_: Set = None,
     json_: Json = False,
 ) -> None:
     """Score a checkpoint: BLEU, chrF, loss, perplexity; or top-1, top-5, loss."""
+    from echelon.commands.given_sets import SetOptions
     from echelon.commands.wording import evaluated_words
     from echelon.runfolder import RunFolder
 
     folder = RunFolder(run).require()
-    messages().print(f"scoring the {split} set ...", highlight=False)
+    from echelon.commands.using import EvaluateOptions
     from echelon.commands.using import evaluate as score
 
-    result = score(folder, checkpoint=checkpoint, split=split, overrides=set_ or [])
-    show(json_, result, evaluated_words(result))
+    options = EvaluateOptions(
+        checkpoint, split, SetOptions(source, target, name, test or [], images or []), set_ or []
+    )
+    results = score(folder, options, lambda line: messages().print(line, markup=False, highlight=False))
+    words = "\n\n".join(map(evaluated_words, results))
+    show(json_, results[0] if len(results) == 1 else {"sets": results}, words)
 
 
 def translate(
@@ -650,7 +688,7 @@ def serve(
     """A server with a page: translate, or classify pictures, in a browser or over HTTP. Ctrl-C ends it."""
     from echelon.extras import require_extra
 
-    for module in ("fastapi", "prometheus_client", "uvicorn"):
+    for module in ("fastapi", "prometheus_client", "python_multipart", "uvicorn"):
         require_extra(module, "serve")
     from echelon.commands.wording import served_words
     from echelon.serve.limits import Limits

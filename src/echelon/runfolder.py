@@ -17,7 +17,7 @@ runs/NAME/
   logs/agent-HOST.log          what the agent of a host prints
   logs/launcher.log            what the launcher of a run in the background prints
   checkpoints/step-00001000/   see files/checkpoint_layout.py
-  scores/test.json, .txt       scores and outputs of a split
+  scores/NAME.json, .txt       scores and outputs of a set: its own test and valid, or any that `evaluate` was given
   tensorboard/                 event files
   trackers.json                by which names other trackers know the run
   report.html                  the demo's report

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from echelon.commands.listing import folder_bytes, prune_runs, summarise, summarise_runs
+from echelon.commands.wording import runs_words
 from echelon.monitor.records import RecordWriter
 from echelon.recipe.toml import dump_recipe
 from echelon.runfolder import RunFolder, write_json
@@ -64,6 +65,16 @@ def test_a_run_in_one_line(tmp_path: Path) -> None:
     assert summary.bytes == folder_bytes(run.path) > run.recipe.stat().st_size
     write_json(run.score_file("test"), {"bleu": 10.25})
     assert (summarise(run).bleu, summarise(run).bleu_of) == (10.25, "test")
+
+
+def test_scores_on_other_sets_are_listed_by_name(tmp_path: Path) -> None:
+    run = make_run(tmp_path, "a", [START, STEP, VALID])
+    write_json(run.score_file("test"), {"bleu": 10.25, "signature": "x"})
+    write_json(run.score_file("news"), {"bleu": 8.5, "loss": 2.0})
+    run.score_file("damaged").write_text("{")
+    summary = summarise(run)
+    assert summary.scores == {"news": {"bleu": 8.5, "loss": 2.0}, "test": {"bleu": 10.25}}
+    assert "BLEU 10.25 (test), BLEU 8.50 (news)" in runs_words([summary], tmp_path)
 
 
 def test_a_run_that_went_back_to_its_checkpoint_stands_there(tmp_path: Path) -> None:

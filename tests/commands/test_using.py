@@ -1,18 +1,117 @@
-"""`echelon evaluate`: what may be set for it."""
+"""`echelon evaluate`: its own sets and any others."""
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
+import sacrebleu
 
-from echelon.commands.using import evaluate
-from echelon.errors import UserError
-from tests.small_run import make_small_run
+from echelon import Classifier, Translator
+from echelon.commands.given_sets import SetOptions
+from echelon.commands.using import EvaluateOptions, evaluate
+from echelon.errors import DataError, UserError
+from echelon.runfolder import RunFolder
+from tests.small_image_run import CLASSES, make_small_image_run, picture
+from tests.small_run import make_small_run, sentences
 
 
 @pytest.mark.parametrize("override", ["data.test.source=other.en", "model.d_model=64", "train.steps=3"])
 def test_what_would_change_nothing_of_a_score_cannot_be_set(tmp_path: Path, override: str) -> None:
     run = make_small_run(tmp_path / "run")
-    with pytest.raises(UserError, match=f"--set {override}: a run is scored on its own data"):
-        evaluate(run, checkpoint=None, split="test", overrides=["evaluate.beam=2", override])
+    told: list[str] = []
+    with pytest.raises(UserError, match=f"--set {override}: a run is scored as its own model"):
+        evaluate(run, EvaluateOptions(overrides=["evaluate.beam=2", override]), told.append)
+    assert told == []
+
+
+@pytest.fixture(scope="module")
+def text_run(tmp_path_factory: pytest.TempPathFactory) -> RunFolder:
+    return make_small_run(tmp_path_factory.mktemp("text") / "run", steps=30)
+
+
+def write_set(folder: Path, name: str, seed: int) -> tuple[Path, Path]:
+    source, target = folder / f"{name}.en", folder / f"{name}.de"
+    lines = sentences(12, seed)
+    source.write_text("".join(f"{line}\n" for line in lines))
+    target.write_text("".join(f"{line.upper()}\n" for line in reversed(lines)))
+    return source, target
+
+
+def test_any_set_is_scored_and_kept_by_name(text_run: RunFolder, tmp_path: Path) -> None:
+    """With what sacreBLEU gives for the output of `translate`; the data of the training are not needed."""
+    source, target = write_set(tmp_path, "news", 5)
+    own = text_run.score_file("test").read_text()
+    told: list[str] = []
+    (result,) = evaluate(text_run, EvaluateOptions(sets=SetOptions(source, target)), told.append)
+    assert told == ["scoring news ..."]
+    outputs = text_run.outputs_file("news").read_text().splitlines()
+    lines = source.read_text().splitlines()
+    assert outputs == [str(one) for one in Translator.load(text_run.path).translate(lines)]
+    bleu = sacrebleu.corpus_bleu(outputs, [target.read_text().splitlines()])
+    assert result["bleu"] == pytest.approx(bleu.score, abs=1e-6)
+    assert result["signature"].startswith("nrefs:1|case:mixed")
+    kept = json.loads(text_run.score_file("news").read_text())
+    assert (kept["split"], kept["bleu"], kept["step"]) == ("news", result["bleu"], 5)
+    assert [Path(file["path"]).name for file in kept["files"]] == ["news.en", "news.de"]
+    assert text_run.score_file("test").read_text() == own
+
+
+def test_several_sets_are_scored_one_after_the_other(text_run: RunFolder, tmp_path: Path) -> None:
+    one, two = write_set(tmp_path, "one", 6), write_set(tmp_path, "two", 7)
+    pairs = tmp_path / "two.tsv"
+    columns = zip(*(file.read_text().splitlines() for file in two), strict=True)
+    pairs.write_text("".join(f"{source}\t{target}\n" for source, target in columns))
+    tests = [f"one={one[0]},{one[1]}", f"two={two[0]},{two[1]}", f"pairs={pairs}"]
+    first, second, third = evaluate(text_run, EvaluateOptions(sets=SetOptions(tests=tests)))
+    assert (first["split"], second["split"], third["split"]) == ("one", "two", "pairs")
+    assert (third["bleu"], third["loss"]) == (second["bleu"], second["loss"])
+    assert first["loss"] != second["loss"]
+
+
+def test_a_set_that_cannot_be_scored_is_refused_before_anything_is_said(
+    text_run: RunFolder, tmp_path: Path
+) -> None:
+    source, target = write_set(tmp_path, "news", 5)
+    target.write_text("one line\n")
+    told: list[str] = []
+    with pytest.raises(DataError, match=r"news\.en has 12 lines, but .*news\.de has 1"):
+        evaluate(text_run, EvaluateOptions(sets=SetOptions(source, target)), told.append)
+    with pytest.raises(UserError, match="--split test is one of the run's own sets"):
+        evaluate(text_run, EvaluateOptions(split="test", sets=SetOptions(source, target)), told.append)
+    assert told == []
+
+
+def test_a_folder_of_pictures_is_scored(tmp_path: Path) -> None:
+    run = make_small_image_run(tmp_path / "run")
+    files = [tmp_path / "photos" / CLASSES[seed % 3] / f"{seed}.png" for seed in range(9)]
+    for seed, file in enumerate(files):
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_bytes(picture(seed))
+    (result,) = evaluate(run, EvaluateOptions(sets=SetOptions(images=[str(tmp_path / "photos")])))
+    files.sort()
+    guesses = [one[0].name for one in Classifier.load(run.path).classify(files, top=1)]
+    assert run.outputs_file("photos").read_text().splitlines() == guesses
+    right = sum(guess == file.parent.name for guess, file in zip(guesses, files, strict=True))
+    assert result["top1"] == pytest.approx(100 * right / 9, abs=1e-4)
+    assert result["signature"] == "photos:9|classes:10|flip:no|shift:0"
+    assert json.loads(run.score_file("photos").read_text())["top1"] == result["top1"]
+
+
+def test_pictures_of_unknown_classes_and_damaged_ones_are_named(tmp_path: Path) -> None:
+    run = make_small_image_run(tmp_path / "run")
+    options = EvaluateOptions(sets=SetOptions(images=[str(tmp_path / "photos")]))
+    (tmp_path / "photos").mkdir()
+    with pytest.raises(DataError, match="photos: holds no pictures"):
+        evaluate(run, options)
+    for name in ("cat", "dog"):
+        (tmp_path / "photos" / name).mkdir()
+        (tmp_path / "photos" / name / "bad.png").write_bytes(b"no picture")
+    with pytest.raises(
+        DataError, match=r"(?s)cat/bad\.png cannot be read as a picture: .*dog/bad\.png cannot"
+    ):
+        evaluate(run, options)
+    (tmp_path / "photos" / "dog").rename(tmp_path / "photos" / "unicorn")
+    with pytest.raises(DataError, match="the model knows no class unicorn"):
+        evaluate(run, options)

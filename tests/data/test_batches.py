@@ -265,6 +265,15 @@ def test_batches_for_decoding_hold_like_lengths_within_the_limit(lengths: list[i
     assert all(len(batch) == 1 or array[batch].max() * len(batch) <= limit for batch in made)
 
 
+def test_batches_of_very_long_sentences_are_bounded_by_what_attention_takes() -> None:
+    lengths = np.array([100] * 50 + [1024] * 4 + [2048] * 4 + [9000])
+    batches = length_sorted_batches(lengths, 4096)
+    costs = [len(batch) * int(lengths[batch].max()) ** 2 for batch in batches]
+    assert costs[0] == 9000**2, "a single sentence is always a batch"
+    assert max(costs[1:]) <= 4096 * 1024
+    assert sorted(index for batch in batches for index in batch.tolist()) == list(range(len(lengths)))
+
+
 def test_padding_of_real_captions_would_be_small(real_data: Path) -> None:
     folder = real_data / "multi30k" / "raw"
     texts = [gzip.decompress((folder / f"train.{side}.gz").read_bytes()).decode() for side in ("en", "de")]

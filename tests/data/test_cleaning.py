@@ -108,6 +108,31 @@ def test_pairs_are_compared_after_normalising() -> None:
     assert (kept.source, kept.target, dict(kept.dropped)) == (["one"], ["eins"], {"identical": 1})
 
 
+def test_pairs_with_nul_bytes_are_dropped_and_counted() -> None:
+    pairs = [("a wo\0rd", "ein Wort"), ("a word", "ein W\0ort"), ("a word", "ein Wort")]
+    kept = clean_pairs(pairs, Clean())
+    assert (kept.source, kept.dropped) == (["a word"], {"nul_bytes": 2})
+
+
+@pytest.mark.parametrize(
+    ("word", "reason"),
+    [
+        ("x" * 1000, None),
+        ("x" * 1001, "too_long"),
+        ("x" * 5_000_000, "too_long"),
+        ("字" * 70, None),
+        ("http://x/" + "ä" * 1000, "too_long"),
+    ],
+)
+def test_a_word_of_more_characters_than_any_word_has_is_dropped(word: str, reason: str | None) -> None:
+    assert reason_to_drop(f"one {word}", "one two", Clean(max_ratio=1000)) == reason
+    assert reason_to_drop("one two", word, Clean(max_ratio=1000)) == reason
+
+
+def test_long_lines_of_scripts_without_spaces_are_counted_by_characters() -> None:
+    assert reason_to_drop("字" * 1500, "字" * 1500, Clean(max_words=2000, drop_identical=False)) is None
+
+
 def test_dropped_pairs_are_counted_and_told() -> None:
     dropped = Dropped(empty=1200).plus({"ratio": 2}).plus({"ratio": 1, "too_long": 1})
     assert dropped == Dropped(empty=1200, ratio=3, too_long=1)

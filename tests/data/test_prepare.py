@@ -251,6 +251,31 @@ def test_errors_leave_nothing_behind(make_data: MakeData, tmp_path: Path) -> Non
     assert names(tmp_path / "cache" / "halfway") == []
 
 
+def test_a_nul_byte_in_a_validation_set_is_named(make_data: MakeData, tmp_path: Path) -> None:
+    lines = random_lines(300, 1)
+    data = make_data((lines, lines[::-1]), valid=(["a", "sm\0all dog"], ["ein", "Hund"]))
+    with pytest.raises(DataError, match=r"valid\.en, line 2: has a NUL byte; is it text\?"):
+        prepare_in(tmp_path, data)
+
+
+def test_a_word_of_5_mb_is_not_prepared(make_data: MakeData, tmp_path: Path) -> None:
+    lines = random_lines(300, 1)
+    data = make_data(([*lines, "x" * 5_000_000], [*lines[::-1], "Wort"]), clean=Clean(max_ratio=1e9))
+    (corpus, _) = prepare_in(tmp_path, data).manifest.corpora
+    assert (corpus.dropped.too_long, corpus.pairs) == (1, 300)
+    assert corpus.source.tokens < 100_000
+
+
+def test_how_text_is_cleaned_is_part_of_the_key(
+    make_data: MakeData, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lines = random_lines(300, 1)
+    data = make_data((lines, lines[::-1]))
+    key = prepare_in(tmp_path, data).key
+    monkeypatch.setattr(module, "CLEANING_VERSION", 1)
+    assert prepare_in(tmp_path, data).key != key
+
+
 def test_faulty_validation_set_is_found_before_the_long_work(make_data: MakeData, tmp_path: Path) -> None:
     seen: list[str] = []
     data = make_data((["a"], ["b"]), valid=(["a", "b"], ["c"]))

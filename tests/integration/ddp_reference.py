@@ -15,7 +15,8 @@ from echelon.recipe.loading import load_translation_recipe
 from echelon.recipe.schedule import rate_by_step
 from echelon.recipe.workers import share_of
 from echelon.runfolder import RunFolder
-from echelon.tasks.translation import TranslationBatch, TranslationTask
+from echelon.tasks.translation import TranslationTask
+from echelon.tasks.translation_loss import TranslationBatch
 
 
 class WithLoss(nn.Module):

@@ -49,6 +49,32 @@ def test_a_picture_is_classified(picture_client: TestClient, image_run: RunFolde
     assert [entry["class"] for entry in answer.json()["classes"]] == [guess.name for guess in wanted]
 
 
+def test_a_picture_may_be_uploaded_as_a_form(picture_client: TestClient) -> None:
+    """As `curl -F picture=@noise.png` and the forms of web pages do."""
+    plain = picture_client.post("/v1/classify", content=picture(1)).json()["classes"]
+    upload = {"any-name": ("noise.png", picture(1), "image/png")}
+    assert picture_client.post("/v1/classify", files=upload).json()["classes"] == plain
+    described = picture_client.get("/openapi.json").json()["paths"]["/v1/classify"]["post"]["requestBody"]
+    assert set(described["content"]) == {"image/*", "multipart/form-data"}
+
+
+def test_a_form_without_one_picture_is_refused(picture_client: TestClient) -> None:
+    two = [("a", ("1.png", picture(1))), ("b", ("2.png", picture(2)))]
+    for sent in ({"files": two}, {"files": {"a": (None, "text")}}):
+        answer = picture_client.post("/v1/classify", **sent)
+        assert (answer.status_code, answer.json()["error"]) == (
+            422,
+            "send one picture a request, as the body or as a form's file: curl -F picture=@some.png",
+        )
+    headers = {"Content-Type": "multipart/form-data"}
+    assert picture_client.post("/v1/classify", content=picture(1), headers=headers).status_code == 400
+    headers["Content-Type"] += "; boundary=x"
+    answer = picture_client.post("/v1/classify", content=b"--x\r\nno head", headers=headers)
+    assert 400 <= answer.status_code < 500
+    no_picture = picture_client.post("/v1/classify", files={"a": ("a.png", b"dear")})
+    assert (no_picture.status_code, "not a picture" in no_picture.json()["error"]) == (422, True)
+
+
 def test_the_model_is_described(picture_client: TestClient) -> None:
     model = picture_client.get("/v1/model").json()
     assert (model["task"], model["classes"], model["pixels"]) == ("classification", list(CLASSES), 32)

@@ -42,15 +42,14 @@ def test_training_pictures_have_mean_zero_and_deviation_one(digits: PreparedImag
 def test_every_picture_is_scored_once_and_the_score_is_the_same(digits: PreparedImages, workers: int) -> None:
     torch.manual_seed(1)
     task = ClassificationTask(sample_image_recipe(), digits, CPU)
-    model = task.build_model().eval()
+    model, scoring = task.build_model().eval(), task.scoring("test", final=True)
     scores = []
     for size in (1, workers):
         with torch.inference_mode():
             shares = [
-                task.score_share(model, "test", rank=rank, size=size, final=True, on_batch=lambda: None)
-                for rank in range(size)
+                scoring.share(model, rank=rank, size=size, on_batch=lambda: None) for rank in range(size)
             ]
-        scores.append(task.combine_scores(shares, "test", final=True))
+        scores.append(scoring.combine(shares))
     assert scores[0] == scores[1]
     assert len(scores[0].outputs) == 360
     assert sum(map(sum, scores[0].details["confusion"])) == 360

@@ -12,9 +12,17 @@ from torch import nn
 
 from echelon.commands.preparing import prepare_data
 from echelon.data.prepared import Prepared, open_prepared
+from echelon.data.tokeniser import Tokeniser
 from echelon.errors import DataError
+from echelon.inference.decoding import Decoding
+from echelon.inference.loading import text_rules
+from echelon.inference.torch_engine import TorchEngine
+from echelon.inference.translator import Translator
+from echelon.models.sequences import Sequences
 from echelon.recipe.loading import load_translation_recipe
+from echelon.tasks.task import Scores
 from echelon.tasks.translation import TranslationTask
+from echelon.train.precision import Precision
 
 CPU = torch.device("cpu")
 
@@ -47,6 +55,60 @@ def test_two_passes_are_trained_and_one_is_scored(toy_recipe: Path) -> None:
     model.eval()
     assert losses(fast, model).tolist() == losses(once, model).tolist()
     assert fast.step_flops(1) == 2 * once.step_flops(1)
+
+
+def score(task: TranslationTask, model: nn.Module) -> Scores:
+    scoring = task.scoring("valid", final=True)
+    with torch.inference_mode():
+        return scoring.combine([scoring.share(model, rank=0, size=1, on_batch=lambda: None)])
+
+
+def with_long_line(toy_recipe: Path, words: int) -> None:
+    """Put a line of so many words at the end of the validation set."""
+    for side, word in (("en", "dog"), ("de", "hund")):
+        file = toy_recipe.parent / f"valid.{side}"
+        file.write_text(file.read_text() + " ".join([word] * words) + "\n")
+
+
+def test_memory_of_scoring_does_not_depend_on_the_longest_line(
+    toy_recipe: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A line of 20,000 words is left out of the loss, and translated in parts of at most data.max_tokens."""
+    alone = toy_task(toy_recipe)
+    with_long_line(toy_recipe, 20_000)
+    task = toy_task(toy_recipe)
+    torch.manual_seed(1)
+    model = task.build_model().eval()
+    longest = []
+    init = Sequences.__post_init__
+
+    def note(sequences: Sequences) -> None:
+        init(sequences)
+        longest.append(sequences.longest)
+
+    expected = score(alone, model)
+    monkeypatch.setattr(Sequences, "__post_init__", note)
+    scores = score(task, model)
+    assert max(longest) <= max(load_translation_recipe(toy_recipe).data.max_tokens, 64)
+    assert scores.metrics["loss"] == pytest.approx(expected.metrics["loss"])
+    assert scores.details["left_out_of_loss"] == {"pairs": 1, "above_tokens": 1024}
+    assert scores.outputs[:-1] == expected.outputs
+    assert "left_out_of_loss" not in expected.details
+
+
+def test_long_lines_are_scored_as_translate_translates_them(toy_recipe: Path) -> None:
+    with_long_line(toy_recipe, 90)
+    task = toy_task(toy_recipe, "evaluate.beam=2")
+    torch.manual_seed(1)
+    model = task.build_model().eval()
+    recipe = load_translation_recipe(toy_recipe)
+    prepared = prepare_data(recipe, toy_recipe.parent, Console(quiet=True))
+    assert isinstance(prepared, Prepared)
+    engine = TorchEngine(model, Precision("float32", CPU), CPU)
+    tokeniser = Tokeniser.load(prepared.tokeniser_path)
+    translator = Translator(engine, tokeniser, text_rules(recipe), Decoding(beam=2))
+    texts = [str(one) for one in translator.translate(prepared.valid.source_lines())]
+    assert score(task, model).outputs == texts
 
 
 @pytest.mark.parametrize("shard", ["train-0.source.tokens", "train-0.target.tokens"])

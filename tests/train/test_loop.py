@@ -122,6 +122,58 @@ def test_a_run_goes_on_from_everything_that_it_had_come_to(
     assert torch.equal(again.flat.weights, whole.flat.weights)
 
 
+@pytest.mark.parametrize("step", [4, 8])
+def test_a_run_that_is_stopped_while_it_scores_leaves_at_once_and_scores_later(
+    set_up_toy: SetUp, monkeypatch: pytest.MonkeyPatch, step: int
+) -> None:
+    """In the middle and at the last step: the result is that of a run that was never stopped."""
+    settings = ("train.steps=8", "evaluate.every=4", "checkpoint.every=100", "checkpoint.best=loss")
+    whole, part = set_up_toy("whole", *settings), set_up_toy("part", *settings)
+    assert train(whole) is Outcome.FINISHED
+    batches = 0
+    nothing = part.group.heart.beat
+
+    def ask_to_stop(*arguments: int) -> None:
+        nonlocal batches
+        if not part.model.training and part.state.step == step:
+            batches += 1
+            part.stop.is_set = True
+        nothing(*arguments)
+
+    monkeypatch.setattr(part.group.heart, "beat", ask_to_stop)
+    assert train(part) is Outcome.INTERRUPTED
+    assert (part.state.step, part.state.awaits_scoring, batches) == (step, True, 1)
+    assert events(part)[-1] == f"the scoring of step {step} was broken off to stop"
+    again = set_up_toy("part", *settings)
+    assert again.state.awaits_scoring
+    assert train(again) is Outcome.FINISHED
+    assert again.state == whole.state
+    assert torch.equal(again.flat.weights, whole.flat.weights)
+    saved = choose_checkpoint(again.run.checkpoints, "last")
+    assert saved.load_state() == whole.state
+    assert choose_checkpoint(again.run.checkpoints, "best").step == whole.state.best.step  # type: ignore[union-attr]
+
+
+def test_a_checkpoint_is_there_before_the_first_scoring(
+    set_up_toy: SetUp, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Scoring may fail, for want of memory for example."""
+
+    def fail(_: Training) -> Scores:
+        raise MemoryError
+
+    settings = ("train.steps=8", "evaluate.every=4", "checkpoint.every=100")
+    training = set_up_toy("run", *settings)
+    with monkeypatch.context() as patch:
+        patch.setattr(loop, "validate", fail)
+        with pytest.raises(MemoryError):
+            train(training)
+    training.keeper.saver.wait_written()
+    again = set_up_toy("run", *settings)
+    assert again.state.step == 3
+    assert train(again) is Outcome.FINISHED
+
+
 def test_the_update_waits_until_the_snapshot_is_taken(
     set_up_toy: SetUp, monkeypatch: pytest.MonkeyPatch
 ) -> None:

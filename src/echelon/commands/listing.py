@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -34,6 +34,8 @@ class RunSummary:
     top1: float | None = None
     """Of image classification, in percent: test or best validation top-1."""
     top1_of: str | None = None
+    scores: dict[str, dict[str, float]] = field(default_factory=dict)
+    """What `evaluate` has found on each set, by its name."""
 
 
 def summarise_runs(folder: Path) -> list[RunSummary]:
@@ -57,6 +59,7 @@ def summarise(run: RunFolder) -> RunSummary:
         bleu_of=bleu_of,
         top1=top1,
         top1_of=top1_of,
+        scores=read_all_scores(run),
         bytes=folder_bytes(run.path),
         last_change=state.as_of,
     )
@@ -83,6 +86,16 @@ def read_scores(run: RunFolder, split: str) -> dict[str, Any] | None:
         scores.get(name) is None or is_number(scores[name]) for name in _SHOWN
     )
     return scores if is_right else None
+
+
+def read_all_scores(run: RunFolder) -> dict[str, dict[str, float]]:
+    """The scores of every set that the run was scored on, by its name."""
+    found = {file.stem: read_scores(run, file.stem) for file in sorted(run.scores.glob("*.json"))}
+    return {
+        name: {metric: scores[metric] for metric in _SHOWN if scores.get(metric) is not None}
+        for name, scores in found.items()
+        if scores is not None
+    }
 
 
 def prune_runs(folder: Path) -> int:

@@ -8,6 +8,7 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskID, TaskProgressColumn, TextColumn, TimeElapsedColumn
 
 from echelon.data import prepare as preparation
+from echelon.data.held_out import notes_on
 from echelon.data.images.prepare import find_images, prepare_images
 from echelon.data.planning import AnyPrepared
 from echelon.data.prepared import Prepared
@@ -19,7 +20,21 @@ from echelon.store import is_address, put_folder
 
 
 def prepare_data(recipe: Recipe, recipe_folder: Path, console: Console) -> AnyPrepared:
-    """The recipe's prepared data: found by content, fetched from its address, or made now."""
+    """The recipe's prepared data: found by content, fetched from its address, or made now. Shows notes on them."""
+    prepared = _prepare(recipe, recipe_folder, console)
+    for note in data_notes(recipe, prepared):
+        console.print(note, markup=False, highlight=False, soft_wrap=True)
+    return prepared
+
+
+def data_notes(recipe: Recipe, prepared: AnyPrepared) -> list[str]:
+    """What is allowed in the data but seldom meant."""
+    if isinstance(recipe, TranslationRecipe) and isinstance(prepared, Prepared):
+        return notes_on(prepared, recipe)
+    return []
+
+
+def _prepare(recipe: Recipe, recipe_folder: Path, console: Console) -> AnyPrepared:
     if isinstance(recipe, TranslationRecipe) and recipe.data.prepared is not None:
         return preparation.fetch_prepared(recipe.data, preparation.default_cache())
     with Progress(

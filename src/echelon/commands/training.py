@@ -30,6 +30,7 @@ from echelon.monitor.screen import open_screen
 from echelon.recipe.continuing import find_changes, found_in, refuse_another_s, with_found
 from echelon.recipe.length import length_in_steps
 from echelon.recipe.loading import load_recipe
+from echelon.recipe.schedule import warm_up_note
 from echelon.recipe.schema import LOWER_IS_BETTER, Recipe, TranslationTrain
 from echelon.recipe.toml import dump_recipe
 from echelon.recipe.workers import WorkerRange, parse_workers
@@ -162,12 +163,8 @@ def notes(recipe: Recipe, prepared: AnyPrepared, workers: WorkerRange) -> list[s
     """What is allowed but seldom meant."""
     found = []
     steps = length_in_steps(recipe.train, steps_per_epoch(recipe, prepared))
-    warm_up = getattr(recipe.schedule, "warmup_steps", 0)
-    if warm_up >= steps:
-        found.append(
-            f"note: the warm-up ({warm_up} steps) is longer than the training ({steps} steps), so the learning rate "
-            "stays small; lower schedule.warmup_steps, or train longer"
-        )
+    if note := warm_up_note(recipe, steps):
+        found.append(note)
     serving = recipe.exchange.servers if recipe.train.exchange == "parameter_server" else 0
     count = 0 if workers.is_auto else workers.most - serving
     if count > recipe.train.slots:

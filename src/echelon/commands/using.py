@@ -1,17 +1,39 @@
-"""`evaluate`: what a trained run is good for. Imports torch."""
+"""`evaluate`: how good a trained run is, on its own sets or on any other. Imports torch."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import tempfile
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import nn
+
 from echelon.comm.group import Group
-from echelon.errors import UserError
+from echelon.commands.given_sets import GivenSet, SetOptions
+from echelon.data.fingerprints import sha256_of_file
+from echelon.data.held_out import encode_set
+from echelon.data.images.folder import find_labelled
+from echelon.data.images.store import Pixels
+from echelon.data.tokeniser import Tokeniser
+from echelon.errors import DataError, UserError
+from echelon.inference.pictures import PictureRules, read_rules
+from echelon.models.kernels.choice import choose_kernels
 from echelon.recipe.loading import load_recipe
+from echelon.recipe.schema import ClassificationRecipe, Recipe, TranslationRecipe
 from echelon.runfolder import RunFolder
 from echelon.tasks import build_task
-from echelon.tasks.task import Split
-from echelon.train.evaluate import save_scores, score_split, score_summary
+from echelon.tasks.classification import ClassificationScoring, Normaliser, ScoredPictures, build_network
+from echelon.tasks.task import Scoring, Split
+from echelon.tasks.translation import build_transformer
+from echelon.tasks.translation_loss import TranslationLoss
+from echelon.tasks.translation_scoring import TranslationScoring
+from echelon.train.evaluate import save_scores, score_summary, score_together
 from echelon.train.precision import Precision
 from echelon.train.weights import choose_weights, load_weights
 from echelon.train.worker import choose_device
@@ -19,23 +41,130 @@ from echelon.train.worker import choose_device
 _SETTABLE = ("evaluate.", "train.precision=")
 
 
+@dataclass(frozen=True)
+class EvaluateOptions:
+    """What `echelon evaluate` was asked for."""
+
+    checkpoint: str | None = None
+    split: Split | None = None
+    """Which of the run's own sets; its test set if neither this nor `sets` says anything."""
+    sets: SetOptions = field(default_factory=SetOptions)
+    overrides: Sequence[str] = ()
+
+
+@dataclass(frozen=True)
+class Scorable:
+    """A model without weights, and the sets to score it on, by name."""
+
+    model: nn.Module
+    scorings: dict[str, Scoring]
+    files: dict[str, list[dict[str, str]]]
+    """Of each given set, the files and their SHA-256."""
+
+
 def evaluate(
-    run: RunFolder, *, checkpoint: str | None, split: Split, overrides: Sequence[str] = ()
-) -> dict[str, Any]:
-    """Score one checkpoint on a split; keeps scores and outputs in the run folder; the keys of `evaluate --json`."""
-    for override in overrides:
+    run: RunFolder, options: EvaluateOptions, tell: Callable[[str], None] = lambda _: None
+) -> list[dict[str, Any]]:
+    """Score one checkpoint; keeps scores and outputs in the run folder by the name of each set.
+
+    The keys of `evaluate --json`, a dictionary for each set. `tell` is called with a message when a scoring begins.
+    """
+    for override in options.overrides:
         if not override.startswith(_SETTABLE):
             raise UserError(
-                f"--set {override}: a run is scored on its own data, as its own model; only keys of evaluate and "
-                "train.precision can be set"
+                f"--set {override}: a run is scored as its own model; only keys of evaluate and train.precision can be "
+                "set. --source and --target, --test and --images score other data"
             )
-    recipe, device = load_recipe(run.require().recipe, overrides), choose_device()
-    task = build_task(recipe, run, device)
-    model = task.build_model().to(device)
-    weights = choose_weights(run, checkpoint or recipe.evaluate.final)
-    load_weights(model, weights)
-    precision = Precision(recipe.train.precision, device)
-    scores = score_split(task, model, Group(0, 1), split, precision, final=True)
-    summary = score_summary(scores, weights, split)
-    save_scores(run, scores, summary)
-    return {**summary, **scores.details, "outputs": str(run.outputs_file(split))}
+    recipe, device = load_recipe(run.require().recipe, options.overrides), choose_device()
+    sets = options.sets.sets(recipe)
+    if sets and options.split is not None:
+        raise UserError(
+            f"--split {options.split} is one of the run's own sets; leave it out to score another"
+        )
+    weights = choose_weights(run, options.checkpoint or recipe.evaluate.final)
+    with _open(run, recipe, options.split or "test", sets, device) as scorable:
+        model = scorable.model.to(device)
+        load_weights(model, weights)
+        precision, results = Precision(recipe.train.precision, device), []
+        for name, scoring in scorable.scorings.items():
+            tell(f"scoring the {name} set ..." if not sets else f"scoring {name} ...")
+            scores = score_together(scoring, model, Group(0, 1), precision)
+            assert scores is not None, "nobody stops it"
+            summary = score_summary(scores, weights, name)
+            summary |= {"files": scorable.files[name]} if name in scorable.files else {}
+            save_scores(run, scores, summary)
+            results.append({**summary, **scores.details, "outputs": str(run.outputs_file(name))})
+    return results
+
+
+@contextmanager
+def _open(
+    run: RunFolder, recipe: Recipe, split: Split, sets: Sequence[GivenSet], device: torch.device
+) -> Iterator[Scorable]:
+    """What is to be scored. Given sets need the run folder alone, not the data that it was trained on."""
+    if not sets:
+        task = build_task(recipe, run, device)
+        yield Scorable(task.build_model(), {split: task.scoring(split, final=True)}, {})
+        return
+    match recipe:
+        case TranslationRecipe():
+            with tempfile.TemporaryDirectory(prefix="echelon-") as folder:
+                yield _open_texts(run, recipe, sets, Path(folder), device)
+        case ClassificationRecipe():
+            yield _open_pictures(run, recipe, sets, device)
+
+
+def _open_texts(
+    run: RunFolder, recipe: TranslationRecipe, sets: Sequence[GivenSet], folder: Path, device: torch.device
+) -> Scorable:
+    tokeniser = Tokeniser.load(run.tokeniser)
+    choice = choose_kernels(recipe.train.kernels, device, recipe.train.precision)
+    loss = TranslationLoss(recipe.train, choice, device)
+    scorings: dict[str, Scoring] = {}
+    for number, given in enumerate(sets):
+        form, text = recipe.data.clean.unicode, given.text(recipe)
+        store = encode_set(f"set-{number}", text, form, run.tokeniser, folder)
+        scorings[given.name] = TranslationScoring(
+            recipe, tokeniser, loss, device, store, len(store), final=True
+        )
+    files = {
+        given.name: [{"path": str(file), "sha256": sha256_of_file(file)} for file in given.files]
+        for given in sets
+    }
+    return Scorable(build_transformer(recipe, tokeniser.size), scorings, files)
+
+
+def _open_pictures(
+    run: RunFolder, recipe: ClassificationRecipe, sets: Sequence[GivenSet], device: torch.device
+) -> Scorable:
+    rules = read_rules(run)
+    normalise = Normaliser(rules.normalisation, device)
+    scorings: dict[str, Scoring] = {}
+    for given in sets:
+        found = find_labelled(given.files[0], rules.classes)
+        labels = np.array([label for _, label in found], np.int64)
+        pictures = ScoredPictures(given.name, labels, PictureFiles([file for file, _ in found], rules))
+        scorings[given.name] = ClassificationScoring(recipe.evaluate, pictures, rules.classes, normalise)
+    files = {given.name: [{"path": str(given.files[0])}] for given in sets}
+    return Scorable(build_network(recipe, len(rules.classes), rules.pixels), scorings, files)
+
+
+@dataclass(frozen=True)
+class PictureFiles:
+    """Picture files as a model sees them, read when they are asked for."""
+
+    files: Sequence[Path]
+    rules: PictureRules
+
+    def __call__(self, indices: NDArray[np.int64]) -> Pixels:
+        """[N, P, P, 3]; DataError naming all of these files that cannot be read."""
+        seen: list[Pixels] = []
+        problems: list[str] = []
+        for file in (self.files[index] for index in indices.tolist()):
+            try:
+                seen.append(self.rules.see(file.read_bytes()))
+            except (OSError, ValueError) as error:
+                problems.append(f"{file} cannot be read as a picture: {error}")
+        if problems:
+            raise DataError("\n".join(problems))
+        return np.stack(seen)

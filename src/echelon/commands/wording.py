@@ -9,6 +9,7 @@ from typing import Any
 
 from echelon.commands.listing import RunSummary
 from echelon.commands.running import RunStatus
+from echelon.data.held_out import describe_left_out
 from echelon.data.images.store import PreparedImages, SplitEntry
 from echelon.data.planning import AnyPrepared
 from echelon.data.prepared import CorpusEntry
@@ -75,8 +76,13 @@ def evaluated_words(result: dict[str, Any]) -> str:
         f"{result['split']}: {describe_scores(result)}\n"
         f"checkpoint: {result['checkpoint']} (step {result['step']})\n"
         f"signature: {result['signature']}\n"
-        f"outputs: {result['outputs']}" + _class_words(result)
+        f"outputs: {result['outputs']}" + _left_out_words(result) + _class_words(result)
     )
+
+
+def _left_out_words(result: dict[str, Any]) -> str:
+    left_out = result.get("left_out_of_loss")
+    return f"\nnote: {describe_left_out(left_out['pairs'], left_out['above_tokens'])}" if left_out else ""
 
 
 def _class_words(result: dict[str, Any]) -> str:
@@ -161,9 +167,13 @@ def status_words(status: RunStatus) -> str:
 
 
 def _score_words(run: RunSummary) -> str:
-    if run.bleu is not None:
-        return f"BLEU {run.bleu:.2f} ({run.bleu_of})"
-    return "" if run.top1 is None else f"top-1 {run.top1:.2f}% ({run.top1_of})"
+    """The run's own score, and those of the sets that it was given to score."""
+    others = {name: found for name, found in run.scores.items() if name not in ("valid", "test")}
+    bleu = {run.bleu_of: run.bleu} | {name: found.get("bleu") for name, found in others.items()}
+    top1 = {run.top1_of: run.top1} | {name: found.get("top1") for name, found in others.items()}
+    words = [f"BLEU {value:.2f} ({name})" for name, value in bleu.items() if value is not None]
+    words += [f"top-1 {value:.2f}% ({name})" for name, value in top1.items() if value is not None]
+    return ", ".join(words)
 
 
 def stopped_words(result: dict[str, Any]) -> str:

@@ -21,6 +21,8 @@ from echelon.errors import DataError
 
 LONGEST = 0xFFFF
 """Most tokens a side may have whatever the recipe says: two lengths must fit into 32 bits for sorting."""
+ATTENTION_LENGTH = 1024
+"""Tokens of a sentence from which attention decides about the memory that a batch takes."""
 BLOCK_PAIRS = 1 << 20
 """Pairs worked on at a time, which bounds the memory it takes."""
 EPOCHS_KEPT = 1
@@ -86,13 +88,15 @@ def _gather(side: Side, indices: NDArray[np.integer]) -> tuple[NDArray[np.int64]
 def length_sorted_batches(lengths: NDArray[np.integer], max_tokens: int) -> list[NDArray[np.int64]]:
     """Indices of all sentences in batches of like length, the longest first.
 
-    A batch padded to its longest sentence has at most `max_tokens` tokens, unless it is a single sentence.
+    A batch padded to its longest sentence has at most `max_tokens` tokens, unless it is a single sentence; fewer if
+    attention, whose memory grows with tokens times length, would need more than with sentences of ATTENTION_LENGTH.
     """
     order = np.argsort(-lengths.astype(np.int64), kind="stable")
     batches = []
     start = 0
     while start < len(order):
-        size = max(1, max_tokens // max(1, int(lengths[order[start]])))
+        longest = max(1, int(lengths[order[start]]))
+        size = max(1, max_tokens // max(longest, longest * longest // ATTENTION_LENGTH))
         batches.append(order[start : start + size])
         start += size
     return batches

@@ -13,7 +13,12 @@ if TYPE_CHECKING:
     from echelon.recipe.schema import Clean
 
 NormalForm = Literal["NFC", "NFKC"]
-Reason = Literal["empty", "too_short", "too_long", "ratio", "identical", "duplicate"]
+Reason = Literal["nul_bytes", "empty", "too_short", "too_long", "ratio", "identical", "duplicate"]
+
+CLEANING_VERSION = 2
+"""Changes whenever the same text and rules leave other pairs: since 2, those with NUL bytes and endless words go."""
+LONGEST_WORD = 1000
+"""Characters; what is longer is no word, but data, or a text whose spaces were lost."""
 
 SPACE_MARK = "\u2581"
 """How SentencePiece writes the space in front of a word; the character itself could not be told from one."""
@@ -51,6 +56,14 @@ def count_words(line: str) -> int:
     return line.count(" ") + 1 if line else 0
 
 
+def has_endless_word(line: str) -> bool:
+    """Whether a word has more characters than any word has; scripts without spaces have no words to be measured."""
+    if len(line) <= LONGEST_WORD:
+        return False
+    words = (word for word in line.split(" ") if len(word) > LONGEST_WORD)
+    return any(word.isascii() or UNSPACED.search(word) is None for word in words)
+
+
 def reason_to_drop(source: str, target: str, rules: Clean) -> Reason | None:
     """Why this normalised pair is not trained on; None where it is. Duplicates are found elsewhere."""
     shorter, longer = sorted((count_words(source), count_words(target)))
@@ -58,7 +71,7 @@ def reason_to_drop(source: str, target: str, rules: Clean) -> Reason | None:
         return "empty"
     if shorter < rules.min_words:
         return "too_short"
-    if longer > rules.max_words:
+    if longer > rules.max_words or has_endless_word(source) or has_endless_word(target):
         return "too_long"
     if longer > rules.max_ratio * shorter:
         return "ratio"
@@ -71,6 +84,7 @@ def reason_to_drop(source: str, target: str, rules: Clean) -> Reason | None:
 class Dropped:
     """How many training pairs were dropped, by the first reason that applied."""
 
+    nul_bytes: int = 0
     empty: int = 0
     too_short: int = 0
     too_long: int = 0
@@ -103,6 +117,9 @@ def clean_pairs(pairs: Iterable[tuple[str, str]], rules: Clean) -> CleanPairs:
     """Normalise training pairs and drop the unfit ones."""
     kept = CleanPairs([], [], dropped := Counter[Reason]())
     for raw_source, raw_target in pairs:
+        if "\0" in raw_source or "\0" in raw_target:
+            dropped["nul_bytes"] += 1
+            continue
         source, target = normalise(raw_source, rules.unicode), normalise(raw_target, rules.unicode)
         if reason := reason_to_drop(source, target, rules):
             dropped[reason] += 1

@@ -7,7 +7,7 @@ sentences and would shift one side against the other.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from itertools import zip_longest
 from pathlib import Path
@@ -19,6 +19,8 @@ from echelon.errors import DataError
 
 CHUNK_LINES = 4096
 CHUNK_BYTES = 1 << 22
+_BEGINNING_BYTES = 1 << 16
+_CONVERT = "Convert it to UTF-8"
 
 
 class LineReader:
@@ -114,6 +116,8 @@ class FilePair:
                 continue  # the longer file is read to its end, so that the message can give its length
             yield source_line, target_line
         if source.lines_read != target.lines_read:
+            _refuse_binary(self.source)
+            _refuse_binary(self.target)
             raise DataError(
                 f"{self.source} has {source.lines_read:,} {_unit(self.source)}s, but {self.target} has "
                 f"{target.lines_read:,} {_unit(self.target)}s; they must translate each other one by one"
@@ -176,6 +180,43 @@ class PairFile:
             raise DataError(f"{self._place} holds no pair of {languages}")
 
 
+class ChangedText:
+    """Another parallel text, each line of which is changed when it is read; `how` tells the two apart in a key."""
+
+    def __init__(self, text: ParallelText, how: str, change: Callable[[bytes], bytes]) -> None:
+        self.unchanged = text
+        self._how = how
+        self._change = change
+
+    @property
+    def label(self) -> str:
+        return self.unchanged.label
+
+    @property
+    def names(self) -> tuple[str, str]:
+        return self.unchanged.names
+
+    @property
+    def units(self) -> tuple[str, str]:
+        return self.unchanged.units
+
+    @property
+    def places(self) -> dict[str, Place]:
+        return {f"{kind}.{self._how}": place for kind, place in self.unchanged.places.items()}
+
+    @property
+    def size_bytes(self) -> int:
+        return self.unchanged.size_bytes
+
+    @property
+    def bytes_read(self) -> int:
+        return self.unchanged.bytes_read
+
+    def pairs(self) -> Iterator[tuple[bytes, bytes]]:
+        for source, target in self.unchanged.pairs():
+            yield self._change(source), self._change(target)
+
+
 def _on_one_line(text: bytes) -> bytes:
     return b" ".join(text.split(b"\n")) if b"\n" in text else text
 
@@ -199,6 +240,13 @@ class Chunk:
         target = _decode(self.target, wheres[1], self.first_line)
         return source.split("\n"), target.split("\n")
 
+    def refuse_nul_bytes(self) -> None:
+        """DataError naming file and line if there is one: it would be read as a space, perhaps within a word."""
+        for name, unit, block in zip(self.names, self.units, (self.source, self.target), strict=True):
+            if (place := block.find(b"\0")) >= 0:
+                line = self.first_line + block.count(b"\n", 0, place)
+                raise DataError(f"{name}, {unit} {line:,}: has a NUL byte; is it text? {_CONVERT}")
+
 
 def _decode(block: bytes, where: str, first_line: int) -> str:
     try:
@@ -206,7 +254,17 @@ def _decode(block: bytes, where: str, first_line: int) -> str:
     except UnicodeDecodeError as error:
         line = first_line + block.count(b"\n", 0, error.start)
         bad = block[error.start : error.start + 1].hex()
-        raise DataError(f"{where} {line:,}: byte 0x{bad} is not UTF-8; convert the file to UTF-8") from error
+        raise DataError(f"{where} {line:,}: byte 0x{bad} is not UTF-8; is it text? {_CONVERT}") from error
+
+
+def _refuse_binary(place: Place) -> None:
+    """DataError if a file does not begin like text: its lines are then no lines, and their number means nothing."""
+    beginning = next(iter(BlockReader(place)), b"")[:_BEGINNING_BYTES]
+    whole = beginning[: beginning.rfind(b"\n") + 1] or beginning[:-3]  # the last character may be cut
+    if b"\0" in whole:
+        line = whole.count(b"\n", 0, whole.find(b"\0")) + 1
+        raise DataError(f"{place} has a NUL byte in line {line:,}; is it text? {_CONVERT}")
+    _decode(whole, f"{place}, line", 1)
 
 
 def chunks(text: ParallelText) -> Iterator[Chunk]:

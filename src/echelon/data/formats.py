@@ -41,7 +41,7 @@ class Layout:
 def split_lines(blocks: Iterable[bytes], name: object) -> Iterator[bytes]:
     """Cut blocks at '\\n'; '\\r\\n' is taken for a line end too, and a byte order mark is left out."""
     rest = b""
-    at_start = True
+    at_start = is_first = True
     for block in blocks:
         rest += block
         if at_start and len(rest) >= len(BYTE_ORDER_MARK):
@@ -51,8 +51,13 @@ def split_lines(blocks: Iterable[bytes], name: object) -> Iterator[bytes]:
         if len(rest) > LONGEST_LINE_BYTES:
             raise DataError(f"{name} has a line of more than {LONGEST_LINE_BYTES >> 20} MiB; is it text?")
         for line in whole:
+            is_first = False
             yield line.removesuffix(b"\r")
     if rest:
+        if is_first and b"\r" in rest.removesuffix(b"\r"):
+            raise DataError(
+                f"{name}: its lines end in carriage returns (CR) alone; convert it, e.g. with tr '\\r' '\\n'"
+            )
         yield rest.removesuffix(b"\r")
 
 

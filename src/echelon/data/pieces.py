@@ -6,12 +6,11 @@ Encoding that text with the same model gives the same pieces again; so cleaning,
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from itertools import islice
 
 from echelon.data.cleaning import SPACE_MARK
-from echelon.data.corpora import ParallelText
-from echelon.data.streams import Place
+from echelon.data.corpora import ChangedText, ParallelText
 from echelon.data.tokeniser import Tokeniser
 from echelon.errors import DataError
 
@@ -23,39 +22,11 @@ _SUBWORD_MARK = re.compile(rb"\S@@ ")
 """What subword-nmt puts between the pieces of a word."""
 
 
-class PiecesText:
+class PiecesText(ChangedText):
     """A parallel text whose lines are pieces with spaces between them, read as plain text."""
 
     def __init__(self, text: ParallelText) -> None:
-        self.in_pieces = text
-
-    @property
-    def label(self) -> str:
-        return self.in_pieces.label
-
-    @property
-    def names(self) -> tuple[str, str]:
-        return self.in_pieces.names
-
-    @property
-    def units(self) -> tuple[str, str]:
-        return self.in_pieces.units
-
-    @property
-    def places(self) -> dict[str, Place]:
-        return {f"{kind}.pieces": place for kind, place in self.in_pieces.places.items()}
-
-    @property
-    def size_bytes(self) -> int:
-        return self.in_pieces.size_bytes
-
-    @property
-    def bytes_read(self) -> int:
-        return self.in_pieces.bytes_read
-
-    def pairs(self) -> Iterator[tuple[bytes, bytes]]:
-        for source, target in self.in_pieces.pairs():
-            yield joined(source), joined(target)
+        super().__init__(text, "pieces", joined)
 
 
 def joined(line: bytes) -> bytes:
@@ -68,7 +39,7 @@ def check_pieces(text: PiecesText, tokeniser: Tokeniser) -> None:
     others, example = 0, ""
     lines = [
         line.decode("utf-8", "replace")
-        for pair in islice(text.in_pieces.pairs(), CHECKED_PAIRS)
+        for pair in islice(text.unchanged.pairs(), CHECKED_PAIRS)
         for line in pair
     ]
     ours = tokeniser.encode([joined(line.encode()).decode() for line in lines])

@@ -13,6 +13,7 @@ from typing import Any
 
 from echelon.data import stages
 from echelon.data.claim import claimed, publish
+from echelon.data.cleaning import CLEANING_VERSION
 from echelon.data.fingerprints import sha256_of_file
 from echelon.data.halfway import Halfway
 from echelon.data.pieces import PiecesText, check_pieces, check_plain
@@ -128,6 +129,7 @@ def prepared_folder(cache: Path, key: str) -> Path:
 def _settings(data: schema.Data, *, has_tokeniser: bool) -> dict[str, Any]:
     """The settings that make a difference to prepared data; weights and max_tokens are for batches."""
     settings = data.model_dump(include={"source_language", "target_language", "clean"})
+    settings["cleaning"] = CLEANING_VERSION
     return settings if has_tokeniser else {**settings, "vocabulary": data.vocabulary}
 
 
@@ -182,7 +184,9 @@ def _build(
             model.write_bytes(sources.tokeniser.read_bytes())
         encoded = stages.encode_training(corpora, model, shop)
         for name, text in sources.held_out().items():
-            encoded.append(stages.encode_text(name, text, data.clean.unicode, model, shop))
+            encoded.append(
+                stages.encode_text(name, text, data.clean.unicode, model, folder, in_order=shop.in_order)
+            )
     return encoded
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -156,7 +157,7 @@ def open_prepared(folder: Path, *, verify: bool = False) -> Prepared:
     manifest = _read_manifest(folder)
     for entry in manifest.files:
         check_file(folder, entry, verify=verify)
-    stores = {corpus.name: _open_store(folder, corpus, manifest) for corpus in manifest.corpora}
+    stores = {corpus.name: open_store(folder, corpus, manifest.files) for corpus in manifest.corpora}
     train = [store for name, store in stores.items() if name.startswith("train-")]
     if "valid" not in stores or not train:
         raise damaged(folder, MANIFEST, "names no training or validation set")
@@ -191,8 +192,9 @@ def check_file(folder: Path, entry: FileEntry, *, verify: bool) -> None:
         raise damaged(folder, entry.name, error.strerror or "cannot be read") from error
 
 
-def _open_store(folder: Path, corpus: CorpusEntry, manifest: Manifest) -> PairStore:
-    sizes = {entry.name: entry.bytes for entry in manifest.files}
+def open_store(folder: Path, corpus: CorpusEntry, files: Sequence[FileEntry]) -> PairStore:
+    """The pairs of one corpus; DataError if its files are not of the size that they were written with."""
+    sizes = {entry.name: entry.bytes for entry in files}
 
     def open_array(kind: str, dtype: np.dtype[Any], count: int) -> NDArray[Any]:
         name = f"{corpus.name}.{kind}"

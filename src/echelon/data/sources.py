@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from urllib.parse import urlsplit
 
+from echelon.data.accelerators import PlainLabels
 from echelon.data.corpora import FilePair, PairFile, ParallelText, expand, resolve
 from echelon.data.embedded import EmbeddedText, Split
 from echelon.data.fetched import first_fetches, how_to_fetch_again
@@ -163,7 +164,9 @@ def find_sources(library: Library, tokeniser: Path | None) -> Sources:
             )
         else:
             text = FilePair(corpus.label, place(corpus.source), place(corpus.target))
-        return PiecesText(text) if corpus.pieces else text
+        if corpus.pieces:
+            return PiecesText(text)
+        return text if corpus.accelerator is None else PlainLabels(text, corpus.accelerator)
 
     train = [open_text(corpus, "train") for corpus in data.train]
     valid = open_text(data.valid, "valid")

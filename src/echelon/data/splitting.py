@@ -14,8 +14,22 @@ _SENTENCE_END = re.compile(r"(?<=[.!?…])[\"'»”’)\]]*\s+(?=[\"'«„“‘
 _CLAUSE_END = re.compile(r"(?<=[;:,–—])\s+")
 
 
+def parts_of(line: str, longest: int, count: Count, *, at_sentences: bool = False) -> list[str]:
+    """A line in parts of fewer than `longest` tokens, which leaves room for EOS; an empty line has none."""
+    if not line:
+        return []
+    if not at_sentences and len(line) < longest - 1:
+        return [line]  # it has no more tokens than characters, and the mark of its first word
+    return split_line(line, longest - 1, count, always=at_sentences)
+
+
+def join_parts(texts: Sequence[str]) -> str:
+    """The translations of a line's parts as that of the line."""
+    return " ".join(text for text in texts if text)
+
+
 def split_line(line: str, limit: int, count: Count, *, always: bool = False) -> list[str]:
-    """The line in parts of at most `limit` tokens; whole where it is short enough, or `always` at sentences.
+    """The line in parts of at most `limit` tokens; whole if it is short enough, or `always` at sentences.
 
     Nothing is left out.
     """

@@ -17,7 +17,7 @@ from echelon.data.corpora import ParallelText, chunks
 from echelon.data.duplicates import first_occurrences
 from echelon.data.halfway import Halfway
 from echelon.data.pieces import check_plain
-from echelon.data.pool import OrderedMap
+from echelon.data.pool import OrderedMap, map_here
 from echelon.data.prepared import CorpusEntry
 from echelon.data.progress import Progress, Report
 from echelon.data.shards import FileEntry, PairWriter, encode_block, encode_held_out
@@ -54,6 +54,7 @@ def check_held_out(texts: Iterable[ParallelText]) -> None:
     for text in texts:
         for chunk in chunks(text):
             chunk.decode()
+            chunk.refuse_nul_bytes()
 
 
 def clean(texts: Sequence[ParallelText], rules: Clean, shop: Workshop) -> list[CleanCorpus]:
@@ -138,10 +139,18 @@ def encode_training(corpora: Sequence[CleanCorpus], model: Path, shop: Workshop)
     return result
 
 
-def encode_text(name: str, text: ParallelText, form: NormalForm, model: Path, shop: Workshop) -> Encoded:
-    """Encode a validation or test set."""
-    encoded = shop.in_order(partial(encode_held_out, form=form, model=model), chunks(text))
-    with PairWriter(shop.folder, name, with_text=True) as writer:
+def encode_text(
+    name: str,
+    text: ParallelText,
+    form: NormalForm,
+    model: Path,
+    folder: Path,
+    *,
+    in_order: OrderedMap = map_here,
+) -> Encoded:
+    """Encode a validation or test set into files of that name in `folder`."""
+    encoded = in_order(partial(encode_held_out, form=form, model=model), chunks(text))
+    with PairWriter(folder, name, with_text=True) as writer:
         for pairs in encoded:
             writer.add(pairs)
     return _finish(writer, text.label, writer.pairs, Dropped())

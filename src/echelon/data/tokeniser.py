@@ -12,7 +12,7 @@ import numpy as np
 import sentencepiece
 from numpy.typing import NDArray
 
-from echelon.data.cleaning import SPACE_MARK, UNSPACED
+from echelon.data.cleaning import LONGEST_WORD, SPACE_MARK, UNSPACED
 from echelon.errors import DataError
 
 PAD, EOS, BOS, UNK = range(4)
@@ -24,7 +24,6 @@ COUNTED_WORDS = 1 << 20
 """Distinct words counted before the rarest are forgotten: what bounds the memory of counting."""
 TRAINING_WORDS = 1 << 19
 """Distinct words the vocabulary is learnt from, the most frequent ones."""
-LONGEST_WORD = 1000
 KNOWN_SHARE = 0.9999
 """Of the running characters of the training text, those that get a piece of their own if half the vocabulary can."""
 STRETCH = 16
@@ -187,6 +186,10 @@ class Tokeniser:
         tokens = self.encode_in_a_row(lines)
         ends = np.flatnonzero(tokens == EOS)
         return [line.tolist()[:-1] for line in np.split(tokens, ends[:-1] + 1)] if len(ends) else []
+
+    def count(self, lines: Sequence[str]) -> list[int]:
+        """How many ids each line has, without EOS."""
+        return [len(ids) for ids in self.encode(lines)]
 
     def encode_in_a_row(self, lines: Sequence[str]) -> NDArray[np.uint16]:
         """The ids of all lines one after the other, each line ending in EOS, which stands nowhere else.

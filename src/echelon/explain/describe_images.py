@@ -19,7 +19,7 @@ from echelon.shapes.images import (
     training_flops,
 )
 
-ASSUMED_CLASSES = {"digits": 10, "cifar10": 10, "folder": 1000}
+ASSUMED_CLASSES = {"digits": 10, "cifar10": 10, "idx": 10, "folder": 1000}
 """Where the data has not been prepared yet."""
 
 

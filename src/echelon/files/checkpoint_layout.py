@@ -57,6 +57,8 @@ class TrainingState:
     stopped_early: bool = False
     checkpoint_every: int | None = None
     """What `checkpoint.every = "auto"` became."""
+    awaits_scoring: bool = False
+    """This step's scoring was broken off, and comes first when the run is resumed."""
 
     def to_json(self, files: Sequence[str]) -> str:
         best = vars(self.best) if self.best else None
@@ -89,6 +91,14 @@ def best_beside(folder: Path) -> Path | None:
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
         return None
     return checkpoint_folder(folder.parent, best.step) if best else None
+
+
+def awaits_scoring(folder: Path) -> bool:
+    """Whether the checkpoint in `folder` was saved when the scoring of its step was broken off."""
+    try:
+        return TrainingState.from_json((folder / STATE).read_text()).awaits_scoring
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+        return False
 
 
 def shard_file(rank: int, size: int) -> str:

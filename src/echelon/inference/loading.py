@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
+from echelon.data.held_out import longest_part
 from echelon.data.tokeniser import Tokeniser
 from echelon.errors import UserError
 from echelon.inference.classifier import Classifier
@@ -62,8 +63,7 @@ def load_run(run: RunFolder, checkpoint: str | None, threads: int | None = None)
 
 def text_rules(recipe: TranslationRecipe) -> TextRules:
     data = recipe.data
-    longest = recipe.evaluate.split_above or data.max_tokens
-    return TextRules(data.source_language, data.target_language, data.clean.unicode, longest)
+    return TextRules(data.source_language, data.target_language, data.clean.unicode, longest_part(recipe))
 
 
 def recipe_decoding(recipe: TranslationRecipe) -> Decoding:

@@ -12,7 +12,7 @@ import numpy as np
 
 from echelon.data.batches import length_sorted_batches
 from echelon.data.cleaning import normalise
-from echelon.data.splitting import split_line
+from echelon.data.splitting import join_parts, parts_of
 from echelon.data.tokeniser import EOS, UNK, Tokeniser
 from echelon.errors import UserError
 from echelon.inference.decoding import Alignment, Alternative, Decoding, Engine, Found, Job, Translation
@@ -153,7 +153,8 @@ class Translator:
         texts: list[tuple[int, str, str]] = []
         for number, line in enumerate(lines):
             prefix = prefixes[number] if prefixes else ""
-            for part in self._parts_of(self._clean(line), how.sentences):
+            clean, longest = self._clean(line), self.rules.longest
+            for part in parts_of(clean, longest, self._tokeniser.count, at_sentences=how.sentences):
                 texts.append((number, part, prefix))
                 prefix = ""
         tokens = self._tokeniser.encode([text for _, text, _ in texts])
@@ -163,16 +164,6 @@ class Translator:
             for (number, _, _), ids, prefix in zip(texts, tokens, begun, strict=True)
         ]
         return parts, len(lines)
-
-    def _parts_of(self, line: str, at_sentences: bool) -> list[str]:
-        if not line:
-            return []
-        if not at_sentences and len(line) < self.rules.longest - 1:
-            return [line]  # it has no more tokens than characters, and the mark of its first word
-        return split_line(line, self.rules.longest - 1, self._count, always=at_sentences)
-
-    def _count(self, texts: Sequence[str]) -> list[int]:
-        return [len(ids) for ids in self._tokeniser.encode(texts)]
 
     def _clean(self, line: str) -> str:
         whole = line.encode("utf-8", "replace").decode()  # JSON may bring halves of characters
@@ -216,8 +207,7 @@ def join_alternatives(parts: list[list[Alternative]]) -> tuple[Alternative, ...]
     count = max(len(part) for part in parts)
     ranks = [[part[min(rank, len(part) - 1)] for part in parts] for rank in range(count)]
     return tuple(
-        Alternative(" ".join(one.text for one in rank if one.text), sum(one.score for one in rank))
-        for rank in ranks
+        Alternative(join_parts([one.text for one in rank]), sum(one.score for one in rank)) for rank in ranks
     )
 
 

@@ -130,10 +130,19 @@ def _one_corpus_problems(key: str, corpus: Corpus) -> Iterator[Problem]:
     if corpus.embedded and files:
         yield Problem(key, f"is embedded and has files ({', '.join(files)}); choose one")
     if corpus.embedded:
-        for name, is_set in (("columns", corpus.columns != [1, 2]), ("pieces", corpus.pieces)):
+        idle = {
+            "columns": corpus.columns != [1, 2],
+            "pieces": corpus.pieces,
+            "accelerator": corpus.accelerator is not None,
+        }
+        for name, is_set in idle.items():
             if is_set:
                 yield Problem(f"{key}.{name}", "does nothing beside embedded = true; leave it out")
         return
+    if corpus.pieces and corpus.accelerator is not None:
+        yield Problem(
+            f"{key}.accelerator", "does not go with pieces, which are no labels any more; remove one"
+        )
     if corpus.pairs is not None and {"source", "target"} & set(files):
         yield Problem(key, "has pairs, which hold both sides, and source or target; choose one")
     elif corpus.pairs is None and not {"source", "target"} <= set(files):
@@ -196,8 +205,10 @@ def _batch_problems(recipe: ClassificationRecipe) -> Iterator[Problem]:
 
 def _image_data_problems(recipe: ClassificationRecipe) -> Iterator[Problem]:
     data = recipe.data
-    if data.source == "folder" and data.path is None:
-        yield Problem("data.path", 'is missing; source = "folder" needs it')
+    if data.source in ("folder", "idx") and data.path is None:
+        yield Problem("data.path", f'is missing; source = "{data.source}" needs it')
+    if data.source != "idx" and data.class_names is not None:
+        yield Problem("data.class_names", "are those of the folders, or of the data set; remove it")
     if data.source == "digits" and data.path is not None:
         yield Problem("data.path", "the digits come with scikit-learn and have no path; remove it")
     if data.source != "cifar10" and not data.verify:

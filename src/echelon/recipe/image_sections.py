@@ -44,20 +44,25 @@ class Augment(Section):
 class ImageData(Section):
     """The pictures. A relative path is looked for beside the recipe, then under the folder named by ECHELON_DATA."""
 
-    source: Literal["digits", "cifar10", "folder"]
+    source: Literal["digits", "cifar10", "idx", "folder"]
     """digits: 1,797 written digits of 8x8 pixels that come with scikit-learn, nothing to fetch; cifar10: 60,000
-    pictures of 32x32, fetched unless `path` is given; folder: any pictures in class folders, ImageNet's layout."""
+    pictures of 32x32, fetched unless `path` is given; idx: the files of MNIST, Fashion-MNIST and others of the family;
+    folder: any pictures in class folders, ImageNet's layout."""
     path: str | None = None
-    """cifar10: a folder with the six .bin files, or the official archive. folder: a folder or .tar file with
+    """cifar10: a folder with the six .bin files, or the official archive. idx: a folder with train-images-idx3-ubyte,
+    train-labels-idx1-ubyte and those of t10k, or the same with .gz. folder: a folder or .tar file with
     train/CLASS/*.jpg and val/CLASS/*.jpg (JPEG, PNG and others)."""
+    class_names: list[str] | None = None
+    """idx: what the classes are called, in the order of their labels; if not given, by their labels, "0" and so on."""
     verify: bool = True
     """cifar10: refuse files that are not, bit for bit, the published ones. Turn it off for a part of the data set."""
     valid_images: NonNegativeInt | None = None
-    """Training pictures held out as the validation set: equally many of each class, the last ones. Where not given:
-    digits 180, cifar10 5,000, folder none, as val/ is the validation set. With a number, val/ becomes the test set,
-    where there is no test/; 0 trains on everything and validates on nothing."""
+    """Training pictures held out as the validation set: equally many of each class, the last ones. If not given:
+    digits 180, cifar10 5,000, idx 5,000 or a tenth, folder none, as val/ is the validation set. With a number, val/
+    becomes the test set if there is no test/; 0 trains on everything and validates on nothing."""
     pixels: Annotated[int, Field(ge=4, le=1024)] | None = None
-    """Height and width of what the model sees. Where not given, that of the pictures, which must all be alike."""
+    """Height and width of what the model sees. If not given, those of the data set: digits 8, cifar10 32, idx 28. For a
+    folder it must be given, as its pictures differ in size."""
     stored_pixels: Annotated[int, Field(ge=4, le=2048)] | None = None
     """Pictures of a folder are stored with their shorter side this long; where not given, `pixels` * 8 / 7, which is
     256 for 224."""

@@ -88,6 +88,17 @@ def formula(schedule: Schedule, d_model: int) -> str:
             return f"{_warm_up_words(schedule)}{rate:g}"
 
 
+def warm_up_note(recipe: Recipe, steps: int | None) -> str | None:
+    """What to tell the user if the learning rate never reaches its peak; `steps` is None if it is not known yet."""
+    warm_up = getattr(recipe.schedule, "warmup_steps", 0)
+    if steps is None or warm_up < steps:
+        return None
+    return (
+        f"note: the warm-up ({warm_up:,} steps) takes up the whole training ({steps:,} steps), so the learning rate "
+        "stays small; lower schedule.warmup_steps, or train longer"
+    )
+
+
 def _warm_up_words(schedule: Cosine | Polynomial | Piecewise | Exponential | Fixed) -> str:
     return f"{schedule.warmup_steps} steps of linear warm-up, then " if schedule.warmup_steps else ""
 

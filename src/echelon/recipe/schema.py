@@ -74,6 +74,9 @@ class Corpus(Section):
     """A .tar file, compressed or not, or a .zip file whose members the names above are. It is never unpacked."""
     pieces: bool = False
     """The lines are cut into pieces of `data.tokeniser` already, a space between two: "▁A ▁small ▁dog"."""
+    accelerator: Literal["_", "&", "~"] | None = None
+    """The lines are labels of an interface, and this marks the letters of keyboard shortcuts: "_Out" is read as "Out"
+    ("_" is GTK's, "&" Qt's and Windows', "~" LibreOffice's)."""
 
     @property
     def label(self) -> str:
@@ -133,7 +136,8 @@ class Data(Section):
     """Folders (beside the recipe, where relative), or http and https addresses, that are asked for MIRROR/NAME before a
     download's own addresses."""
     max_tokens: PositiveInt = 256
-    """Training pairs with a longer side than this, in pieces, are left out of training."""
+    """Training pairs with a longer side than this, in pieces, are left out of training. Validation and test pairs with
+    a side of more than 1,024 pieces, and more than this, do not count in the loss."""
     clean: Clean = Clean()
     """Which training pairs are dropped."""
     prepared: str | None = None
@@ -458,7 +462,8 @@ class Evaluate(Section):
     length_penalty: NonNegativeFloat = 0.6
     """Exponent of the length penalty ((5 + length) / 6)**penalty; 0 is none."""
     split_above: PositiveInt | None = None
-    """`translate` splits lines of more pieces than this, at sentences where it can; data.max_tokens where not given."""
+    """`translate`, and scoring in the same way, splits lines of more pieces than this, at sentences if it can;
+    data.max_tokens if not given."""
     tokenisation: Tokenisation = "13a"
     """How sacreBLEU cuts the text into words before it counts; "none" is for text that is tokenised already, and its
     scores must not be compared with the others'."""

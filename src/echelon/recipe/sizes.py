@@ -10,7 +10,7 @@ from echelon.shapes import resnet, speednet
 from echelon.shapes.images import ImageShape
 from echelon.shapes.transformer import PRESETS, Sizes, TransformerShape
 
-NATIVE_PIXELS = {"digits": 8, "cifar10": 32}
+NATIVE_PIXELS = {"digits": 8, "cifar10": 32, "idx": 28}
 
 
 def model_sizes(model: Model) -> Sizes:

@@ -8,6 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Annotated
 
 from fastapi import FastAPI, Query, Request
+from starlette.datastructures import UploadFile
 from starlette.exceptions import HTTPException
 
 from echelon.data.images.decoding import TooManyPixelsError, open_picture
@@ -21,7 +22,16 @@ from echelon.serve.schema import ClassAnswer, ClassifyAnswer, PictureModelAnswer
 if TYPE_CHECKING:
     from echelon.serve.app import ServerState
 
-_BODY = {"required": True, "content": {"image/*": {"schema": {"type": "string", "format": "binary"}}}}
+_MOST_PARTS = 16
+"""Of a form, which needs one."""
+_BINARY = {"type": "string", "format": "binary"}
+_BODY = {
+    "required": True,
+    "content": {
+        "image/*": {"schema": _BINARY},
+        "multipart/form-data": {"schema": {"type": "object", "properties": {"picture": _BINARY}}},
+    },
+}
 
 
 def add_classification(app: FastAPI, classifier: Classifier, state: ServerState) -> None:
@@ -33,7 +43,7 @@ def add_classification(app: FastAPI, classifier: Classifier, state: ServerState)
         request: Request,
         top: Annotated[int, Query(ge=1, le=1000, description="How many classes are named.")] = 5,
     ) -> ClassifyAnswer:
-        started, content = time.monotonic(), await request.body()
+        started, content = time.monotonic(), await read_picture(request)
         check_size(content)
         try:
             guesses = await answer_in_time(queue.classify(content, top), request, state.limits.answer_s)
@@ -54,6 +64,20 @@ def add_classification(app: FastAPI, classifier: Classifier, state: ServerState)
             precision=state.precision,
             bytes=state.limits.body_bytes,
         )
+
+
+async def read_picture(request: Request) -> bytes:
+    """The picture that a request brings: its body, or the only file of a form."""
+    kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+    if kind != "multipart/form-data":
+        return await request.body()
+    async with request.form(max_files=_MOST_PARTS, max_fields=_MOST_PARTS) as form:
+        files = [part for _, part in form.multi_items() if isinstance(part, UploadFile)]
+        if len(files) != 1:
+            raise HTTPException(
+                422, "send one picture a request, as the body or as a form's file: curl -F picture=@some.png"
+            )
+        return await files[0].read()
 
 
 class PictureQueue:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from echelon.data.images.batches import ImagePlan, load_slot, take_middle
-from echelon.data.images.store import ImageStore, Normalisation, Pixels, PreparedImages, open_images
+from echelon.data.images.store import Normalisation, Pixels, PreparedImages, open_images
 from echelon.data.planning import plan_images
 from echelon.errors import RunError
 from echelon.models.image_loss import class_loss
@@ -113,46 +114,61 @@ class ClassificationTask:
         smoothing = self._recipe.train.label_smoothing if model.training else 0.0
         return class_loss(model(batch.images_NCPP), batch.labels_N, smoothing, batch.mixed)
 
-    def score_share(
-        self,
-        model: nn.Module,
-        split: Split,
-        *,
-        rank: int,
-        size: int,
-        final: bool,
-        on_batch: Callable[[], None],
-    ) -> list[Any]:
-        """Every size-th batch: its number, its loss, and of each picture where its class came and what was guessed."""
-        shares = []
-        for number, indices in _batches(self._store(split)):
-            if number % size == rank:
-                on_batch()
-                shares.append([number, *self._score_batch(model, self._store(split), indices)])
-        return shares
-
-    def _score_batch(self, model: nn.Module, store: ImageStore, indices: NDArray[np.int64]) -> list[Any]:
-        pictures = take_middle(store, indices, self._prepared.manifest.pixels)
-        labels_N = torch.from_numpy(store.labels[indices].astype(np.int64)).to(self._device)
-        logits_NK = classify(model, self._normalise(pictures), self._recipe.evaluate)
-        return [class_loss(logits_NK, labels_N).nll.item(), *ranked_guesses(logits_NK, labels_N)]
-
-    def combine_scores(self, shares: Sequence[Any], split: Split, *, final: bool) -> Scores:
-        batches = sorted(batch for share in shares for batch in share)
-        store, classes = self._store(split), self._prepared.manifest.classes
-        loss = math.fsum(batch[1] for batch in batches) / len(store)
-        ranks = [rank for batch in batches for rank in batch[2]]
-        guesses = [guess for batch in batches for guess in batch[3]]
-        assert len(guesses) == len(store), "every picture counts once"
-        metrics, details = combine_guesses(store.labels.tolist(), ranks, guesses, classes)
-        signature = f"{split}:{len(store)}|classes:{len(classes)}|{view_words(self._recipe.evaluate)}"
-        outputs = [classes[guess] for guess in guesses]
-        return Scores(metrics | {"loss": loss}, signature, outputs, details=details)
-
-    def _store(self, split: Split) -> ImageStore:
+    def scoring(self, split: Split, *, final: bool) -> ClassificationScoring:
         if split not in self._prepared.splits:
             raise RunError(f"the data have no {split} set to score; choose another with --split")
-        return self._prepared.splits[split]
+        manifest, store = self._prepared.manifest, self._prepared.splits[split]
+        pictures = ScoredPictures(
+            split, store.labels.astype(np.int64), partial(take_middle, store, pixels=manifest.pixels)
+        )
+        return ClassificationScoring(self._recipe.evaluate, pictures, manifest.classes, self._normalise)
+
+
+@dataclass(frozen=True)
+class ScoredPictures:
+    """A set of pictures to score."""
+
+    name: str
+    labels: NDArray[np.int64]
+    see: Callable[[NDArray[np.int64]], Pixels]
+    """The pictures at some places as the model sees them: [N, P, P, 3]."""
+
+
+@dataclass(frozen=True)
+class ClassificationScoring:
+    """Implements `Scoring` on a set of pictures."""
+
+    evaluate: ImageEvaluation
+    pictures: ScoredPictures
+    classes: Sequence[str]
+    normalise: Normaliser
+
+    def share(self, model: nn.Module, *, rank: int, size: int, on_batch: Callable[[], None]) -> list[Any]:
+        """Every size-th batch: its number, its loss, and of each picture where its class came and what was guessed."""
+        shares = []
+        for number, indices in _batches(len(self.pictures.labels)):
+            if number % size == rank:
+                on_batch()
+                shares.append([number, *self._score_batch(model, indices)])
+        return shares
+
+    def _score_batch(self, model: nn.Module, indices: NDArray[np.int64]) -> list[Any]:
+        images_NCPP = self.normalise(self.pictures.see(indices))
+        labels_N = torch.from_numpy(self.pictures.labels[indices]).to(images_NCPP.device)
+        logits_NK = classify(model, images_NCPP, self.evaluate)
+        return [class_loss(logits_NK, labels_N).nll.item(), *ranked_guesses(logits_NK, labels_N)]
+
+    def combine(self, shares: Sequence[Any]) -> Scores:
+        batches = sorted(batch for share in shares for batch in share)
+        labels, classes = self.pictures.labels, self.classes
+        loss = math.fsum(batch[1] for batch in batches) / len(labels)
+        ranks = [rank for batch in batches for rank in batch[2]]
+        guesses = [guess for batch in batches for guess in batch[3]]
+        assert len(guesses) == len(labels), "every picture counts once"
+        metrics, details = combine_guesses(labels.tolist(), ranks, guesses, classes)
+        signature = f"{self.pictures.name}:{len(labels)}|classes:{len(classes)}|{view_words(self.evaluate)}"
+        outputs = [classes[guess] for guess in guesses]
+        return Scores(metrics | {"loss": loss}, signature, outputs, details=details)
 
 
 class Normaliser:
@@ -203,7 +219,7 @@ def view_words(evaluate: ImageEvaluation) -> str:
     return f"flip:{'yes' if evaluate.flip else 'no'}|shift:{evaluate.shift}"
 
 
-def _batches(store: ImageStore) -> Iterator[tuple[int, NDArray[np.int64]]]:
-    """The split in fixed batches, whoever scores them."""
-    for number, start in enumerate(range(0, len(store), _SCORING_IMAGES)):
-        yield number, np.arange(start, min(start + _SCORING_IMAGES, len(store)))
+def _batches(count: int) -> Iterator[tuple[int, NDArray[np.int64]]]:
+    """Pictures in fixed batches, whoever scores them."""
+    for number, start in enumerate(range(0, count, _SCORING_IMAGES)):
+        yield number, np.arange(start, min(start + _SCORING_IMAGES, count))

@@ -36,6 +36,21 @@ class Scores:
     """What is kept with the scores and is not a single number, such as a confusion matrix; JSON."""
 
 
+class Scoring(Protocol):
+    """A set of examples, and how workers score it together."""
+
+    def share(self, model: nn.Module, *, rank: int, size: int, on_batch: Callable[[], None]) -> Any:
+        """This worker's share, as JSON.
+
+        `on_batch` is called before every batch, so that a long scoring is seen to make progress; it may raise.
+        """
+        ...
+
+    def combine(self, shares: Sequence[Any]) -> Scores:
+        """All workers' shares as one result, the same for any number of workers."""
+        ...
+
+
 class Task(Protocol):
     """Joins data, model, loss and metric."""
 
@@ -74,22 +89,6 @@ class Task(Protocol):
 
     def loss(self, model: nn.Module, batch: Any) -> SummedLoss: ...
 
-    def score_share(
-        self,
-        model: nn.Module,
-        split: Split,
-        *,
-        rank: int,
-        size: int,
-        final: bool,
-        on_batch: Callable[[], None],
-    ) -> Any:
-        """This worker's share of scoring a split, as JSON; `final` asks for the best search, not the quickest.
-
-        `on_batch` is called before every batch, so that a long scoring is seen to get on.
-        """
-        ...
-
-    def combine_scores(self, shares: Sequence[Any], split: Split, *, final: bool) -> Scores:
-        """All workers' shares as one result, the same for any number of workers."""
+    def scoring(self, split: Split, *, final: bool) -> Scoring:
+        """How a split is scored; `final` asks for the best search, not the quickest. RunError if there is none."""
         ...

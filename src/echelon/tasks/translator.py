@@ -9,6 +9,7 @@ import numpy as np
 import torch
 
 from echelon.data.batches import length_sorted_batches
+from echelon.data.splitting import join_parts, parts_of
 from echelon.data.tokeniser import EOS, Tokeniser
 from echelon.models.beam_search import Search, beam_search
 from echelon.models.low_precision import in_low_precision
@@ -17,15 +18,6 @@ from echelon.models.transformer import Transformer
 from echelon.recipe.schema import TranslationRecipe
 
 _BATCH_TOKENS = 2048
-
-
-@dataclass(frozen=True)
-class Translation:
-    """The best translation of a line."""
-
-    text: str
-    score: float
-    """Log-probability, divided by the length penalty."""
 
 
 def recipe_search(recipe: TranslationRecipe, final: bool) -> Search:
@@ -43,22 +35,26 @@ class Translator:
     tokeniser: Tokeniser
     search: Search
     device: torch.device
+    longest: int
+    """Tokens, EOS included, above which a line is translated in parts."""
 
-    def translate(
-        self, lines: Sequence[str], on_batch: Callable[[], None] = lambda: None
-    ) -> list[Translation]:
+    def translate(self, lines: Sequence[str], on_batch: Callable[[], None] = lambda: None) -> list[str]:
         """Translate normalised lines; an empty line stays empty. `on_batch` is called before every batch."""
-        results = [Translation("", 0.0)] * len(lines)
-        wanted = [number for number, line in enumerate(lines) if line]
-        if not wanted:
+        parts = [parts_of(line, self.longest, self.tokeniser.count) for line in lines]
+        found = iter(self._translate([part for line in parts for part in line], on_batch))
+        return [join_parts([next(found) for _ in line]) for line in parts]
+
+    def _translate(self, parts: list[str], on_batch: Callable[[], None]) -> list[str]:
+        results = [""] * len(parts)
+        if not parts:
             return results
-        tokens = [[*ids, EOS] for ids in self.tokeniser.encode([lines[number] for number in wanted])]
+        tokens = [[*ids, EOS] for ids in self.tokeniser.encode(parts)]
         model, lengths = self._model_for_decoding(), np.array([len(ids) for ids in tokens])
         for indices in length_sorted_batches(lengths, _BATCH_TOKENS):
             on_batch()
             batch = [tokens[index] for index in indices.tolist()]
-            for index, translation in zip(indices.tolist(), self._translate_batch(model, batch), strict=True):
-                results[wanted[index]] = translation
+            for index, text in zip(indices.tolist(), self._translate_batch(model, batch), strict=True):
+                results[index] = text
         return results
 
     def _model_for_decoding(self) -> Transformer:
@@ -67,7 +63,6 @@ class Translator:
             return self.model
         return in_low_precision(self.model, torch.get_autocast_dtype(kind))
 
-    def _translate_batch(self, model: Transformer, batch: list[list[int]]) -> list[Translation]:
+    def _translate_batch(self, model: Transformer, batch: list[list[int]]) -> list[str]:
         best = [found[0] for found in beam_search(model, Sequences.of(batch, self.device), self.search)]
-        texts = self.tokeniser.decode([hypothesis.tokens for hypothesis in best])
-        return [Translation(text, found.score) for text, found in zip(texts, best, strict=True)]
+        return self.tokeniser.decode([hypothesis.tokens for hypothesis in best])

@@ -1,9 +1,10 @@
-"""Scoring a split with all workers; which direction is better; when to stop early."""
+"""Scoring a set with all workers; which direction is better; when to stop early."""
 
 from __future__ import annotations
 
+import contextlib
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from typing import Any
 
@@ -14,28 +15,46 @@ from echelon.comm.group import Group
 from echelon.files.checkpoint_layout import Best, TrainingState
 from echelon.recipe.schema import LOWER_IS_BETTER, EarlyStop
 from echelon.runfolder import RunFolder, write_atomically, write_json
-from echelon.tasks.task import Scores, Split, Task
+from echelon.tasks.task import Scores, Scoring
 from echelon.train.precision import Precision
 from echelon.train.weights import Weights
 
 
-def score_split(
-    task: Task, model: nn.Module, group: Group, split: Split, precision: Precision, *, final: bool = False
-) -> Scores:
-    """Score a split, shared out over the workers; the same Scores everywhere. Collective."""
+class _StoppedError(Exception):
+    """This worker was told to stop in the middle of scoring."""
+
+
+def score_together(
+    scoring: Scoring,
+    model: nn.Module,
+    group: Group,
+    precision: Precision,
+    must_stop: Callable[[], bool] = lambda: False,
+) -> Scores | None:
+    """Score a set, shared out over the workers; the same Scores everywhere. Collective.
+
+    `must_stop` is asked before every batch. If any worker has to stop, all of them get None.
+    """
+
+    def on_batch() -> None:
+        group.heart.beat()
+        if must_stop():
+            raise _StoppedError
+
     was_training = model.training
     model.eval()
-    with torch.inference_mode(), precision.autocast():
-        share = task.score_share(
-            model, split, rank=group.rank, size=group.size, final=final, on_batch=group.heart.beat
-        )
+    share: Any = None
+    with torch.inference_mode(), precision.autocast(), contextlib.suppress(_StoppedError):
+        share = scoring.share(model, rank=group.rank, size=group.size, on_batch=on_batch)
     model.train(was_training)
     shares = group.gather_json(share)
-    combined = asdict(task.combine_scores(shares, split, final=final)) if group.is_first else None
+    if None in shares:
+        return None
+    combined = asdict(scoring.combine(shares)) if group.is_first else None
     return Scores(**group.broadcast_json(combined))
 
 
-def score_summary(scores: Scores, weights: Weights, split: Split) -> dict[str, Any]:
+def score_summary(scores: Scores, weights: Weights, split: str) -> dict[str, Any]:
     """The keys that `evaluate --json` promises."""
     return {
         **{name: round(value, 6) for name, value in scores.metrics.items()},

@@ -12,7 +12,13 @@ from pathlib import Path
 
 from echelon.comm.group import Group
 from echelon.errors import CheckpointError, TrainingError
-from echelon.files.checkpoint_layout import TrainingState, checkpoint_folder, clear_for_saving, is_complete
+from echelon.files.checkpoint_layout import (
+    TrainingState,
+    awaits_scoring,
+    checkpoint_folder,
+    clear_for_saving,
+    is_complete,
+)
 from echelon.monitor.records import RecordWriter
 from echelon.recipe.schema import Recipe
 from echelon.recipe.toml import dump_recipe
@@ -84,6 +90,11 @@ class Keeper:
         return state.checkpoint_every if every == "auto" else every
 
     @property
+    def has_checkpoint(self) -> bool:
+        """Whether the run has a checkpoint, or one is being saved."""
+        return self.first_step > 0 or self._num_saves > 0
+
+    @property
     def wants_retry(self) -> bool:
         """Whether this worker votes for saving again after a save that failed here."""
         return self._retry_at is not None and time.monotonic() >= self._retry_at
@@ -108,8 +119,11 @@ class Keeper:
         self._blocked_s += time.perf_counter() - started
 
     def _make_room(self, folder: Path) -> bool:
-        """Clear what an unfinished save left; whether this very checkpoint is there already, whole."""
-        if is_complete(folder):
+        """Clear what an unfinished save left; whether this very checkpoint is there already, whole.
+
+        One that was saved before its step had been scored is saved again, with the score.
+        """
+        if is_complete(folder) and not awaits_scoring(folder):
             return True
         try:
             self.may_write()

@@ -20,7 +20,7 @@ from echelon.recipe.schema import Recipe
 from echelon.runfolder import RunFolder
 from echelon.tasks.task import Scores, Slot, Task
 from echelon.train.averaging import WeightAverage
-from echelon.train.evaluate import note_best, score_split, should_stop_early
+from echelon.train.evaluate import note_best, score_together, should_stop_early
 from echelon.train.exchange import Exchange
 from echelon.train.flat import FlatParameters
 from echelon.train.keeper import Keeper
@@ -48,7 +48,7 @@ class Outcome(enum.Enum):
 
 @dataclass
 class StopRequest:
-    """Set by a signal handler; the loop looks at it once a step."""
+    """Set by a signal handler; the loop looks at it once a step, and before every batch that it scores."""
 
     is_set: bool = False
 
@@ -113,6 +113,8 @@ class StepResult:
 def train(training: Training) -> Outcome:
     """Train from where `training.state` stands to the end, or until told to stop. Collective."""
     training.model.train()
+    if training.state.awaits_scoring and not resume_scoring(training):
+        return Outcome.INTERRUPTED
     while training.state.step < training.last_step and not training.state.stopped_early:
         result = take_step(training, training.state.step + 1)
         if result.must_roll_back:
@@ -127,7 +129,8 @@ def train(training: Training) -> Outcome:
         if is_leaving:
             training.keeper.finish(training.state)
             training.meter.lap("checkpoint")
-            if result.must_stop and training.state.step < training.steps:
+            must_stop = result.must_stop and training.state.step < training.steps
+            if must_stop or training.state.awaits_scoring:
                 return Outcome.INTERRUPTED
     if training.state.stopped_early:
         return Outcome.STOPPED_EARLY
@@ -135,24 +138,61 @@ def train(training: Training) -> Outcome:
 
 
 def between_steps(training: Training, result: StepResult) -> bool:
-    """Score and save where it is time to; whether the loop ends here. Collective."""
-    state, recipe, keeper = training.state, training.recipe, training.keeper
-    is_end, is_best = state.step == training.steps, False
+    """Score and save if it is time to; whether the loop ends here. Collective."""
+    state, keeper = training.state, training.keeper
     keeper.after_step(result.seconds if result.is_own else None)
-    if (is_end or state.step % recipe.evaluate.every == 0) and training.task.has_split("valid"):
-        scores = validate(training)
-        is_best = note_best(state, recipe.checkpoint.best, scores)
-        state.stopped_early = should_stop_early(state, recipe.early_stop, scores) and not is_end
+    is_best = is_scored(training, state.step) and score(training)
     keeper.resolve_interval(state)
-    is_leaving = state.step >= training.last_step or state.stopped_early or result.must_stop
+    is_over = state.step >= training.last_step or state.stopped_early
+    is_leaving = is_over or result.must_stop or state.awaits_scoring
+    # Scoring takes memory that training does not: whatever happens then, there is a checkpoint to resume from.
+    is_first = not keeper.has_checkpoint and is_scored(training, state.step + training.exchange.period)
     # Not while steps are being skipped, so that `roll_back` finds a checkpoint from before the first of them.
-    is_due = keeper.is_due(state, may_save=result.is_sound) or (result.must_save and result.is_sound)
+    is_due = keeper.is_due(state, may_save=result.is_sound)
+    is_due |= (result.must_save or is_first) and result.is_sound
     if is_best or is_leaving or is_due:
-        training.exchange.settle()
-        state.precision = training.precision.state()
-        keeper.save(state)
-        training.meter.lap("checkpoint")
+        save(training)
     return is_leaving
+
+
+def is_scored(training: Training, step: int) -> bool:
+    """Whether the validation set is scored after a step."""
+    is_time = step == training.steps or step % training.recipe.evaluate.every == 0
+    return is_time and training.task.has_split("valid")
+
+
+def score(training: Training) -> bool:
+    """Score the validation set; whether this is the best score so far. Collective.
+
+    If a worker is told to stop meanwhile, the scoring is broken off, and the state says that it is still to come.
+    """
+    state, recipe = training.state, training.recipe
+    scores = validate(training)
+    state.awaits_scoring = scores is None
+    if scores is None:
+        return False
+    must_stop = should_stop_early(state, recipe.early_stop, scores)
+    state.stopped_early = must_stop and state.step < training.steps
+    return note_best(state, recipe.checkpoint.best, scores)
+
+
+def resume_scoring(training: Training) -> bool:
+    """Score the step that a stopped run had not scored, and save it again; False if told to stop again. Collective."""
+    score(training)
+    if training.state.awaits_scoring:
+        return False
+    save(training)
+    training.keeper.finish(training.state)
+    training.meter.lap("checkpoint")
+    return True
+
+
+def save(training: Training) -> None:
+    """Begin a checkpoint of this step. Collective."""
+    training.exchange.settle()
+    training.state.precision = training.precision.state()
+    training.keeper.save(training.state)
+    training.meter.lap("checkpoint")
 
 
 def take_step(training: Training, step: int) -> StepResult:
@@ -306,14 +346,24 @@ def log_step(training: Training, result: StepResult) -> None:
             tracker.scalars(values, step, time.time())
 
 
-def validate(training: Training) -> Scores:
-    """Score the validation set with all workers and write down what came out. Collective."""
+def validate(training: Training) -> Scores | None:
+    """Score the validation set with all workers and write the result down; None if one is told to stop. Collective."""
     started, step = time.perf_counter(), training.state.step
     training.meter.lap("other")
     training.exchange.settle()
     training.keeper.before_update()
     with training.average.in_place():
-        scores = score_split(training.task, training.model, training.group, "valid", training.precision)
+        scores = score_together(
+            training.task.scoring("valid", final=False),
+            training.model,
+            training.group,
+            training.precision,
+            lambda: training.stop.is_set,
+        )
+    training.meter.lap("evaluation")
+    if scores is None:
+        training.records.write("event", message=f"the scoring of step {step} was broken off to stop")
+        return None
     seconds = round(time.perf_counter() - started, 3)
     training.records.write("valid", step=step, seconds=seconds, signature=scores.signature, **scores.metrics)
     for sample in scores.samples:

@@ -43,7 +43,7 @@ from echelon.runfolder import RunFolder
 from echelon.tasks import build_task
 from echelon.train.averaging import WeightAverage
 from echelon.train.benchmark import WARM_UP_STEPS, measure_steps
-from echelon.train.evaluate import is_patience_over, save_scores, score_split, score_summary
+from echelon.train.evaluate import is_patience_over, save_scores, score_summary, score_together
 from echelon.train.exchange import build_exchange
 from echelon.train.keeper import Keeper
 from echelon.train.learner import build_learner
@@ -157,7 +157,7 @@ def work(run: RunFolder, group: Group, records: RecordWriter, stop: StopRequest)
     outcome = train(training)
     training.reader.close()
     if outcome in (Outcome.FINISHED, Outcome.STOPPED_EARLY):
-        score_test(training)
+        outcome = outcome if score_test(training) else Outcome.INTERRUPTED
         training.meter.lap("evaluation")
     if sampler is not None:
         sampler.stop()
@@ -239,19 +239,24 @@ def set_up(run: RunFolder, group: Group, records: RecordWriter) -> Training:
     return training
 
 
-def score_test(training: Training) -> None:
-    """Score the test set with the weights that the recipe names, and write scores and outputs down. Collective."""
+def score_test(training: Training) -> bool:
+    """Score the test set with the weights that the recipe names, and write scores and outputs down; False if told to
+    stop before that is done. Collective."""
     run, group = training.run, training.group
     if not training.task.has_split("test"):
-        return
-    weights = load_final_weights(training)
-    scores = score_split(training.task, training.model, group, "test", training.precision, final=True)
+        return True
+    weights, scoring = load_final_weights(training), training.task.scoring("test", final=True)
+    scores = score_together(scoring, training.model, group, training.precision, lambda: training.stop.is_set)
+    if scores is None:
+        training.records.write("event", message="the scoring of the test set was broken off to stop")
+        return False
     result = score_summary(scores, weights, "test")
     if group.keeps_folder:
         save_scores(run, scores, result)
     if group.is_first:
         training.records.write("score", **result)
     group.barrier()
+    return True
 
 
 def load_final_weights(training: Training) -> Weights:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import os
 import tarfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path, PurePosixPath
@@ -131,6 +131,25 @@ class PictureFolder:
                 return Unreadable(name, str(error))
 
         return read
+
+
+def find_labelled(folder: Path, classes: Sequence[str]) -> list[tuple[Path, int]]:
+    """Every picture of a folder CLASS/*.jpg with the number of its class, in order; DataError if one has none."""
+    try:
+        names = sorted(name for name, _ in _list_folder(folder) if _is_picture(name))
+    except OSError as error:
+        raise DataError(f"{folder}: cannot be read: {error.strerror}") from error
+    number = {name: index for index, name in enumerate(classes)}
+    found = {name: PurePosixPath(name).parts[0] for name in names}
+    strangers = sorted({place for place in found.values() if place not in number})
+    if strangers:
+        named = ", ".join(strangers[:5]) + (f" and {len(strangers) - 5} more" if len(strangers) > 5 else "")
+        raise DataError(
+            f"{folder}: the model knows no class {named}; the layout is CLASS/*.jpg, with the classes it was trained on"
+        )
+    if not found:
+        raise DataError(f"{folder}: holds no pictures; the layout is CLASS/*.jpg")
+    return [(folder / name, number[place]) for name, place in found.items()]
 
 
 def _placed(path: str, stamp: tuple[int, int]) -> _File | None:

@@ -18,6 +18,7 @@ from echelon.data.images.decoding import DECODING_VERSION, middle, resize
 from echelon.data.images.digits import Digits
 from echelon.data.images.fetching import fetch_cifar10
 from echelon.data.images.folder import PictureFolder
+from echelon.data.images.idx import IdxPictures
 from echelon.data.images.sources import ImageSource, Opened, Pictures, Unreadable
 from echelon.data.images.store import (
     FORMAT_VERSION,
@@ -86,6 +87,9 @@ def find_source(data: ImageData, recipe_folder: Path, cache: Path, progress: Rep
                 lambda: fetch_cifar10(cache / "cifar10", progress),
                 verify=data.verify,
             )
+        case "idx":
+            assert path is not None, "checked with the recipe"
+            return IdxPictures(path, data.valid_images, data.pixels, data.class_names)
         case "folder":
             assert path is not None, "checked with the recipe"
             return PictureFolder(path, data.valid_images, stored_pixels(data))
@@ -102,6 +106,8 @@ def _settings(data: ImageData) -> dict[str, Any]:
     settings["pixels"] = model_pixels(data)
     if data.source == "folder":  # the only one whose pictures are decoded
         settings |= {"stored_pixels": stored_pixels(data), "decoding": DECODING_VERSION}
+    if data.class_names is not None:
+        settings["class_names"] = data.class_names
     return settings
 
 

@@ -141,7 +141,9 @@ def _convert_lengths(layers: dict[str, Settings], draft: Draft) -> None:
     )
     if evaluated.number("max_length") is not None:
         draft.notes.append(
-            evaluated.note("max_length", "is left out for eval: sentences are scored whole, however long")
+            evaluated.note(
+                "max_length", "is left out for eval: lines are split as evaluate.split_above says, not cut"
+            )
         )
     longest = None if infer is None else infer.number("max_length")
     draft.put("evaluate", split_above=longest)
