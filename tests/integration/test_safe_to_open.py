@@ -424,8 +424,8 @@ FORBIDDEN_ANYWHERE = {
     "weights_only",
     "fromstring",
 }
-HARMLESS = {"yaml", "yaml.safe_load", "yaml.YAMLError", "yaml.SafeDumper", "yaml.ScalarNode", "yaml.dump"}
-"""Of a forbidden module: makes plain values only, or writes."""
+HARMLESS = {"yaml", "yaml.safe_load", "yaml.YAMLError", "yaml.dump", "yaml.SafeDumper", "yaml.ScalarNode"}
+"""Of a forbidden module: makes plain values only, or writes and reads nothing."""
 FORBIDDEN_CALLS = {"eval", "exec", "compile", "__import__"}
 
 
