@@ -7,6 +7,7 @@ import os
 import time
 from pathlib import Path
 
+import pytest
 import torch
 from tests.pupils import Pupil, run_workers
 from torch import Tensor
@@ -45,7 +46,7 @@ def test_parts_of_any_size_leave_the_others_as_they_are(tmp_path: Path) -> None:
 def train_on_first_host(kind: str, everybody: Group) -> dict[str, Tensor]:
     """Two hosts with two workers each, of which one trains and one stands by."""
     os.environ["LOCAL_RANK"] = str(everybody.rank % 2)
-    group = everybody.first_hosts(1)
+    group = everybody.of_hosts([0])
     if group is None:
         return {"size": torch.tensor(0)}
     pupil = Pupil(group, build(kind, group))
@@ -57,7 +58,7 @@ def train_on_first_host(kind: str, everybody: Group) -> dict[str, Tensor]:
 def wait_for_first(file: Path, everybody: Group) -> dict[str, Tensor]:
     """Two hosts with two workers each; on the first of them one writes a file while the other waits."""
     os.environ["LOCAL_RANK"] = str(everybody.rank % 2)
-    group = everybody.first_hosts(1)
+    group = everybody.of_hosts([0])
     if group is None:
         return {}
     if group.is_first:
@@ -70,6 +71,33 @@ def wait_for_first(file: Path, everybody: Group) -> dict[str, Tensor]:
 def test_the_others_of_a_part_wait_for_its_first(tmp_path: Path) -> None:
     results = run_workers(functools.partial(wait_for_first, tmp_path / "file"), 4, tmp_path)
     assert [bool(result["is_written"]) for result in results[:2]] == [True, True]
+
+
+def add_on_hosts(hosts: list[int], everybody: Group) -> dict[str, Tensor]:
+    """Three hosts with two workers, one and one."""
+    os.environ["LOCAL_RANK"] = "1" if everybody.rank == 1 else "0"
+    group = everybody.of_hosts(hosts)
+    if group is None:
+        return {"place": torch.tensor([-1, 0, 0])}
+    ranks = torch.tensor([everybody.rank])
+    group.all_reduce(ranks)
+    return {"place": torch.tensor([group.rank, group.sharers.rank, int(ranks)])}
+
+
+@pytest.mark.parametrize(
+    ("hosts", "places"),
+    [
+        ([0], [[0, 0, 1], [1, 1, 1], [-1, 0, 0], [-1, 0, 0]]),
+        ([2], [[-1, 0, 0], [-1, 0, 0], [-1, 0, 0], [0, 0, 3]]),
+        ([0, 2], [[0, 0, 4], [1, 1, 4], [-1, 0, 0], [2, 2, 4]]),
+        ([0, 1, 2], [[rank, rank, 6] for rank in range(4)]),
+    ],
+)
+def test_any_of_the_hosts_may_train_while_the_others_stand_by(
+    tmp_path: Path, hosts: list[int], places: list[list[int]]
+) -> None:
+    results = run_workers(functools.partial(add_on_hosts, hosts), 4, tmp_path)
+    assert [result["place"].tolist() for result in results] == places
 
 
 def build(kind: str, group: Group) -> Exchange:

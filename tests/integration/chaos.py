@@ -12,16 +12,18 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import math
 import os
 import random
 import signal
+import statistics
 import subprocess
 import sys
 import tempfile
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -49,7 +51,10 @@ HAS_RESTARTS = "restart" in TranslationRecipe.model_fields
 DISK_BYTES = 64 << 20
 HANG_S = 8
 SECONDS_PER_EVENT = 20
+TRAINING_S_PER_EVENT = 1.0
+"""Workers write steps down every half second, and a full disk lasts for up to two."""
 STEPS_PER_EVENT = 9
+_PACE_STEPS = 40
 SETTINGS = (
     "train.batch_tokens=2560",
     "schedule.learning_rate=1e-3",
@@ -86,10 +91,19 @@ class Plan:
     workers: tuple[int, ...] = (2,)
     """The numbers of workers to choose from at each start."""
     kinds: tuple[str, ...] = KINDS
+    step_s: float | None = None
+    """Seconds of a step here, if they were measured: on a fast machine the events need more steps."""
 
     @property
     def steps(self) -> int:
-        return max(200, self.events * STEPS_PER_EVENT)
+        """Enough for all events: each waits until steps are seen again after the one before."""
+        fewest = math.ceil(TRAINING_S_PER_EVENT / self.step_s) if self.step_s else 0
+        return max(200, self.events * max(STEPS_PER_EVENT, fewest))
+
+    @property
+    def patience_s(self) -> float:
+        """How long the trial may take."""
+        return 120 + SECONDS_PER_EVENT * self.events + 2 * self.steps * (self.step_s or 0.0)
 
     def deal(self, possible: tuple[str, ...]) -> list[str]:
         """The kinds of the events: in random order, each about equally often."""
@@ -131,11 +145,13 @@ class Summary:
     seconds: float = 0.0
     steps: int = 0
     steps_recomputed: int = 0
+    planned: int = 0
+    """Events; fewer have struck if the run ended before."""
 
     def __str__(self) -> str:
         lines = [
-            f"{len(self.events)} events, {len(self.recoveries)} recoveries, {self.starts} starts of the command, "
-            f"{self.seconds:.0f} s in all",
+            f"{len(self.events)} of {self.planned} events struck, {len(self.recoveries)} recoveries, "
+            f"{self.starts} starts of the command, {self.seconds:.0f} s in all",
             f"time lost {sum(r.seconds for r in self.recoveries):.1f} s, "
             f"{self.steps_recomputed} of {self.steps} steps recomputed",
             f"{'event':<16}{'count':>6}{'recoveries':>12}{'mean s':>9}{'max s':>8}{'steps lost, max':>17}",
@@ -203,6 +219,14 @@ class Arena:
             raise ChaosError(f"the undisturbed run failed:\n{self.log(run).read_text()}")
         return run
 
+    def measured(self, plan: Plan) -> Plan:
+        """The plan with the pace of this machine, from a short run that nothing happens to."""
+        run = self.undisturbed("pace", _PACE_STEPS, plan.workers[0])
+        steps = [
+            record["seconds"] for record in read_records(run.worker_records(0)) if record["kind"] == "step"
+        ]
+        return replace(plan, step_s=statistics.median(steps))
+
     def processes(self, part: str = "") -> list[psutil.Process]:
         """Processes whose command line names this folder, and `part` as a word."""
         found = []
@@ -233,7 +257,7 @@ class Trial:
         self._events: list[Event] = []
         self._starts = 0
         self._began = time.time()
-        self._deadline = time.monotonic() + 120 + SECONDS_PER_EVENT * plan.events
+        self._deadline = time.monotonic() + plan.patience_s
         self._has_small_disk = _mount(self.run.checkpoints)
         self._strikes: dict[str, Callable[[], tuple[str, bool]]] = {
             "kill worker": lambda: (self._signal_worker(signal.SIGKILL), True),
@@ -263,17 +287,19 @@ class Trial:
         return tuple(kind for kind in KINDS if kind not in missing)
 
     def suffer(self) -> Summary:
-        """All events of the plan, spread over the run, and the run to its end."""
+        """The events of the plan, spread over the run, and the run to its end; fewer if that comes first."""
         kinds = self.plan.deal(self.possible())
         targets = sorted(self._dice.uniform(0.02, 0.85) * self.plan.steps for _ in kinds)
         for kind, target in zip(kinds, targets, strict=True):
-            self._go_on(target, may_be_hasty=kind != "freeze worker")
+            if not self._go_on(target, may_be_hasty=kind != "freeze worker"):
+                break
             self._strike(kind)
         self._finish()
         return self._summary()
 
-    def _go_on(self, target: float, may_be_hasty: bool) -> None:
-        """Keep the run going until it stands at `target`; now and then only for a moment, to strike a start-up.
+    def _go_on(self, target: float, may_be_hasty: bool) -> bool:
+        """Keep the run going until it stands at `target`; now and then only for a moment, to strike a start-up. Returns
+        False if the run has ended.
 
         A start-up may take two minutes before it counts as hanging, so that none is frozen.
         """
@@ -285,12 +311,12 @@ class Trial:
         haste = time.monotonic() + self._dice.uniform(0.2, 4.0)
         while True:
             if self._tend():
-                raise ChaosError(f"the run ended after {len(self._events)} of {self.plan.events} events")
+                return False
             if is_hasty and time.monotonic() > haste:
-                return
+                return True
             if self._step >= target and self._is_training():
                 time.sleep(self._dice.uniform(0.0, 0.3))
-                return
+                return True
 
     def _finish(self) -> None:
         while not self._tend():
@@ -397,6 +423,7 @@ class Trial:
             seconds=time.time() - self._began,
             steps=len(set(steps)),
             steps_recomputed=len(steps) - len(set(steps)),
+            planned=self.plan.events,
         )
 
 
@@ -471,8 +498,8 @@ def main() -> None:
         "--within", type=float, help="compare only the loss: what takes part when may change the bits"
     )
     options = parser.parse_args()
-    plan = Plan(options.events, options.seed, (options.workers,))
     with Arena(options.set) as arena:
+        plan = arena.measured(Plan(options.events, options.seed, (options.workers,)))
         print(
             f"{plan.events} events, seed {plan.seed}: an undisturbed run of {plan.steps} steps first",
             flush=True,

@@ -6,15 +6,17 @@ import os
 import socket
 import subprocess
 import sys
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from echelon.explain.history import read_history
 from echelon.monitor.records import read_records
+from echelon.monitor.run_state import read_state
 from echelon.recipe.loading import load_recipe
 from echelon.recipe.toml import dump_recipe
-from echelon.runfolder import RunFolder, read_json
+from echelon.runfolder import RunFolder, read_json, write_json
 from tests.integration.runs import TrainToy
 
 
@@ -82,6 +84,29 @@ def test_hosts_that_do_not_pay_stand_by(train_toy: TrainToy) -> None:
     assert messages(run, 1) == ["this host stands by: exchange.hosts = 1"]
     history = read_history(run)
     assert (history.num_hosts, history.hosts_given) == (1, 2), "one trains, two are paid for"
+
+
+@pytest.mark.slow
+def test_of_two_hosts_the_fastest_trains_and_is_worker_0_to_all_readers(
+    train_toy: TrainToy, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The second host is faster: it trains, and what it writes is found where the first worker's records are."""
+    run = train_toy("run", "train.steps=2", workers=1)
+    go_on_to(run, 6, hosts=1)
+    write_json(run.exchange, {"exchange": "all_reduce", "alone_seconds": {"slow": 1.49, "fast": 0.25}})
+    named = (
+        'import os, socket\nsocket.gethostname = lambda: ("slow", "fast")[int(os.environ.get("RANK", "0"))]\n'
+    )
+    (tmp_path / "sitecustomize.py").write_text(named)
+    monkeypatch.setenv(
+        "PYTHONPATH", os.pathsep.join([str(tmp_path), *filter(None, [os.environ.get("PYTHONPATH")])])
+    )
+    run_on_two_hosts(run)
+    records = read_records(run.worker_records(0))
+    assert [record["step"] for record in records if record["kind"] == "step"] == list(range(1, 7))
+    assert [record["host"] for record in records if record["kind"] == "start"][-1] == "fast"
+    assert messages(run, 1) == ["this host stands by: exchange.hosts = 1"]
+    assert (sizes(run), read_state(run).name) == ([1, 1], "finished")
 
 
 @pytest.mark.slow

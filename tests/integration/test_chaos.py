@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator
+from dataclasses import replace
 
 import pytest
 
@@ -31,12 +32,32 @@ def losses(run: RunFolder) -> dict[int, set[float]]:
     return found
 
 
+def test_a_fast_machine_makes_more_steps_for_the_same_events() -> None:
+    plan = Plan(events=40, seed=4711)
+    assert plan.steps == 360
+    assert replace(plan, step_s=0.01).steps == 4000
+    assert replace(plan, step_s=0.5).steps == 360
+
+
+def test_a_run_that_ends_before_all_events_is_no_failure_and_says_how_many_struck(
+    arena: Arena, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with Trial(arena, Plan(events=4, seed=SEED)) as trial:
+        looks = iter([False, False])
+        monkeypatch.setattr(trial, "_tend", lambda: next(looks, True))
+        monkeypatch.setattr(trial, "_is_training", lambda: True)
+        trial._step = 1000
+        monkeypatch.setattr(trial, "_strikes", dict.fromkeys(trial._strikes, lambda: ("struck", False)))
+        summary = trial.suffer()
+    assert str(summary).startswith("2 of 4 events struck")
+
+
 @pytest.mark.slow
 def test_any_misfortune_ends_with_the_bits_of_the_undisturbed_run(
     arena: Arena, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """One event of each kind; `make chaos EVENTS=200` is the same with more of them."""
-    plan = Plan(events=len(KINDS), seed=SEED)
+    plan = arena.measured(Plan(events=len(KINDS), seed=SEED))
     whole = arena.undisturbed("whole", plan.steps, workers=2)
     with Trial(arena, plan) as trial:
         summary = trial.suffer()

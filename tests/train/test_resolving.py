@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import os
 from pathlib import Path
+from unittest import mock
 
 import pytest
 import torch
@@ -18,8 +19,8 @@ from echelon.monitor.records import RecordWriter
 from echelon.recipe.continuing import found_in
 from echelon.recipe.loading import load_recipe
 from echelon.recipe.toml import dump_recipe
-from echelon.runfolder import RunFolder, read_json
-from echelon.train.resolving import require_one_recipe, resolve_exchange
+from echelon.runfolder import RunFolder, read_json, write_json
+from echelon.train.resolving import choose_hosts, require_one_recipe, resolve_exchange
 
 FOUND = (
     "train.exchange=compressed",
@@ -64,3 +65,21 @@ def test_workers_whose_folders_have_recipes_that_learn_something_else_do_not_tra
     tmp_path: Path,
 ) -> None:
     assert run_workers(compare, 2, tmp_path / "workers") == [{}, {}]
+
+
+def choose_of_three(folder: Path, group: Group) -> dict[str, Tensor]:
+    """Three hosts with folders of their own, of which only the second has kept what was measured."""
+    os.environ["LOCAL_RANK"] = "0"
+    run = RunFolder(folder / f"host-{group.rank}")
+    run.create()
+    if group.rank == 1:
+        write_json(run.exchange, {"exchange": "all_reduce", "alone_seconds": {"a": 1.5, "b": 0.5, "c": 0.25}})
+    with mock.patch("socket.gethostname", return_value="abc"[group.rank]):
+        chosen = [choose_hosts(run, group, count) for count in (1, 2, None)]
+    same = choose_hosts(run, group, 1)  # where all hosts are this machine, they have one name
+    return {"chosen": torch.tensor([*chosen[0], *chosen[1], *chosen[2], *same])}
+
+
+def test_the_fastest_hosts_train_and_the_first_if_nothing_tells_them_apart(tmp_path: Path) -> None:
+    results = run_workers(functools.partial(choose_of_three, tmp_path), 3, tmp_path / "workers")
+    assert [result["chosen"].tolist() for result in results] == [[2, 1, 2, 0, 1, 2, 0]] * 3

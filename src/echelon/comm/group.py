@@ -5,9 +5,10 @@ What goes over the wire is tensors and JSON, never pickles.
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any, Protocol
@@ -167,16 +168,17 @@ class Group:
         """This worker's part of the group, of which every worker names all parts alike."""
         return self._among(next(ranks for ranks in parts if self.rank in ranks), heart)
 
-    def first_hosts(self, count: int | None) -> Group | None:
-        """The workers of the first `count` hosts, of all where it is None; None for a worker of another host."""
-        starts = [rank for rank, local_rank in enumerate(self.local_ranks()) if local_rank == 0]
-        if count is None or count >= len(starts):
+    def of_hosts(self, hosts: Collection[int]) -> Group | None:
+        """The workers of some hosts, which are counted in the order of their ranks; None for a worker of another."""
+        host_of = list(itertools.accumulate(int(local_rank == 0) for local_rank in self.local_ranks()))
+        ranks = [rank for rank, host in enumerate(host_of) if host - 1 in hosts]
+        if len(ranks) == self.size:
             return self
-        size = starts[count]
-        if self.rank >= size:
+        if self.rank not in ranks:
             return None
-        sharers = self.sharers if self.sharers.size < self.size else Sharers(self.rank, size)
-        return self._among(list(range(size)), self.heart, sharers)
+        is_shared = self.sharers.size == self.size
+        sharers = Sharers(ranks.index(self.rank), len(ranks)) if is_shared else self.sharers
+        return self._among(ranks, self.heart, sharers)
 
     def _among(self, ranks: list[int], heart: Heart | None, sharers: Sharers | None = None) -> Group:
         """These workers, this one among them, over connections of their own; no other takes part.

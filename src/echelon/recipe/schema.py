@@ -256,8 +256,8 @@ class Exchange(Section):
     """Settings of the exchange that `train.exchange` names; the others' are not looked at."""
 
     hosts: PositiveInt | None = None
-    """So many hosts train, the first ones, and the others stand by; all of them where it is not given. "auto" sets it
-    to 1 where the line makes more hosts slower."""
+    """So many hosts train, the first ones, and the others stand by; all of them if it is not given. "auto" sets it to 1
+    if the line makes more hosts slower: then the fastest host trains."""
     bucket_bytes: PositiveInt = 2**23
     """all_reduce, compressed: gradients, in bytes of float32, that go out together while backward is still running.
     "auto" chooses them for the line."""

@@ -16,7 +16,7 @@ import signal
 import sys
 import time
 import traceback
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from types import FrameType
 from typing import NoReturn
@@ -52,7 +52,7 @@ from echelon.train.measuring import compare_kernels, describe_worker, open_meter
 from echelon.train.mirror import Mirror
 from echelon.train.precision import Precision, warning_of
 from echelon.train.reading import SlotReader, reads_ahead
-from echelon.train.resolving import require_one_recipe, resolve_exchange
+from echelon.train.resolving import choose_hosts, require_one_recipe, resolve_exchange
 from echelon.train.resume import resume
 from echelon.train.trackers import build_trackers
 from echelon.train.weights import Weights, choose_weights, load_weights
@@ -123,14 +123,31 @@ def leave(records: RecordWriter, status: int) -> NoReturn:
 def work_or_stand_by(run: RunFolder, everybody: Group, records: RecordWriter, stop: StopRequest) -> Outcome:
     """Train, where the recipe's exchange wants this host; otherwise wait until the others have ended. Collective."""
     recipe = resolve_exchange(run, everybody, records, choose_device())
-    group = everybody.first_hosts(recipe.exchange.hosts)
-    if group is None:
-        records.write("event", message=f"this host stands by: exchange.hosts = {recipe.exchange.hosts}")
-        return Outcome(everybody.await_news())
-    outcome = work(run, group, records, stop)
+    group = everybody.of_hosts(choose_hosts(run, everybody, recipe.exchange.hosts))
+    with _numbered_anew(run, everybody, group, records) as own_records:
+        if group is None:
+            message = f"this host stands by: exchange.hosts = {recipe.exchange.hosts}"
+            own_records.write("event", message=message)
+            return Outcome(everybody.await_news())
+        outcome = work(run, group, own_records, stop)
     if group.size < everybody.size and group.is_first:
         everybody.tell(outcome.value)
     return outcome
+
+
+@contextlib.contextmanager
+def _numbered_anew(
+    run: RunFolder, everybody: Group, group: Group | None, records: RecordWriter
+) -> Iterator[RecordWriter]:
+    """The records of a worker whose number is another among those who train: readers look for them from 0 on, and find
+    those who stand by after them. Collective."""
+    have_part = everybody.gather_json(group is not None)
+    number = sorted(range(everybody.size), key=lambda rank: not have_part[rank]).index(everybody.rank)
+    if number == everybody.rank:
+        yield records
+        return
+    with contextlib.closing(RecordWriter(run.worker_records(number))) as own_records:
+        yield own_records
 
 
 def work(run: RunFolder, group: Group, records: RecordWriter, stop: StopRequest) -> Outcome:

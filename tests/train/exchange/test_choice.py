@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from echelon.train.exchange.choice import Candidate, Measured, choose
+from echelon.train.exchange.choice import Candidate, Measured, choose, fastest_of, show_s
 
 MEGABIT = 1e6 / 8
 PARAMETERS = 20e6
@@ -33,6 +33,7 @@ MEASURED = Measured(
         "low_rank": 0.05,
         "local": 0.2,
     },
+    alone={"host1": 7.25, "host2": 7.25},
     steps_between=32,
     steps_behind=8,
 )
@@ -78,9 +79,46 @@ def test_where_nothing_allowed_pays_one_host_trains() -> None:
     choice = choose(over(20), ["exact"])
     assert choice.hosts == 1
     assert choice.reason.startswith(
-        'train.exchange = "auto" trains on one of 2 hosts: over a line of 20 Mbit/s'
+        'train.exchange = "auto" trains on one of 2 hosts, host1: over a line of 20 Mbit/s'
     )
-    assert "takes 7.2 s on one" in choice.reason
+    assert "takes 7.2 s on that one" in choice.reason
+
+
+def test_the_one_host_that_trains_is_the_fastest_not_the_first() -> None:
+    measured = replace(MEASURED, alone={"host1": 1.49, "host2": 0.25})
+    assert (measured.fastest, measured.alone_s) == ("host2", 0.25)
+    choice = choose(measured, ["exact"])
+    assert choice.hosts == 1, "with the slow one it would be slower"
+    assert "trains on one of 2 hosts, host2: " in choice.reason
+    assert "takes 250 ms on that one" in choice.reason
+
+
+@pytest.mark.parametrize(
+    ("count", "chosen"), [(1, ["c"]), (2, ["c", "d"]), (3, ["a", "c", "d"]), (4, ["a", "b", "c", "d"])]
+)
+def test_of_hosts_that_are_about_as_fast_the_first_are_taken(count: int, chosen: list[str]) -> None:
+    alone = {"a": 2.0, "b": 2.1, "c": 1.0, "d": 1.05}
+    assert sorted(fastest_of(["a", "b", "c", "d"], alone, count)) == chosen
+
+
+@pytest.mark.parametrize(
+    ("seconds", "words"),
+    [
+        (126.4, "126 s"),
+        (12.3, "12 s"),
+        (1.25, "1.2 s"),
+        (0.25, "250 ms"),
+        (0.0123, "12 ms"),
+        (0.0012, "1.2 ms"),
+    ],
+)
+def test_times_of_steps_are_plain_numbers(seconds: float, words: str) -> None:
+    assert show_s(seconds) == words
+
+
+def test_a_host_that_was_not_measured_is_taken_last() -> None:
+    assert fastest_of(["new", "old"], {"old": 3.0}, 1) == ["old"]
+    assert fastest_of(["new", "newer"], {"old": 3.0}, 1) == ["new"]
 
 
 def test_two_hosts_are_never_taken_where_they_would_be_slower() -> None:

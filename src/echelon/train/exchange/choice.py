@@ -7,7 +7,7 @@ only the processor's time; the rest is waited for.
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, get_args
 
@@ -27,12 +27,14 @@ SETTINGS: dict[Candidate, dict[str, Any]] = {
 """What makes it of a recipe."""
 _BACKWARD = 2 / 3
 """Of a slot's time."""
+_AS_FAST = 1.1
+"""Measured times that differ by less say nothing."""
 _SMALLEST_BUCKET, _LARGEST_BUCKET = 2**20, 2**24
 
 
 @dataclass(frozen=True)
 class Measured:
-    """What was seen at the start, always of the slowest worker."""
+    """What was seen at the start, of the slowest worker unless said otherwise."""
 
     slots: int
     workers: int
@@ -49,18 +51,22 @@ class Measured:
     """What a host's card sends for one agreement, of each exchange that the recipe can have."""
     own_s: Mapping[Candidate, float]
     """What an agreement computes by itself."""
+    alone: Mapping[str, float]
+    """Seconds of a step on each of the hosts alone, by its name."""
     steps_between: int
     """Of `local`: steps from one agreement to the next."""
     steps_behind: int
     """Of `local`: steps that are taken while an agreement is on its way."""
 
     @property
-    def alone_s(self) -> float:
-        """A step on one of the hosts."""
-        return self._compute_s(math.ceil(self.workers / self.hosts))
+    def fastest(self) -> str:
+        """The host that is to train if one is enough."""
+        return fastest_of(list(self.alone), self.alone, 1)[0]
 
-    def _compute_s(self, workers: int) -> float:
-        return math.ceil(self.slots / workers) * self.slot_s + self.optimiser_s
+    @property
+    def alone_s(self) -> float:
+        """A step on the fastest of the hosts."""
+        return min(self.alone.values())
 
     @property
     def bucket_bytes(self) -> int:
@@ -70,7 +76,7 @@ class Measured:
 
     def step_s(self, name: Candidate) -> float:
         """A step on all hosts with this exchange."""
-        compute_s = self._compute_s(self.workers)
+        compute_s = compute_seconds(self.slots, self.workers, self.slot_s, self.optimiser_s)
         size = self.num_bytes[name]
         busy_s, line_s = self.own_s[name] + size * self.cpu_s_per_byte, size / self.line_bytes_per_s
         match name:
@@ -110,8 +116,9 @@ def choose(measured: Measured, allowed: Collection[ExchangeClass]) -> Choice:
         return Choice(
             "all_reduce",  # nothing is gained on one host by being less exact
             1,
-            f'train.exchange = "auto" trains on one of {measured.hosts} hosts: over {line} a step would take '
-            f"{show_s(step_s)} with {best}, the best that is allowed, and takes {show_s(alone_s)} on one{advice}",
+            f'train.exchange = "auto" trains on one of {measured.hosts} hosts, {measured.fastest}: over {line} a step '
+            f"would take {show_s(step_s)} with {best}, the best that is allowed, and takes {show_s(alone_s)} on that "
+            f"one{advice}",
         )
     return Choice(
         best,
@@ -119,6 +126,21 @@ def choose(measured: Measured, allowed: Collection[ExchangeClass]) -> Choice:
         f'train.exchange = "auto" is {best} here: over {line} a step takes {show_s(step_s)} on {measured.hosts} hosts '
         f"and {show_s(alone_s)} on one{advice}",
     )
+
+
+def compute_seconds(slots: int, workers: int, slot_s: float, optimiser_s: float) -> float:
+    """A step of so many workers, without the exchange."""
+    return math.ceil(slots / workers) * slot_s + optimiser_s
+
+
+def fastest_of(hosts: Sequence[str], alone: Mapping[str, float], count: int) -> list[str]:
+    """The fastest hosts by how long each takes for a step alone; of those that are about as fast, the first."""
+    left, chosen = {host: alone.get(host, math.inf) for host in hosts}, list[str]()
+    for _ in range(count):
+        best = min(left.values())
+        chosen.append(next(host for host, seconds in left.items() if seconds <= _AS_FAST * best))
+        del left[chosen[-1]]
+    return chosen
 
 
 def class_of(name: Candidate) -> ExchangeClass:
@@ -146,4 +168,6 @@ def show_rate(bytes_per_s: float) -> str:
 
 
 def show_s(seconds: float) -> str:
-    return f"{seconds:.2g} s" if seconds >= 1 else f"{1000 * seconds:.2g} ms"
+    if seconds >= 1:
+        return f"{seconds:.0f} s" if seconds >= 10 else f"{seconds:.2g} s"
+    return f"{1000 * seconds:.0f} ms" if seconds >= 0.01 else f"{1000 * seconds:.2g} ms"

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import socket
 import time
+from collections.abc import Sequence
 
 import torch
 
@@ -16,7 +18,7 @@ from echelon.runfolder import RunFolder
 from echelon.tasks import build_task
 from echelon.tasks.task import Task
 from echelon.train.exchange import Exchange, build_exchange
-from echelon.train.exchange.choice import CANDIDATES, SETTINGS, Candidate, Measured
+from echelon.train.exchange.choice import CANDIDATES, SETTINGS, Candidate, Measured, compute_seconds
 from echelon.train.exchange.hierarchical import level_size
 from echelon.train.learner import Learner, build_learner
 from echelon.train.optimiser import FlatOptimiser
@@ -47,12 +49,8 @@ def measure(recipe: Recipe, run: RunFolder, group: Group, device: torch.device) 
             echo.num_bytes = 0
             own_s[name] = _time_agreement(exchange, step, recipe.train.slots, device)
         num_bytes[name] = card_share(name, local_ranks) * echo.num_bytes
-    slowest: list[float] = [
-        max(values)
-        for values in zip(
-            *group.gather_json([slot_s, optimiser_s, cpu_s_per_byte, *own_s.values()]), strict=True
-        )
-    ]
+    seen = group.gather_json([slot_s, optimiser_s, cpu_s_per_byte, *own_s.values()])
+    slowest: list[float] = [max(values) for values in zip(*seen, strict=True)]
     return Measured(
         slots=recipe.train.slots,
         workers=group.size,
@@ -64,9 +62,21 @@ def measure(recipe: Recipe, run: RunFolder, group: Group, device: torch.device) 
         latency_s=link.latency_s,
         num_bytes=num_bytes,
         own_s=dict(zip(own_s, slowest[3:], strict=True)),
+        alone=_alone(recipe.train.slots, group.gather_json(socket.gethostname()), seen),
         steps_between=recipe.exchange.every,
         steps_behind=recipe.exchange.overlap,
     )
+
+
+def _alone(slots: int, names: Sequence[str], seen: Sequence[Sequence[float]]) -> dict[str, float]:
+    """Seconds of a step on each host alone, from the seconds of a slot and an update of each worker."""
+    workers: dict[str, list[Sequence[float]]] = {}
+    for name, seconds in zip(names, seen, strict=True):
+        workers.setdefault(name, []).append(seconds)
+    return {
+        name: compute_seconds(slots, len(own), max(s[0] for s in own), max(s[1] for s in own))
+        for name, own in workers.items()
+    }
 
 
 def candidates(recipe: Recipe) -> list[Candidate]:
