@@ -16,6 +16,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 from echelon.runfolder import RunFolder
+from tests.scheduling import pytest_xdist_make_scheduler  # noqa: F401 - a hook
 from tests.sshd import Sshd
 
 # For this process, where nothing has imported torch yet, and for all that tests start: models here are tiny, and on a
@@ -25,14 +26,6 @@ os.environ["OMP_NUM_THREADS"] = "1"
 # The machine may be busy with other work: slowness is not a failure.
 settings.register_profile("echelon", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("echelon")
-
-
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Where tests run side by side: those of a file share its fixtures, and those that make hosts take turns."""
-    for item in items:
-        folder = item.path.parent
-        group = folder if folder.name in ("lab", "export", "inference") else item.path
-        item.add_marker(pytest.mark.xdist_group(str(group)))
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
