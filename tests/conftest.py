@@ -6,6 +6,7 @@ import contextlib
 import fcntl
 import os
 import random
+import signal
 import subprocess
 import sys
 from collections import Counter
@@ -46,6 +47,15 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
         terminalreporter.section("skipped")
     for reason, count in skipped.most_common():
         terminalreporter.write_line(f"{count:4} {reason}")
+
+
+@pytest.fixture(autouse=True)
+def own_signal_handlers() -> Iterator[None]:
+    """A worker that is set up within a test takes Ctrl-C and SIGTERM for itself; the next test gets them back."""
+    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+    yield
+    for number, handler in before.items():
+        signal.signal(number, handler)
 
 
 @pytest.fixture(autouse=True)

@@ -253,6 +253,14 @@ def test_a_missing_corpus_is_told_before_workers_start(echelon: Echelon) -> None
     assert "training-parallel-europarl-v7.tgz does not exist" in result.messages
 
 
+def test_a_terminal_that_cannot_draw_a_bar_gets_lines(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("FORCE_COLOR", "1")  # by which rich takes stderr for a terminal
+    monkeypatch.setenv("TERM", "xterm")
+    assert cli.messages().is_terminal
+    monkeypatch.setenv("TERM", "dumb")
+    assert not cli.messages().is_terminal
+
+
 def test_long_messages_are_not_broken_into_lines(echelon: Echelon) -> None:
     name = "x" * 200 + "[bold].toml"
     assert echelon("describe", name).messages == f"error: {name}: there is no such recipe file\n"

@@ -114,9 +114,12 @@ MachineType = Annotated[
 def messages() -> Console:
     """Where progress and messages go: stderr, so that stdout holds results only.
 
-    Lines are broken to fit a terminal only: in a pipe or a log a long path stays in one piece.
+    Lines are broken to fit a terminal only: in a pipe or a log a long path stays in one piece. A terminal that cannot
+    draw progress bars is treated as a log.
     """
-    return SafeConsole(stderr=True, soft_wrap=not sys.stderr.isatty())
+    is_dumb = os.environ.get("TERM") in ("dumb", "unknown")
+    is_log = is_dumb or not sys.stderr.isatty()
+    return SafeConsole(stderr=True, force_terminal=False if is_dumb else None, soft_wrap=is_log)
 
 
 def show(as_json: bool, result: Any, text: str) -> None:

@@ -133,6 +133,9 @@ def there(dockers: Dockers, tmp_path_factory: pytest.TempPathFactory) -> Iterato
 
 @pytest.fixture(autouse=True)
 def docker_here(dockers: Dockers, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A docker on this machine; neither it nor the other one has any images yet."""
+    for file in (*dockers.here.iterdir(), *dockers.there.iterdir()):
+        file.unlink()
     monkeypatch.setenv("PATH", f"{dockers.bin}:{os.environ['PATH']}")
     monkeypatch.setenv("FAKE_DOCKER", str(dockers.here))
 

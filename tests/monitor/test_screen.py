@@ -112,7 +112,7 @@ def test_brackets_in_messages_are_shown_as_they_are(is_terminal: bool) -> None:
 
 def test_the_bar_shows_loss_speed_and_rate() -> None:
     output = io.StringIO()
-    screen = BarScreen(Console(file=output, force_terminal=True, width=200))
+    screen = BarScreen(Console(file=output, force_terminal=True, width=200, _environ={}))
     screen.show(START)
     screen.show(step(7))
     screen.close()
