@@ -18,7 +18,8 @@ from echelon.data.fetching import Wanted, fetch
 from echelon.data.streams import BlockReader, Place
 from echelon.errors import DataError
 from tests.data.mirror import Mirror
-from tests.data.test_streams import PACKERS, tar_of
+from tests.data.packers import PACKERS
+from tests.data.test_streams import tar_of
 
 CONTENT = random.Random(1).randbytes(300_000)
 SHA256 = hashlib.sha256(CONTENT).hexdigest()
@@ -240,7 +241,8 @@ def test_what_is_not_packed_is_no_archive(mirror: Mirror, tmp_path: Path) -> Non
 
 
 def test_archives_of_every_kind_pass(mirror: Mirror, tmp_path: Path) -> None:
-    for ending, packer in PACKERS.items():
+    endings = {"tar": bytes, "tgz": PACKERS["gz"], **{f"tar.{name}": pack for name, pack in PACKERS.items()}}
+    for ending, packer in endings.items():
         mirror.content = packer(tar_of({"x": b"y"}))
         assert fetch(Wanted(f"x.{ending}", [mirror.url]), tmp_path).exists()
 
