@@ -20,6 +20,7 @@ from echelon.errors import DataError
 CHUNK_LINES = 4096
 CHUNK_BYTES = 1 << 22
 _BEGINNING_BYTES = 1 << 16
+_LONGEST_CHARACTER = 4
 _CONVERT = "Convert it to UTF-8"
 
 
@@ -260,11 +261,21 @@ def _decode(block: bytes, where: str, first_line: int) -> str:
 def _refuse_binary(place: Place) -> None:
     """DataError if a file does not begin like text: its lines are then no lines, and their number means nothing."""
     beginning = next(iter(BlockReader(place)), b"")[:_BEGINNING_BYTES]
-    whole = beginning[: beginning.rfind(b"\n") + 1] or beginning[:-3]  # the last character may be cut
-    if b"\0" in whole:
-        line = whole.count(b"\n", 0, whole.find(b"\0")) + 1
-        raise DataError(f"{place} has a NUL byte in line {line:,}; is it text? {_CONVERT}")
-    _decode(whole, f"{place}, line", 1)
+    if b"\0" in beginning:
+        line = beginning.count(b"\n", 0, beginning.find(b"\0")) + 1
+        raise DataError(f"{place}, line {line:,}: has a NUL byte; is it text? {_CONVERT}")
+    *lines, rest = beginning.split(b"\n")
+    lines = lines or [rest[:-_LONGEST_CHARACTER]]  # the last character may be cut
+    if sum(map(_is_broken, lines)) > len(lines) / 2:
+        _decode(b"\n".join(lines), f"{place}, line", 1)
+
+
+def _is_broken(line: bytes) -> bool:
+    try:
+        line.decode("utf-8")
+    except UnicodeDecodeError:
+        return True
+    return False
 
 
 def chunks(text: ParallelText) -> Iterator[Chunk]:
