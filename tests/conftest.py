@@ -18,7 +18,7 @@ from hypothesis import HealthCheck, settings
 
 from echelon.cloud import prices
 from echelon.runfolder import RunFolder
-from tests.scheduling import pytest_xdist_make_scheduler  # noqa: F401 - a hook
+from tests.scheduling import pytest_collection_modifyitems, pytest_xdist_make_scheduler  # noqa: F401 - hooks
 from tests.sshd import Sshd
 
 # For this process, where nothing has imported torch yet, and for all that tests start: models here are tiny, and on a

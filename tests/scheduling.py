@@ -12,8 +12,10 @@ from typing import Any
 
 import pytest
 
-TOGETHER = ("lab", "export", "inference", "serve")
-"""Folders whose files share costly fixtures. In `lab` hosts also take turns, so as not to slow each other down."""
+TOGETHER = ("lab",)
+"""Folders whose files share costly fixtures; in `lab` hosts also take turns, so as not to slow each other down."""
+LONG = ("integration", "lab")
+"""Folders with the longest tests. They begin first, so that no process is left with one when the others are done."""
 
 
 def group_of(test: str) -> str:
@@ -22,11 +24,18 @@ def group_of(test: str) -> str:
     return str(file.parent if file.parent.name in TOGETHER else file)
 
 
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    if hasattr(config, "workerinput"):  # one of several processes
+        items.sort(key=lambda item: item.path.parent.name not in LONG)
+
+
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
-    """With `--dist=loadgroup`, send the tests of a group to one process, the largest groups first."""
+    """With `--dist=loadgroup`, send the tests of a group to one process, in the order in which they were collected."""
     if config.getvalue("dist") != "loadgroup":
         return None
+    config.option.loadscopereorder = False
     from xdist.scheduler import LoadScopeScheduling  # type: ignore[import-untyped]
 
     class GroupScheduling(LoadScopeScheduling):  # type: ignore[misc]

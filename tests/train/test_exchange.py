@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import multiprocessing
+import functools
 import os
 from pathlib import Path
-from typing import Any
 from unittest import mock
 
 import pytest
 import torch
-import torch.distributed as dist
-from torch import nn
+from tests.pupils import run_workers
+from torch import Tensor, nn
 
 from echelon.comm import shared
 from echelon.comm.group import Group
@@ -24,22 +23,21 @@ from echelon.train.flat import FlatParameters
 STEPS = 3
 
 
-def work(rank: int, size: int, store: str, way: str, results: Any) -> None:
+def work(way: str, group: Group) -> dict[str, Tensor]:
     """Some steps of a worker; its gradient at step n is n everywhere, times one more than its rank."""
-    dist.init_process_group("gloo", init_method=f"file://{store}", rank=rank, world_size=size)
-    if way == "no shared memory" and rank == size - 1:
+    if way == "no shared memory" and group.rank == group.size - 1:
         mock.patch.object(shared, "_open_file", return_value=None).start()
-    os.environ["LOCAL_WORLD_SIZE"] = str(size if way != "all-reduce" else 1)
+    os.environ["LOCAL_WORLD_SIZE"] = str(group.size if way != "all-reduce" else 1)
     torch.manual_seed(0)
     model = nn.Sequential(nn.Linear(40, 30), nn.Linear(30, 3))
-    flat, exchange = FlatParameters(model), build_exact(Group(rank, size), BUCKET_BYTES)
+    flat, exchange = FlatParameters(model), build_exact(group, BUCKET_BYTES)
     exchange.attach(flat, None, lambda: None)
     sums = []
     for step in range(1, STEPS + 1):
         flat.zero()
         with exchange.slot(last=True):
             total = torch.cat([parameter.flatten() for parameter in model.parameters()]).sum()
-            (total * step * (rank + 1)).backward()  # type: ignore[no-untyped-call]
+            (total * step * (group.rank + 1)).backward()  # type: ignore[no-untyped-call]
 
         def apply() -> None:
             sums.append(sorted(set(flat.reduced.tolist())))
@@ -48,26 +46,19 @@ def work(rank: int, size: int, store: str, way: str, results: Any) -> None:
         exchange.update(apply)
     is_in_memory = isinstance(exchange, HostSum) and exchange.is_in_memory
     assert exchange.name == ("host_sum" if is_in_memory else "all_reduce")
-    results.put((rank, sums, is_in_memory, type(exchange) is AllReduce))
-    dist.barrier()
+    is_all_reduce = type(exchange) is AllReduce
+    return {
+        "sums": torch.tensor(sums),
+        "ways": torch.tensor([is_in_memory, is_all_reduce]),
+        "process": torch.tensor(os.getpid()),
+    }
 
 
 @pytest.mark.parametrize("way", ["memory", "all-reduce", "no shared memory"])
 def test_every_worker_gets_the_sum_of_all(tmp_path: Path, way: str) -> None:
-    size = 2
-    context = multiprocessing.get_context("spawn")
-    results = context.Queue()
-    arguments = (size, str(tmp_path / "store"), way, results)
-    processes = [context.Process(target=work, args=(rank, *arguments)) for rank in range(size)]
-    for process in processes:
-        process.start()
-    found = sorted(results.get() for _ in processes)
-    for process in processes:
-        process.join()
-
-    expected = [[0.0, 3.0 * step] for step in range(1, STEPS + 1)]  # the extras are zero
-    assert [sums for _, sums, _, _ in found] == [expected] * size
-    assert {in_memory for _, _, in_memory, _ in found} == {way == "memory"}
-    assert {is_all_reduce for _, _, _, is_all_reduce in found} == {way == "all-reduce"}
-    left = [path for process in processes for path in Path("/dev/shm").glob(f"echelon-{process.pid}-*")]
+    for result in (results := run_workers(functools.partial(work, way), 2, tmp_path)):
+        expected = [[0.0, 3.0 * step] for step in range(1, STEPS + 1)]  # the extras are zero
+        assert result["sums"].tolist() == expected
+        assert result["ways"].tolist() == [way == "memory", way == "all-reduce"]
+    left = [path for result in results for path in Path("/dev/shm").glob(f"echelon-{result['process']}-*")]
     assert left == []
