@@ -141,14 +141,14 @@ def docker_here(dockers: Dockers, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_an_image_is_sent_once(dockers: Dockers, there: Remote) -> None:
-    (dockers.here / "trainer").write_text("1111")
-    assert find_image(there, "trainer") is None
-    assert send_image(there, "trainer") is True
-    assert find_image(there, "trainer") == "sha256:1111"
-    assert send_image(there, "trainer") is False
-    (dockers.here / "trainer").write_text("2222")
-    assert send_image(there, "trainer") is True
-    assert find_image(there, "trainer") == "sha256:2222"
+    (dockers.here / "once").write_text("1111")
+    assert find_image(there, "once") is None
+    assert send_image(there, "once") is True
+    assert find_image(there, "once") == "sha256:1111"
+    assert send_image(there, "once") is False
+    (dockers.here / "once").write_text("2222")
+    assert send_image(there, "once") is True
+    assert find_image(there, "once") == "sha256:2222"
 
 
 def test_an_image_that_cannot_be_sent_is_told(dockers: Dockers, there: Remote) -> None:
@@ -160,6 +160,7 @@ def test_an_image_that_cannot_be_sent_is_told(dockers: Dockers, there: Remote) -
         RemoteError, match="large could not be sent: no space left on device; try `docker save large"
     ):
         send_image(there, "large")
+    (dockers.there / "full").unlink()
 
 
 def test_a_host_tells_what_a_container_on_it_can_have(there: Remote, tmp_path: Path) -> None:
