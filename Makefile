@@ -2,31 +2,47 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
-PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
+CONSTRAINTS ?= constraints.txt
+# pip shows its download bars on a terminal, and is quiet in a log.
+PIP := $(BIN)/python -m pip install $(shell [ -t 2 ] && echo --progress-bar=on || echo --quiet) --disable-pip-version-check --constraint $(CONSTRAINTS)
 INSTALLED := $(VENV)/.installed
 READY := $(VENV)/.ready
+SETUP_STEPS = $(if $(filter demo,$(MAKECMDGOALS)),3,4)
 BENCHES ?= checkpoint images monitor preparation scaling serve translate
 EVENTS ?= 24
 SEED ?= 1
 # For one test alone: make test-slow PYTEST_ARGS=tests/lab/test_faults.py
 PYTEST_ARGS ?=
 
-.PHONY: setup demo test test-packages test-slow test-long chaos mechanisms check docs bench bench-network bench-quality bench-peers clean
+.PHONY: setup constraints demo test test-packages test-slow test-long chaos mechanisms check docs bench bench-network bench-quality bench-peers clean
 
 setup: $(READY)
 
 # torch first, in the version of constraints.txt: what else wants torch then finds it and pulls no other.
 $(INSTALLED): pyproject.toml constraints.txt
-	$(PYTHON) -c 'import sys; (3, 11) <= sys.version_info < (3, 15) or sys.exit("Echelon needs Python 3.11 to 3.14; set PYTHON=...")'
-	$(PYTHON) -c 'import ensurepip, venv' || { echo "Python lacks venv; on Debian: apt-get install python3-venv"; exit 1; }
-	$(PYTHON) -m venv $(VENV)
-	$(PIP) torch setuptools
-	$(PIP) --no-build-isolation --editable .
-	touch $@
+	@$(PYTHON) -c 'import sys; (3, 11) <= sys.version_info < (3, 15) or sys.exit("Echelon needs Python 3.11 to 3.14; set PYTHON=...")'
+	@$(PYTHON) -c 'import ensurepip, venv' || { echo "Python lacks venv; on Debian: apt-get install python3-venv"; exit 1; }
+	@echo "1/$(SETUP_STEPS) creating the virtual environment $(VENV)"
+	@$(PYTHON) -m venv $(VENV)
+	@echo "2/$(SETUP_STEPS) installing PyTorch (the largest download: a few minutes)"
+	@$(PIP) torch setuptools
+	@echo "3/$(SETUP_STEPS) installing Echelon and what training needs"
+	@$(PIP) --no-build-isolation --editable .
+	@touch $@
 
 $(READY): $(INSTALLED)
-	$(PIP) --no-build-isolation --editable '.[dev]'
-	touch $@
+	@echo "4/4 installing what exporting, serving and the tests need (a few minutes)"
+	@$(PIP) --no-build-isolation --editable '.[dev]'
+	@touch $@
+
+# constraints.txt and launch/locked.txt, written anew from a fresh environment: what is no longer needed goes, what is new
+# is added. UPGRADE=1 takes the newest version of everything but torch.
+constraints:
+	fresh=$$(mktemp -d) && trap 'rm -rf "$$fresh"' EXIT && \
+	grep '$(if $(UPGRADE),^torch==,.)' constraints.txt > "$$fresh/constraints.txt" && \
+	$(MAKE) setup VENV="$$fresh/env" CONSTRAINTS="$$fresh/constraints.txt" && \
+	"$$fresh/env/bin/python" -m pip install --quiet --upgrade pip && \
+	"$$fresh/env/bin/python" tools/pin_versions.py
 
 demo: $(INSTALLED)
 	$(BIN)/echelon demo

@@ -25,6 +25,9 @@ from tests.sshd import Sshd
 # busy machine threads wait for each other far longer than they compute. A test of threads sets its own.
 os.environ["OMP_NUM_THREADS"] = "1"
 
+# A shell ignores Ctrl-C for what it starts in the background, and children would inherit that.
+signal.signal(signal.SIGINT, signal.default_int_handler)
+
 # The machine may be busy with other work: slowness is not a failure.
 settings.register_profile("echelon", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("echelon")

@@ -25,8 +25,9 @@ Work = Callable[[Group], dict[str, Tensor]]
 def run_workers(work: Work, size: int, folder: Path) -> list[dict[str, Tensor]]:
     """What `work` returns in each of `size` processes, in rank order."""
     folder.mkdir(parents=True, exist_ok=True)
-    # torch is imported once for all of them, and what its optimisers import when they are made
-    multiprocessing.set_forkserver_preload(["echelon.train.exchange", "torch._dynamo"])
+    multiprocessing.set_forkserver_preload(
+        ["echelon.train.exchange"]
+    )  # torch is imported once for all of them
     mp.start_processes(_run, (work, size, folder), nprocs=size, start_method="forkserver")  # type: ignore[attr-defined, no-untyped-call]
     return [torch.load(folder / f"{rank}.pt", weights_only=True) for rank in range(size)]
 

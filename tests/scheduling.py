@@ -14,8 +14,8 @@ import pytest
 
 TOGETHER = ("lab",)
 """Folders whose files share costly fixtures; in `lab` hosts also take turns, so as not to slow each other down."""
-LONG = ("integration", "lab")
-"""Folders with the longest tests. They begin first, so that no process is left with one when the others are done."""
+LONG = ("lab", "integration")
+"""Folders with the longest tests. They begin first, so that no process is left with them when the others are done."""
 
 
 def group_of(test: str) -> str:
@@ -27,7 +27,7 @@ def group_of(test: str) -> str:
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     if hasattr(config, "workerinput"):  # one of several processes
-        items.sort(key=lambda item: item.path.parent.name not in LONG)
+        items.sort(key=lambda item: (*LONG, item.path.parent.name).index(item.path.parent.name))
 
 
 @pytest.hookimpl(optionalhook=True)

@@ -6,6 +6,7 @@ import io
 import json
 import os
 import re
+import shlex
 import subprocess
 import sys
 import tomllib
@@ -14,8 +15,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import typer
 
 from echelon import __version__, cli
+from echelon.cli import output
+from echelon.cli.completion import complete_recipe, complete_recipe_or_run, complete_run
+from echelon.cli.examples import EXAMPLES
+from echelon.cli.lab import LAB_VERBS
 from echelon.commands.launching import Launched
 from echelon.commands.training import TrainOptions
 from echelon.monitor.records import RecordWriter
@@ -144,13 +150,24 @@ def test_help_names_every_verb_and_no_arguments_mean_help(echelon: Echelon) -> N
 
 
 @pytest.mark.parametrize("verb", cli.VERBS)
+def test_help_is_readable_at_any_width(echelon: Echelon, verb: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    for columns in (50, 80, 140):
+        monkeypatch.setenv("COLUMNS", str(columns))
+        shown, _, examples = echelon(verb, "--help").output.partition("\nExamples:\n")
+        assert examples, "each verb shows how it is used"
+        assert max(map(len, shown.splitlines())) <= columns
+        assert not re.search(r"[<{]\w", shown), "placeholders are words in capitals, not types"
+        assert "where not given" not in shown
+
+
+@pytest.mark.parametrize("verb", cli.VERBS)
 def test_every_verb_has_help_and_takes_json(echelon: Echelon, verb: str) -> None:
     result = echelon(verb, "--help")
     assert result.status == 0
     assert "--json" in result.output
 
 
-@pytest.mark.parametrize("verb", cli.LAB_VERBS)
+@pytest.mark.parametrize("verb", LAB_VERBS)
 def test_every_verb_of_the_lab_has_help_and_takes_json_and_a_name(echelon: Echelon, verb: str) -> None:
     assert re.search(rf"^  {verb} ", echelon("lab", "--help").output, re.MULTILINE)
     result = echelon("lab", verb, "--help")
@@ -162,6 +179,69 @@ def test_every_verb_of_the_lab_has_help_and_takes_json_and_a_name(echelon: Echel
 def test_a_mistake_with_the_lab_says_where_its_help_is(echelon: Echelon) -> None:
     assert "No such command 'go'; see `echelon lab --help`" in echelon("lab", "go").messages
     assert "Missing argument 'HOST'; see `echelon lab cut --help`" in echelon("lab", "cut").messages
+
+
+def test_every_example_of_the_help_parses() -> None:
+    group = typer.main.get_command(cli.build_app())
+    for line in "\n".join(EXAMPLES.values()).splitlines():
+        words = shlex.split(line.rpartition("| ")[2])[1:]
+        if words[0] == "COMMAND":
+            continue
+        command: Any = group
+        while hasattr(command, "commands"):
+            command = command.commands[words.pop(0)]
+        command.make_context(command.name, words)
+
+
+@pytest.mark.parametrize("columns", [50, 80])
+def test_the_options_of_train_are_grouped(
+    echelon: Echelon, columns: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", str(columns))
+    shown = echelon("train", "--help").output
+    headings = re.findall(r"^(\w.*):$", shown, re.MULTILINE)
+    assert headings == [
+        "Arguments",
+        "Options",
+        "Length and settings",
+        "Hosts over SSH",
+        "SLURM and Kubernetes",
+        "Hosts started by hand",
+        "Examples",
+    ]
+
+
+def complete(folder: Path, *words: str) -> list[str]:
+    """What the shell offers for the last of these words."""
+    environment = {
+        **os.environ,
+        "_ECHELON_COMPLETE": "complete_bash",
+        "COMP_WORDS": " ".join(["echelon", *words]),
+        "COMP_CWORD": str(len(words)),
+    }
+    result = subprocess.run(
+        [sys.executable, "-c", MAIN], cwd=folder, env=environment, capture_output=True, text=True, check=True
+    )
+    return result.stdout.split()
+
+
+def test_the_shell_completes_recipes_runs_and_keys(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    make_run(tmp_path / "runs", "first")
+    (tmp_path / "recipes").mkdir()
+    (tmp_path / "recipes" / "mine.toml").touch()
+    assert complete(tmp_path, "train", "x.toml", "--set", "train.st") == ["train.steps=", "train.stop_at="]
+    assert complete(tmp_path, "report", "fi") == complete_run("fi") == ["first"]
+    assert complete_run("runs/fi") == ["runs/first"]
+    assert complete_recipe("rec") == ["recipes/mine.toml", "recipes/"]
+    assert complete_recipe("recipes/m") == ["recipes/mine.toml"]
+    assert complete_recipe_or_run("fi") == ["first"]
+
+
+def test_a_run_can_be_named_wherever_one_is_meant(echelon: Echelon, tmp_path: Path) -> None:
+    run = make_run(tmp_path / "runs", "first")
+    for given in ("first", "runs/first", run.path):
+        assert echelon("status", given, "--json").document["run"]["path"] == str(run.path)
 
 
 def test_describe_prints_the_keys_that_others_rely_on(echelon: Echelon) -> None:
@@ -256,9 +336,9 @@ def test_a_missing_corpus_is_told_before_workers_start(echelon: Echelon) -> None
 def test_a_terminal_that_cannot_draw_a_bar_gets_lines(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("FORCE_COLOR", "1")  # by which rich takes stderr for a terminal
     monkeypatch.setenv("TERM", "xterm")
-    assert cli.messages().is_terminal
+    assert output.messages().is_terminal
     monkeypatch.setenv("TERM", "dumb")
-    assert not cli.messages().is_terminal
+    assert not output.messages().is_terminal
 
 
 def test_long_messages_are_not_broken_into_lines(echelon: Echelon) -> None:
@@ -377,6 +457,12 @@ def test_a_run_is_removed_without_asking_where_yes_is_given(echelon: Echelon, tm
     result = echelon("runs", "--remove", "a", "--remove", "c", "--yes", "--json")
     assert [entry["name"] for entry in result.document] == ["b"]
     assert result.messages == ""
+
+
+def test_a_run_is_removed_by_its_path_too(echelon: Echelon, tmp_path: Path) -> None:
+    run = make_run(tmp_path / "runs", "a")
+    assert echelon("runs", "--remove", "runs/a", "--yes").status == 0
+    assert not run.path.exists()
 
 
 def test_nothing_is_removed_where_nobody_answers(echelon: Echelon, tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import functools
 import io
 import json
 import re
@@ -16,8 +17,11 @@ from rich.live import Live
 from rich.table import Table
 
 from echelon import cli
+from echelon.commands import translating
 from echelon.commands.dashboard import Dashboard
 from echelon.console import SafeConsole
+from echelon.inference.decoding import Alternative, Translation
+from echelon.launch.ssh import Remote
 from echelon.monitor.screen import open_screen
 from echelon.runfolder import RunFolder
 from tests.explain.made_runs import MadeRun
@@ -75,6 +79,22 @@ def test_no_verb_passes_escapes_on(
     assert left.value.code == 0, captured.err
     output = captured.out + captured.err
     assert "pwned" in output, "the test looks at what it means to"
+    assert not HARMFUL.search(output)
+
+
+def test_a_hostile_model_s_translations_in_json_are_harmless(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    found = [Translation((Alternative(ATTACK, 0.0),))]
+    monkeypatch.setattr(translating, "translate", lambda *_: found)
+    (tmp_path / "lines").write_text("x\n")
+    monkeypatch.setattr(
+        sys, "argv", ["echelon", "translate", "run", "--input", str(tmp_path / "lines"), "--json"]
+    )
+    with pytest.raises(SystemExit):
+        cli.main()
+    output = capsys.readouterr().out
+    assert json.loads(output) == {"translations": [ATTACK]}
     assert not HARMFUL.search(output)
 
 
@@ -149,11 +169,52 @@ def test_nobody_else_writes_to_the_terminal() -> None:
         "recipe/reference.py",  # a page of our own words
         "export/edge_runner.py",  # translations, where Echelon is not installed
     }
-    found = {
-        str(path.relative_to(SOURCE))
+    writers = r"print|rich\.print|(typer|click)\.s?echo|sys\.(__)?std(out|err)(__)?(\.buffer)?\.write"
+    found = {place for place, call in calls() if re.fullmatch(writers, ast.unparse(call.func))}
+    assert found - {"cli/__init__.py"} <= allowed
+    in_cli = [
+        call for place, call in calls() if place == "cli/__init__.py" and "echo" in ast.unparse(call.func)
+    ]
+    assert [ast.unparse(call) for call in in_cli] == ["typer.echo(f'echelon {echelon.__version__}')"]
+
+
+@functools.cache
+def calls() -> list[tuple[str, ast.Call]]:
+    return [
+        (str(path.relative_to(SOURCE)), node)
         for path in SOURCE.rglob("*.py")
         for node in ast.walk(ast.parse(path.read_text()))
         if isinstance(node, ast.Call)
-        and re.fullmatch(r"print|sys\.std(out|err)\.write", ast.unparse(node.func))
-    }
-    assert found <= allowed
+    ]
+
+
+def test_every_console_is_the_safe_one_and_nothing_uses_rich_s_own() -> None:
+    """Progress bars and live displays write to a console of Rich's own if they are not given one."""
+    consoles = {place for place, call in calls() if ast.unparse(call.func) == "Console"}
+    assert consoles == {"commands/readiness.py"}, "a table as text, which SafeConsole prints"
+    shown = [
+        (place, {keyword.arg for keyword in call.keywords} | {"console" for _ in call.args[1:]})
+        for place, call in calls()
+        if ast.unparse(call.func) in ("Live", "Progress") and "data/" not in place
+    ]
+    assert len(shown) >= 3
+    assert [place for place, given in shown if "console" not in given] == []
+
+
+def test_no_program_inherits_the_terminal() -> None:
+    """What a program of a host or of the system writes is captured, kept in a file, or thrown away."""
+    started = [
+        (place, {keyword.arg for keyword in call.keywords})
+        for place, call in calls()
+        if re.fullmatch(r"subprocess\.(run|Popen|call|check_call|check_output)", ast.unparse(call.func))
+    ]
+    assert len(started) > 20
+    unbound = [place for place, given in started if not given & {"capture_output", "stdout"}]
+    unheard = [place for place, given in started if not given & {"capture_output", "stderr"}]
+    assert (unbound, unheard) == ([], ["agent/firewall.py"]), "nft writes into the agent's log"
+
+
+def test_a_host_s_stderr_does_not_reach_the_terminal(capfd: pytest.CaptureFixture[str]) -> None:
+    with Remote("localhost").start(["sh", "-c", "printf '\\033[2Jpwned' | tee /dev/stderr"]) as process:
+        assert process.wait() == 0
+    assert capfd.readouterr() == ("", "")

@@ -13,6 +13,7 @@ SOURCE = Path(__file__).parents[1] / "src"
 
 LAYERS: list[tuple[str, ...]] = [
     ("errors", "untrusted"),
+    ("addresses",),
     ("runfolder", "shapes", "extras", "console"),
     ("files",),
     ("recipe", "lease", "store"),

@@ -238,3 +238,18 @@ def test_a_link_that_was_put_there_meanwhile_is_not_opened(tmp_path: Path) -> No
     (tmp_path / "log").symlink_to(tmp_path / "elsewhere")
     with pytest.raises(OSError, match="symbolic links"), open(tmp_path / "log", "a", opener=open_no_link):
         pass
+
+
+@pytest.mark.parametrize("name", ["records", "logs", "checkpoints", "scores"])
+def test_a_run_whose_folder_leads_elsewhere_is_not_opened(tmp_path: Path, name: str) -> None:
+    """Old checkpoints of another run would be removed."""
+    other, run = RunFolder(tmp_path / "other"), RunFolder(tmp_path / "run")
+    other.create()
+    run.path.mkdir()
+    run.recipe.write_text("")
+    (run.path / name).symlink_to(other.path / name)
+    for use in (run.create, run.require):
+        with pytest.raises(
+            RunError, match=f"{name}: is a link, and a run writes only into folders of its own"
+        ):
+            use()

@@ -17,6 +17,7 @@ from echelon.store import (
     get_folder,
     is_address,
     list_folders,
+    put_file,
     put_folder,
     remove_folder_at,
     remove_unfinished,
@@ -176,3 +177,20 @@ def test_only_addresses_are_addresses() -> None:
 def test_an_unknown_kind_of_address_is_a_users_mistake(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="warp"):
         get_folder("warp://x/y", tmp_path / "back")
+
+
+def test_an_address_has_its_secrets_from_the_environment_and_no_error_shows_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("ECHELON_URL_SECRET", "s3cr3t")
+    with pytest.raises(UserError, match="there is no such file") as absent:
+        get_file("memory://${ECHELON_URL_SECRET}/absent", tmp_path / "x")
+    with pytest.raises(UserError, match="nonsense") as unknown:
+        get_file("nonsense://me:s3cr3t@host/x?sig=s3cr3t", tmp_path / "x")
+    with pytest.raises(StoreError) as refused:
+        get_file("http://me:${ECHELON_URL_SECRET}@127.0.0.1:1/x", tmp_path / "x")
+    for caught in (absent, unknown, refused):
+        assert "s3cr3t" not in str(caught.value)
+    (tmp_path / "file").write_text("content")
+    put_file(tmp_path / "file", "memory://${ECHELON_URL_SECRET}/file")
+    assert fsspec.filesystem("memory").cat_file("/s3cr3t/file") == b"content"

@@ -17,7 +17,7 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from echelon.cloud.ibm import IbmSpec, render_commands
-from echelon.cloud.inventory import render_ssh_config
+from echelon.cloud.inventory import Login, render_ssh_config
 from echelon.cloud.journal import HostRecord
 from echelon.cloud.spec import ClusterSpec, parse_spec
 from echelon.cloud.userdata import Birth, render_user_data
@@ -125,19 +125,20 @@ def answers_of_ssh(config: Path, host: str) -> dict[str, list[str]]:
 
 
 @settings(many, max_examples=60)
-@given(user=hostile, key=hostile, address=hostile)
-@example(user="ubuntu\n  ProxyCommand touch /tmp/x", key="/home/me/key", address="10.0.0.1")
-@example(user="ubuntu", key='/home/me/key"\n  ProxyCommand touch /tmp/x', address="10.0.0.1")
-@example(user="ubuntu", key="/home/%h/my key", address="10.0.0.1")
-@example(user="ubuntu", key="/home/me/key", address="10.0.0.1\n  ProxyCommand touch /tmp/x")
+@given(user=hostile, key=hostile, address=hostile, name=hostile)
+@example(user="ubuntu\n  ProxyCommand touch /tmp/x", key="/home/me/key", address="10.0.0.1", name="wmt")
+@example(user="ubuntu", key='/home/me/key"\n  ProxyCommand touch /tmp/x', address="10.0.0.1", name="wmt")
+@example(user="ubuntu", key="/home/%h/my key", address="10.0.0.1", name="wmt")
+@example(user="ubuntu", key="/home/me/key", address="10.0.0.1\n  ProxyCommand touch /tmp/x", name="wmt")
+@example(user="ubuntu", key="/home/me/key", address="10.0.0.1", name="a\n  ProxyCommand touch /tmp/x\nHost a")
 def test_an_ssh_configuration_says_what_it_was_told_and_no_more(
-    tmp_path: Path, user: str, key: str, address: str
+    tmp_path: Path, user: str, key: str, address: str, name: str
 ) -> None:
     config = tmp_path / "config"
     host = HostRecord(0, "i-1", "10.0.0.1", address, "running")
     with suppress(ValueError):
-        config.write_text(render_ssh_config("wmt", user, key, tmp_path / "known", [host]))
-        answers = answers_of_ssh(config, "wmt-0")
+        config.write_text(render_ssh_config(Login(name, user, key, tmp_path / "known"), [host]))
+        answers = answers_of_ssh(config, f"{name}-0")
         assert answers["user"] == [user]
         # ssh resolves `~` itself, and shows the rest as it is.
         assert answers["identityfile"][0].replace("%%", "%") == key or key.startswith("~")
@@ -146,13 +147,42 @@ def test_an_ssh_configuration_says_what_it_was_told_and_no_more(
         assert "localcommand" not in answers
 
 
+@settings(many, max_examples=30)
+@given(jump=hostile, region=hostile)
+@example(jump="me@bastion.example.org:2222", region="")
+@example(jump="bastion; touch x", region="")
+@example(jump="-oProxyCommand=x", region="")
+@example(jump="", region="eu-west-1")
+@example(jump="", region="eu-west-1; touch x")
+def test_a_way_through_is_refused_or_one_command_of_plain_words(
+    tmp_path: Path, jump: str, region: str
+) -> None:
+    config = tmp_path / "config"
+    login = Login("wmt", "ubuntu", "/key", tmp_path / "known", proxy_jump=jump, ssm_region=region)
+    with suppress(ValueError):
+        config.write_text(render_ssh_config(login, [HostRecord(0, "i-1", "10.0.0.1", "", "running")]))
+        commands = answers_of_ssh(config, "wmt-0").get("proxycommand", [])
+        assert len(commands) == bool(jump or region)
+        for command in commands:
+            assert not re.search(r"[\"'\\`;|&<>$()\n]", command)
+            assert shlex.split(command)[0] == ("aws" if region else "ssh")
+
+
 @many
 @given(
-    text=hostile, field=st.sampled_from(["user", "type", "region", "image", "container", "vpc", "key_file"])
+    text=hostile,
+    field=st.sampled_from(
+        ["user", "type", "region", "image", "container", "vpc", "key_file", "proxy_jump", "boundary"]
+    ),
 )
 @example(text="ubuntu\n  ProxyCommand touch x", field="user")
 def test_a_hostile_cluster_file_is_refused_or_harmless(text: str, field: str) -> None:
-    document = {**PLAIN, field: text, **({"key_name": "mine"} if field == "key_file" else {})}
+    needed = {
+        "key_file": {"key_name": "mine"},
+        "proxy_jump": {"ssh_from": "10.0.0.1"},
+        "boundary": {"bucket": "s3://mine"},
+    }
+    document = {**PLAIN, field: text, **needed.get(field, {})}
     with suppress(RecipeError):
         spec = parse_spec(document, ClusterSpec, "cluster.toml")
         assert getattr(spec, field) == text

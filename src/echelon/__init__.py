@@ -35,5 +35,5 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    """List the library, also what is not loaded yet."""
-    return sorted([*globals(), *__all__])
+    """List the API, also what is not loaded yet, and nothing else."""
+    return sorted([*__all__, *(name for name in globals() if name.startswith("__"))])

@@ -6,7 +6,10 @@ as they are, and reads square brackets as styles.
 
 from __future__ import annotations
 
+import re
+import shutil
 import sys
+import textwrap
 from collections.abc import Iterable
 from typing import Any
 
@@ -27,6 +30,33 @@ class SafeConsole(Console):
         for segment in super().render(renderable, options):
             is_ours = segment.control is not None
             yield segment if is_ours else Segment(printable(segment.text), segment.style)
+
+
+def tell(console: Console, line: str) -> None:
+    """Print a message: broken between words on a terminal, in one piece in a log."""
+    console.print(line, markup=False, highlight=False, soft_wrap=not console.is_terminal)
+
+
+def output_width() -> int | None:
+    """Columns of the terminal that stdout is; None if it is a file or a pipe, whose lines are left alone."""
+    return shutil.get_terminal_size().columns if sys.stdout.isatty() else None
+
+
+def wrap(text: str, width: int | None) -> str:
+    """Break lines between words to fit a terminal; what follows a label is continued below it, not below the label."""
+    return text if width is None else "\n".join(_wrap_line(line, width) for line in text.split("\n"))
+
+
+def _wrap_line(line: str, width: int) -> str:
+    if len(line) <= width:
+        return line
+    label = re.match(r" *(?:- |\S+(?: \S+)*  +)?", line)
+    indent = len(label[0]) if label is not None and len(label[0]) <= width // 2 else 2
+    begin = line[:indent] if label is not None and indent == len(label[0]) else ""
+    broken = textwrap.wrap(
+        line[len(begin) :], max(20, width - indent), break_long_words=False, break_on_hyphens=False
+    )
+    return begin + f"\n{'':{indent}}".join(broken)
 
 
 def write_out(text: str) -> None:

@@ -105,11 +105,13 @@ class StoreError(EchelonError):
 class CloudError(EchelonError):
     """A provider refused, or something rented could not be made or removed. The message says what to do.
 
-    `code` is the provider's own word for it, e.g. `VcpuLimitExceeded`; empty where it has none.
+    `code` is the provider's own word for it, e.g. `VcpuLimitExceeded`; empty if it has none. `may_be_done`: the answer
+    was lost, so that what was asked for may have been done.
     """
 
-    def __init__(self, message: str, code: str = "") -> None:
+    def __init__(self, message: str, code: str = "", may_be_done: bool = False) -> None:
         self.code = code
+        self.may_be_done = may_be_done
         super().__init__(message)
 
 

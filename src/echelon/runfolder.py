@@ -48,6 +48,10 @@ _HALF_CHARACTER = re.compile("\\\\u[dD][89a-fA-F]|[\ud800-\udfff]")
 """Finds whole characters that JSON has written in two halves, too."""
 
 
+RUNS = Path("runs")
+"""Where runs are, unless the user names another folder."""
+
+
 class RunFolder:
     """One training run on disk."""
 
@@ -71,6 +75,9 @@ class RunFolder:
         self.generations = path / "generations"
         self.meeting = path / "meeting"
         self.sbatch = path / "job.sbatch"
+
+    def __repr__(self) -> str:
+        return f"RunFolder({str(self.path)!r})"
 
     @property
     def name(self) -> str:
@@ -115,8 +122,9 @@ class RunFolder:
         return self.scores / f"{split}.txt"
 
     def create(self) -> None:
-        """Make the folder and its subfolders where they are missing; RunError where a file that grows is a link."""
-        for folder in (self.path, self.records, self.logs, self.checkpoints, self.scores):
+        """Make the folder and its subfolders if they are missing; RunError if one, or a file that grows, is a link."""
+        self._refuse_links()
+        for folder in (self.path, *self._subfolders):
             try:
                 folder.mkdir(parents=True, exist_ok=True)
             except OSError as error:
@@ -127,12 +135,25 @@ class RunFolder:
             if file.is_symlink():
                 raise RunError(f"{file}: is a link, and a run writes only into files of its own; remove it")
 
+    @property
+    def _subfolders(self) -> tuple[Path, ...]:
+        return self.records, self.logs, self.checkpoints, self.scores
+
+    def _refuse_links(self) -> None:
+        """A folder from somebody else must not lead our writing, and removing of old checkpoints, elsewhere."""
+        for folder in self._subfolders:
+            if folder.is_symlink():
+                raise RunError(
+                    f"{folder}: is a link, and a run writes only into folders of its own; remove it"
+                )
+
     def require(self) -> RunFolder:
-        """This folder, if it holds a run; RunError otherwise."""
+        """This folder, if it holds a run of its own; RunError otherwise."""
         if not self.recipe.is_file():
             raise RunError(
                 f"{self.path}: there is no run here (no {self.recipe.name}); `echelon runs` lists runs"
             )
+        self._refuse_links()
         return self
 
     @contextlib.contextmanager
@@ -268,6 +289,13 @@ def finish_removals(folder: Path) -> None:
     """Remove what a `remove_folder` that was killed has left in `folder`, where nobody else is removing."""
     for doomed in folder.glob(".*.removed"):
         shutil.rmtree(doomed, ignore_errors=True)
+
+
+def find_run(given: str | Path, folder: Path = RUNS) -> RunFolder:
+    """The run that a user names by its path, or by its name in `folder`; it need not exist."""
+    path = Path(given)
+    is_name = path.name == str(given) and not RunFolder(path).recipe.is_file()
+    return RunFolder(folder / path if is_name and RunFolder(folder / path).recipe.is_file() else path)
 
 
 def list_runs(folder: Path) -> list[RunFolder]:

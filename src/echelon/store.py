@@ -18,6 +18,7 @@ from typing import Any
 
 from pydantic import TypeAdapter
 
+from echelon.addresses import fill_in, take_out
 from echelon.errors import StoreError, UserError
 from echelon.extras import install_hint
 from echelon.runfolder import sync_to_disk
@@ -166,7 +167,7 @@ def _open(address: str) -> tuple[Any, str]:
     try:
         from fsspec.core import url_to_fs
 
-        system, path = url_to_fs(address.rstrip("/"))
+        system, path = url_to_fs(fill_in(address).rstrip("/"))
     except ImportError:
         extra = _EXTRAS.get(scheme)
         how = install_hint(extra) if extra else f"install fsspec's package for {scheme}"
@@ -207,16 +208,16 @@ def _sha256(file: Path, beat: Beat = lambda: None) -> str:
 
 @contextlib.contextmanager
 def _explaining(address: str) -> Iterator[None]:
-    """Whatever a file system's package raises, as one of our errors."""
+    """Whatever a file system's package raises, as one of our errors, without the address's secrets."""
     try:
         yield
-    except (StoreError, UserError):
-        raise
+    except (StoreError, UserError) as error:
+        raise type(error)(take_out(str(error), address)) from None
     except FileNotFoundError as error:
-        raise StoreError(
-            f"{address}: {error.strerror or 'is not there'} {error.filename or ''}".rstrip()
-        ) from None
+        reason = f"{error.strerror or 'is not there'} {error.filename or ''}".rstrip()
+        raise StoreError(take_out(f"{address}: {reason}", address)) from None
     except PermissionError as error:
-        raise StoreError(f"{address}: your credentials do not allow this ({error})") from None
+        reason = f"your credentials do not allow this ({error})"
+        raise StoreError(take_out(f"{address}: {reason}", address)) from None
     except Exception as error:  # the packages have no common error of their own
-        raise StoreError(f"{address}: {type(error).__name__}: {error}") from error
+        raise StoreError(take_out(f"{address}: {type(error).__name__}: {error}", address)) from error

@@ -26,10 +26,22 @@ USER = r"[A-Za-z0-9_][A-Za-z0-9_.\\-]*"
 """`DOMAIN\\user` too, so that it is quoted wherever it goes into a shell."""
 HOST = r"[A-Za-z0-9_][A-Za-z0-9_.-]*"
 IPV6 = r"[0-9A-Fa-f:.]*:[0-9A-Fa-f:.]*(?:%[A-Za-z0-9_.-]+)?"
+_CLUSTER = re.compile(r"[a-z][a-z0-9-]{0,30}[a-z0-9]")
 _LINUX_USER = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]{0,31}")
 _HOST = re.compile(f"{HOST}|{IPV6}")
 _WORD = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,254}")
+_JUMP = re.compile(rf"(?:[A-Za-z_][A-Za-z0-9_.-]{{0,31}}@)?{HOST}(?::[0-9]{{1,5}})?")
 _IMAGE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._/:@-]{0,510}")
+
+
+def require_cluster(text: str) -> str:
+    """The name of a cluster, which is a folder, a tag and the beginning of host names; ValueError otherwise."""
+    return _require(_CLUSTER, text, "2 to 32 small letters, digits and hyphens, beginning with a letter")
+
+
+def is_cluster(text: str) -> bool:
+    """Whether a cluster can have this name."""
+    return _CLUSTER.fullmatch(text) is not None
 
 
 def require_user(text: str) -> str:
@@ -40,6 +52,11 @@ def require_user(text: str) -> str:
 def require_host(text: str) -> str:
     """A host's name or address; ValueError otherwise."""
     return _require(_HOST, text, "a host's name or address")
+
+
+def require_jump(text: str) -> str:
+    """A host to go through; ValueError otherwise."""
+    return _require(_JUMP, text, "a host's name or address, as in me@bastion.example.org:2222")
 
 
 def require_word(text: str) -> str:

@@ -2,23 +2,16 @@
 
 from __future__ import annotations
 
-import asyncio
 import os
 import signal
 import sys
 import textwrap
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from echelon.agent.agent import Agent
-from echelon.agent.membership import Failure, Plan, Statement
-from echelon.agent.outcome import Ended, last_outcome
-from echelon.lease import Lease
-from echelon.monitor.records import RecordWriter, read_records
 from echelon.runfolder import RunFolder
 from tests.agent.cluster import open_cluster
 
@@ -180,42 +173,6 @@ def test_a_worker_that_keeps_failing_ends_the_run_with_its_own_words(
     assert begun(run, 3)
     assert not begun(run, 4)
     assert any("the disk is on fire" in event for event in cluster.events())
-
-
-def test_a_failure_counts_once_however_long_the_run_folder_is_not_to_be_had(
-    run: RunFolder, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    with open_cluster([run], 1, max_restarts=3) as cluster:
-        spec = replace(cluster.spec, run=str(run.path))
-    records = RecordWriter(run.agent_records(0))
-    agent = Agent(spec, run, 0, records)
-    monkeypatch.setattr(Lease, "claim", lambda *_: None)
-    agent._mine = Statement(
-        0, plan=Plan(1, 0, (0,), port=1), phase="failed", failure=Failure("boom", False, True)
-    )
-    agent._trouble_since = agent._ticked - 10
-    for _ in range(10):
-        asyncio.run(agent._lead({}))
-    records.close()
-    assert agent._mine.plan is not None
-    assert not agent._mine.plan.over
-    events = [record["message"] for record in read_records(run.agent_records(0))]
-    assert events == ["boom", "restarting (1 of 3) from the newest checkpoint"]
-
-
-def test_an_agent_that_waited_for_the_others_in_vain_does_not_say_that_the_run_has_failed(
-    run: RunFolder, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("echelon.agent.agent._ALONE_S", 0.0)
-    with open_cluster([run], 3) as cluster:
-        spec = replace(cluster.spec, run=str(run.path))
-    records = RecordWriter(run.agent_records(0))
-    agent = Agent(spec, run, 0, records)
-    agent._mine = Statement(0, plan=Plan(1, 1, (0, 1, 2), port=1))
-    agent._alive, agent._alive_since = [0], agent._alive_since - 1
-    asyncio.run(agent._leave())
-    records.close()
-    assert last_outcome(run, 0) == Ended("alone", "too few hosts were left", spec.launch)
 
 
 @pytest.mark.slow

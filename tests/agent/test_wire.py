@@ -15,8 +15,10 @@ import pytest
 
 from echelon.agent import wire
 from echelon.agent.agent import Agent
-from echelon.agent.membership import Plan, Statement, dump_statement, parse_statement
-from echelon.agent.wire import Receiver, Sender, WireError, answer, call
+from echelon.agent.generation import Generation, Heartbeat, dump_heartbeat, parse_heartbeat
+from echelon.agent.tls import Credentials, Tls
+from echelon.agent.wire import Membership, Receiver, Sender, WireError, answer, call
+from echelon.cluster.authority import make_credentials
 from echelon.launch.local import listen
 from echelon.monitor.records import RecordWriter
 from echelon.runfolder import RunFolder
@@ -24,6 +26,7 @@ from tests.agent.cluster import Cluster
 
 SECRET = secrets.token_bytes(wire.SECRET_BYTES)
 CALLER, CALLED = 1, 0
+OURS, THEIRS = Membership(CALLED, SECRET), Membership(CALLER, SECRET)
 FRAME_BYTES = 4 + 32
 """Length and tag, before the message."""
 
@@ -45,7 +48,7 @@ def play(scenario: Callable[[], Awaitable[None]]) -> None:
 
 @contextlib.asynccontextmanager
 async def speaking(port: int) -> AsyncIterator[Sender]:
-    sender = await call("127.0.0.1", port, SECRET, CALLER, CALLED)
+    sender = await call("127.0.0.1", port, THEIRS, CALLED)
     try:
         yield sender
     finally:
@@ -62,7 +65,7 @@ class Called:
 
     async def listen_to(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
-            receiver = await answer(reader, writer, SECRET, CALLED)
+            receiver = await answer(reader, writer, OURS)
             while True:
                 self.messages.append(await receiver.receive())
         except WireError as error:
@@ -128,7 +131,7 @@ def test_who_does_not_know_the_secret_or_means_another_host_is_sent_away(
     async def scenario() -> None:
         async with called() as (end, port):
             with pytest.raises(WireError):
-                await call("127.0.0.1", port, secret, CALLER, addressee)
+                await call("127.0.0.1", port, Membership(CALLER, secret), addressee)
             await end.is_over.wait()
             assert "stranger" in str(end.error)
 
@@ -149,7 +152,7 @@ def test_a_caller_tells_nothing_to_a_listener_that_does_not_know_the_secret() ->
         server = await asyncio.start_server(pretend, "127.0.0.1")
         async with server:
             with pytest.raises(WireError, match="does not know"):
-                await call("127.0.0.1", server.sockets[0].getsockname()[1], SECRET, CALLER, CALLED)
+                await call("127.0.0.1", server.sockets[0].getsockname()[1], THEIRS, CALLED)
             while len(heard) < 2:
                 await asyncio.sleep(0.01)
 
@@ -227,7 +230,7 @@ def test_a_caller_that_sends_nothing_or_garbage_is_sent_away(garbage: bytes) -> 
 def test_a_listener_that_says_nothing_does_not_hold_a_caller_up() -> None:
     async def scenario() -> None:
         with listen("127.0.0.1") as silent, pytest.raises(WireError, match="does not answer"):
-            await call("127.0.0.1", silent.getsockname()[1], SECRET, CALLER, CALLED)
+            await call("127.0.0.1", silent.getsockname()[1], THEIRS, CALLED)
 
     play(scenario)
 
@@ -238,42 +241,45 @@ def test_a_listener_that_says_nothing_does_not_hold_a_caller_up() -> None:
 class Neighbour:
     """Host 1 of an agent's run: hears what the agent says, and speaks to it."""
 
-    def __init__(self, spec: Any) -> None:
+    def __init__(self, spec: Any, credentials: Credentials | None) -> None:
         self._spec = spec
-        self._secret = bytes.fromhex(spec.secret)
-        self.heard: Statement | None = None
+        tls = Tls(credentials) if credentials else None
+        self._membership = Membership(1, bytes.fromhex(spec.secret), tls)
+        self.heard: Heartbeat | None = None
 
     async def listen_to(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         with contextlib.suppress(WireError):
-            receiver: Receiver = await answer(reader, writer, self._secret, 1)
+            receiver: Receiver = await answer(reader, writer, self._membership)
             while True:
-                self.heard = parse_statement(await receiver.receive(), 3)
+                self.heard = parse_heartbeat(await receiver.receive(), 3)
         writer.close()
 
-    async def call(self) -> Sender:
+    async def call(self, **changes: Any) -> Sender:
         me = self._spec.hosts[0]
-        return await call(me.address, self._spec.port, self._secret, 1, 0)
+        return await call(me.address, self._spec.port, replace(self._membership, **changes), 0)
 
     async def speak_until_seen(self, sender: Sender) -> None:
         """Say something again and again, as agents do, until the agent says that it hears this host."""
         while self.heard is None or 1 not in self.heard.sees:
-            await sender.send(dump_statement(Statement(1)))
+            await sender.send(dump_heartbeat(Heartbeat(1)))
             await asyncio.sleep(0.02)
 
 
 Scenario = Callable[[Neighbour, Agent], Awaitable[None]]
 
 
-@pytest.fixture
-def among(tmp_path: Path) -> Iterator[Callable[[Scenario], None]]:
+@pytest.fixture(params=[False, True], ids=["plain", "tls"])
+def among(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Callable[[Scenario], None]]:
     """Runs a scenario beside an agent that never has enough hosts to begin."""
     run = RunFolder(tmp_path / "run")
     run.create()
+    own, theirs = make_credentials(2) if request.param else (None, None)
     spec = replace(Cluster([run, run, run], 3, fewest=3, silence_s=1.0).spec, run=str(run.path), host=0)
+    spec = replace(spec, credentials=own)
     records = RecordWriter(run.agent_records(0))
 
     async def play_beside(scenario: Scenario) -> None:
-        agent, neighbour = Agent(spec, run, 0, records), Neighbour(spec)
+        agent, neighbour = Agent(spec, run, 0, records), Neighbour(spec, theirs)
         hearing = await asyncio.start_server(neighbour.listen_to, sock=listen("127.0.0.2", spec.port))
         task = asyncio.create_task(agent.run(listen("127.0.0.1", spec.port)))
         try:
@@ -300,6 +306,19 @@ def test_an_agent_hears_a_member_and_notices_when_it_falls_silent(
         while neighbour.heard is None or 1 in neighbour.heard.sees:
             await asyncio.sleep(0.02)
         sender.close()
+
+    among(scenario)
+
+
+@pytest.mark.parametrize("changes", [{"tls": Tls(make_credentials(2)[1])}, {"secret": b"x" * 32}], ids=list)
+def test_an_agent_hears_nobody_with_another_run_s_certificate_or_secret(
+    among: Callable[[Scenario], None], changes: dict[str, Any]
+) -> None:
+    async def scenario(neighbour: Neighbour, agent: Agent) -> None:
+        with pytest.raises(WireError):
+            await neighbour.call(**changes)
+        assert not agent._heartbeats
+        assert not agent._state.peers
 
     among(scenario)
 
@@ -331,27 +350,27 @@ def test_a_caller_from_elsewhere_is_not_even_greeted(among: Callable[[Scenario],
     among(scenario)
 
 
-def plan(**changes: Any) -> Plan:
-    return replace(Plan(7, 1, (0, 1)), **changes)
+def generation(**changes: Any) -> Generation:
+    return replace(Generation(7, 1, (0, 1)), **changes)
 
 
 NONSENSE = {
-    "another's name": dump_statement(Statement(2)),
-    "the agent's own name": dump_statement(Statement(0)),
-    "a host that is none": dump_statement(Statement(99)),
-    "sees nobody's host": dump_statement(Statement(1, sees=frozenset({0, 77}))),
-    "members that are none": dump_statement(Statement(1, frozenset({0}), plan(members=(0, 1, 99)))),
-    "a negative member": dump_statement(Statement(1, frozenset({0}), plan(members=(-1, 0, 1)))),
-    "members twice": dump_statement(Statement(1, frozenset({0}), plan(members=(0, 1, 1)))),
-    "a leader outside": dump_statement(Statement(1, frozenset({0}), plan(leader=1, members=(0, 2)))),
-    "no port": dump_statement(Statement(1, frozenset({0}), plan(port=70_000))),
-    "no number": dump_statement(Statement(1, frozenset({0}), plan(number=-3))),
-    "no phase": dump_statement(Statement(1)).replace(b'"waiting"', b'"dancing"'),
+    "another's name": dump_heartbeat(Heartbeat(2)),
+    "the agent's own name": dump_heartbeat(Heartbeat(0)),
+    "a host that is none": dump_heartbeat(Heartbeat(99)),
+    "sees nobody's host": dump_heartbeat(Heartbeat(1, sees=frozenset({0, 77}))),
+    "members that are none": dump_heartbeat(Heartbeat(1, frozenset({0}), generation(members=(0, 1, 99)))),
+    "a negative member": dump_heartbeat(Heartbeat(1, frozenset({0}), generation(members=(-1, 0, 1)))),
+    "members twice": dump_heartbeat(Heartbeat(1, frozenset({0}), generation(members=(0, 1, 1)))),
+    "a leader outside": dump_heartbeat(Heartbeat(1, frozenset({0}), generation(leader=1, members=(0, 2)))),
+    "no port": dump_heartbeat(Heartbeat(1, frozenset({0}), generation(store_port=70_000))),
+    "no number": dump_heartbeat(Heartbeat(1, frozenset({0}), generation(number=-3))),
+    "no phase": dump_heartbeat(Heartbeat(1)).replace(b'"waiting"', b'"dancing"'),
     "a list": b"[1, 2, 3]",
     "null": b"null",
     "half": b'{"host": 1, "plan"',
     "deep": b"[" * 100_000,
-    "not a number": dump_statement(Statement(1)).replace(b'"stop":0', b'"stop":NaN'),
+    "not a number": dump_heartbeat(Heartbeat(1)).replace(b'"stop":0', b'"stop":NaN'),
     "not text": b"\xff\xfe\x00",
     "empty": b"",
 }
@@ -367,7 +386,7 @@ def test_nonsense_from_a_member_is_refused_without_harm(among: Callable[[Scenari
             sender.close()
         await asyncio.sleep(0.5)
         assert neighbour.heard is not None
-        assert neighbour.heard.plan is None
+        assert neighbour.heard.generation is None
         assert neighbour.heard.sees == frozenset()
         sender = await neighbour.call()
         await neighbour.speak_until_seen(sender)
@@ -381,7 +400,7 @@ async def is_cut_off(sender: Sender) -> None:
     with contextlib.suppress(OSError):
         while True:
             await asyncio.sleep(0.01)
-            await sender.send(dump_statement(Statement(1)))
+            await sender.send(dump_heartbeat(Heartbeat(1)))
 
 
 def test_of_two_connections_of_a_member_the_newer_counts(among: Callable[[Scenario], None]) -> None:
@@ -392,7 +411,7 @@ def test_of_two_connections_of_a_member_the_newer_counts(among: Callable[[Scenar
         await asyncio.sleep(0.1)
         newer = await neighbour.call()
         with contextlib.suppress(OSError):
-            await older.send(dump_statement(Statement(1)))
+            await older.send(dump_heartbeat(Heartbeat(1)))
         await asyncio.sleep(1.0)
         assert neighbour.heard is not None
         assert 1 not in neighbour.heard.sees

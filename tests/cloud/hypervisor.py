@@ -110,7 +110,7 @@ def _render_mount(user_data: dict[str, Any], folder: Path) -> str:
     mounts = user_data.get("mounts", [])
     if not mounts:
         return ""
-    server, place = mounts[0][0].partition(".")[0], mounts[0][1]
+    server, place = mounts[0][0].rpartition(":")[0], mounts[0][1]
     files = folder / "files" / server
     return f"mkdir -p {files} {place} && mount --bind {files} {place}"
 

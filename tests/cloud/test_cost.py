@@ -35,7 +35,8 @@ def test_a_time_too_short_for_any_training_is_refused() -> None:
 
 def test_a_budget_that_buys_no_training_is_refused() -> None:
     with pytest.raises(
-        UserError, match=r"budget = 0\.5: 4 x g4dn\.2xlarge cost \$3\.11 an hour, so it lasts 10 minutes"
+        UserError,
+        match=r"budget = 0\.5: 4 x g4dn\.2xlarge cost up to \$3\.11 an hour, so it lasts 10 minutes",
     ):
         estimate(sample_spec(count=4, budget=0.5))
 
@@ -44,6 +45,18 @@ def test_spare_machines_cost_what_the_provider_says_or_a_share() -> None:
     spec = sample_spec(spot=True, count=1)
     assert estimate(spec).machines_hour == pytest.approx(price("aws", "g4dn.2xlarge", spot=True))
     assert estimate(spec, 0.25).machines_hour == 0.25
+
+
+def test_the_most_that_spot_machines_cost_counts_with_the_price_that_is_ordered() -> None:
+    free = estimate(sample_spec(spot=True, count=2), 0.25)
+    assert free.max_price == pytest.approx(price("aws", "g4dn.2xlarge"))
+    bound = estimate(sample_spec(spot=True, count=2, budget=3, hours=100), 0.25)
+    assert bound.max_price == pytest.approx(0.3125)
+    others = bound.hourly - bound.machines_hour
+    assert bound.most == pytest.approx(3)
+    assert bound.max_hours == pytest.approx(3 / (2 * 0.3125 + others))
+    assert "at most $0.69 an hour if spot prices rise" in bill_words(sample_spec(spot=True), bound)
+    assert estimate(sample_spec()).max_price is None
 
 
 def test_after_their_end_only_the_files_cost() -> None:

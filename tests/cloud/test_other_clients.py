@@ -10,16 +10,14 @@ import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import pytest
-import yaml
 
 from echelon.cloud.ibm import IbmSpec, render_commands
-from echelon.cloud.skypilot import render_task
+from echelon.cloud.skypilot import SkyProvider, Sources, render_task
 from echelon.cloud.spec import parse_spec
-from tests.cloud.clusters import sample_spec
-from tests.cloud.test_renders import IBM
+from tests.cloud.test_renders import IBM, task_spec
 
 pytestmark = pytest.mark.slow
 Ask = Callable[[str, str, Any], Any]
@@ -75,19 +73,31 @@ def test_ibms_own_client_takes_the_options(ask: Ask) -> None:
     assert order["hourlyBillingFlag"] is True
 
 
-VALIDATE = """
+LOAD = """
 import json, sys
-import jsonschema
-from sky.utils import schemas
-tasks = json.load(sys.stdin)
-for task in tasks:
-    jsonschema.validate(task, schemas.get_task_schema())
-    jsonschema.validate(task["resources"], schemas.get_resources_schema())
-print(len(tasks))
+import sky
+from sky.skylet import constants
+files = json.load(sys.stdin)
+tasks = [sky.Task.from_yaml(file) for file in files]
+kept = [[t.name, t.num_nodes, [str(r.cloud).lower() for r in t.resources], t.workdir, t.file_mounts] for t in tasks]
+print(json.dumps({"tasks": kept, "clouds": sorted(constants.ALL_CLOUDS)}))
 """
 
 
-def test_skypilots_own_schema_takes_the_task(ask: Ask) -> None:
-    changes: list[dict[str, Any]] = [{}, {"spot": True, "count": 1}, {"container": "echelon:1"}]
-    tasks = [yaml.safe_load(render_task(sample_spec(**change))) for change in changes]
-    assert ask("skypilot", VALIDATE, tasks) == len(changes)
+def test_skypilot_itself_loads_the_task_for_every_provider(ask: Ask, tmp_path: Path) -> None:
+    wheel = tmp_path / "echelon_train-1-py3-none-any.whl"
+    wheel.touch()
+    changes: list[dict[str, Any]] = [
+        *({"provider": provider} for provider in get_args(SkyProvider)),
+        {"spot": True, "count": 2, "region": "us-east-1", "tags": {"team": "nlp"}, "budget": 50},
+        {"container": "echelon:1"},
+        {"type": None, "gpus": "A100:8"},
+    ]
+    files = [tmp_path / f"{number}.yaml" for number in range(len(changes))]
+    for file, change in zip(files, changes, strict=True):
+        file.write_text(render_task(task_spec(**change), Sources("recipe.toml", tmp_path, wheel)))
+    answer = ask("skypilot", LOAD, [str(file) for file in files])
+    assert answer["clouds"] == sorted(get_args(SkyProvider))
+    assert [name for name, *_ in answer["tasks"]] == ["wmt"] * len(changes)
+    assert [nodes for _, nodes, *_ in answer["tasks"]] == [change.get("count", 1) for change in changes]
+    assert all(mounts == {f"~/{wheel.name}": str(wheel)} for *_, mounts in answer["tasks"])

@@ -113,6 +113,72 @@ def test_machines_that_ended_by_themselves_are_shown_and_not_trained_on(aws: Cli
     assert result["most"] > 0
 
 
+def test_files_that_somebody_removed_are_not_said_to_be_kept(aws: Clients, file: Path) -> None:
+    up(file)
+    client("ec2").terminate_instances(InstanceIds=[host.id for host in Journal("wmt").require().hosts])
+    (system,) = client("efs").describe_file_systems()["FileSystems"]
+    (mount,) = client("efs").describe_mount_targets(FileSystemId=system["FileSystemId"])["MountTargets"]
+    client("efs").delete_mount_target(MountTargetId=mount["MountTargetId"])
+    client("efs").delete_file_system(FileSystemId=system["FileSystemId"])
+    (listed,) = clouds.list_clusters(None)
+    assert listed.state == "ended"
+
+
+def interrupt(*_: Any) -> None:
+    raise KeyboardInterrupt
+
+
+def test_ctrl_c_while_waiting_for_the_machines_removes_them(
+    aws: Clients, file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(clouds, "make_ready", interrupt)
+    with pytest.raises(CloudError, match="interrupted\nnothing is left of wmt"):
+        up(file)
+    assert everything_left() == []
+    assert known_clusters() == []
+
+
+def test_ctrl_c_while_removing_says_what_still_runs_and_costs(
+    aws: Clients, file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(clouds, "make_ready", interrupt)
+    with monkeypatch.context() as patch:
+        patch.setattr("echelon.cloud.aws.machines.Machines.remove", interrupt)
+        with pytest.raises(CloudError) as error:
+            up(file)
+    machines = [host.id for host in Journal("wmt").require().hosts]
+    assert re.search(r"may cost \$\d+\.\d\d an hour; `echelon cloud down wmt` tries again", str(error.value))
+    assert [f"machines {id_}: interrupted" in str(error.value) for id_ in machines] == [True, True]
+    assert set(machines) <= set(everything_left())
+    clouds.down("wmt", None, lambda question: True, Console(quiet=True))
+    assert everything_left() == []
+
+
+def test_ctrl_c_leaves_machines_that_were_there_before_and_says_what_they_cost(
+    aws: Clients, file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    up(file)
+    before = everything_left()
+    monkeypatch.setattr(clouds, "make_ready", interrupt)
+    with pytest.raises(CloudError, match=r"interrupted\nthe machines run, at \$\d"):
+        up(file)
+    assert everything_left() == before
+
+
+def test_a_model_that_is_only_on_the_cluster_is_not_removed_unless_forced(aws: Clients, file: Path) -> None:
+    up(file)
+    run, before = Path("/home/me/runs/one"), everything_left()
+    Journal("wmt").note_run(run, is_home=False)
+    with pytest.raises(UserError, match=r"checkpoints of /home/me/runs/one have not come home.*--force"):
+        clouds.down("wmt", None, lambda question: pytest.fail("asked"), Console(quiet=True))
+    assert everything_left() == before
+    Journal("wmt").note_run(run, is_home=True)
+    assert Journal("wmt").runs == []
+    Journal("wmt").note_run(run, is_home=False)
+    clouds.down("wmt", None, lambda question: True, Console(quiet=True), is_forced=True)
+    assert everything_left() == []
+
+
 def test_machines_after_the_end_are_asked_for_anew(aws: Clients, file: Path) -> None:
     up(file)
     client("ec2").terminate_instances(InstanceIds=[host.id for host in Journal("wmt").require().hosts])

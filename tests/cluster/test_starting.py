@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from echelon.agent.spec import HostSpec, dump_spec, parse_spec
+from echelon.agent.tls import Credentials
 from echelon.cluster.starting import (
     Seat,
     Size,
@@ -75,6 +76,27 @@ def test_agents_are_told_who_they_are_and_get_the_files_they_do_not_see(
     again = render_specs(seats, run, sample_recipe(), Size(1, 2), port=None, is_shared=True)
     assert again[0].secret != specs[0].secret, "every start has a secret of its own"
     assert parse_spec(dump_spec(specs[1])) == specs[1]
+
+
+def test_with_tls_every_host_has_a_certificate_of_its_own_and_new_ones_with_every_start(
+    tmp_path: Path, seats: list[Seat]
+) -> None:
+    run = RunFolder(tmp_path)
+
+    def credentials(is_encrypted: bool) -> list[Credentials | None]:
+        specs = render_specs(
+            seats, run, sample_recipe(), Size(1, 2), port=None, is_shared=True, is_encrypted=is_encrypted
+        )
+        return [spec.credentials for spec in specs]
+
+    first, second = credentials(True)
+    assert first
+    assert second
+    assert first.authority == second.authority
+    assert first.certificate != second.certificate
+    assert credentials(True)[0] != first
+    assert credentials(False) == [None, None]
+    assert list(tmp_path.iterdir()) == [], "no key is in a file"
 
 
 def test_what_a_user_sets_for_training_reaches_the_hosts_and_nothing_else() -> None:

@@ -25,6 +25,7 @@ NOBODY = HostAnswer(
     trains=False,
     launch="",
     agents=[],
+    last_outcome="",
     ends={},
     state=RunState("unknown", 0, None, 0.0),
     last_step=0,
@@ -34,8 +35,15 @@ TRAINS = replace(NOBODY, is_running=True, trains=True, launch="b", state=RunStat
 WAITS = replace(TRAINS, trains=False)
 MISSED = replace(WAITS, launch="a")
 """Its agent is that of a launch that others know to be over."""
-INTERRUPTED = replace(NOBODY, ends={"a": "interrupted"}, state=RunState("interrupted", 40, 80, 60.0))
-FINISHED = replace(NOBODY, ends={"a": "finished"}, state=RunState("finished", 80, 80, 90.0))
+INTERRUPTED = replace(
+    NOBODY,
+    last_outcome="interrupted",
+    ends={"a": "interrupted"},
+    state=RunState("interrupted", 40, 80, 60.0),
+)
+FINISHED = replace(
+    NOBODY, last_outcome="finished", ends={"a": "finished"}, state=RunState("finished", 80, 80, 90.0)
+)
 CUT_OFF = RemoteError("host", "unreachable", "it cannot be reached")
 
 
@@ -73,6 +81,21 @@ def test_a_run_stands_as_its_hosts_say(
 ) -> None:
     state = judge_run(run, answers)
     assert (state.name, state.step, state.steps) == (name, step, 80)
+
+
+@pytest.mark.parametrize(
+    ("answers", "name"),
+    [
+        ([INTERRUPTED, INTERRUPTED, CUT_OFF], "interrupted"),
+        ([NOBODY, NOBODY, NOBODY], "training"),
+    ],
+)
+def test_a_lock_that_is_held_counts_until_the_agents_have_said_how_it_ended(
+    run: RunFolder, answers: list[HostAnswer | RemoteError], name: str
+) -> None:
+    """By a launcher that starts them again, or by a host that shares the folder and is cut off."""
+    with run.lock(with_others=True):
+        assert judge_run(run, answers).name == name
 
 
 def test_without_an_answer_it_is_as_of_when_something_last_came(

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import contextlib
+import json
+import shlex
 import sys
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -38,6 +41,37 @@ def test_a_host_whose_login_script_prints_is_followed_all_the_same(tmp_path: Pat
     wait_until(lambda: watch.outcome or told)
     watch.close()
     assert (watch.outcome, told) == ("finished", [])
+
+
+@pytest.mark.parametrize(
+    "news",
+    [
+        {"file": "../../outside", "data": "", "at": 0},
+        {"file": "records/worker-0.jsonl"},
+        {"file": ["records"], "data": "", "at": 0},
+        {"file": "records/worker-0.jsonl", "data": 5, "at": 0},
+        {"file": "records/worker-0.jsonl", "data": "\u00e9", "at": 0},
+        {"file": "records/worker-0.jsonl", "data": "", "at": "x"},
+    ],
+)
+def test_a_host_that_sends_what_is_no_part_of_a_run_is_told_of_and_watched_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, news: dict[str, Any]
+) -> None:
+    monkeypatch.setattr(watching, "_RETRY_S", 0.05)
+    run = RunFolder(tmp_path / "run")
+    run.create()
+    before = sorted(tmp_path.rglob("*"))
+    script = f"test -e {tmp_path}/again || echo {shlex.quote(json.dumps(news))}; touch {tmp_path}/again; "
+    script += """echo '{"alive": false, "outcome": "finished"}'"""
+    spec = HostSpec("there", "127.0.0.1", "lo", 1)
+    seat = Seat(0, Remote("localhost"), ("sh", "-c", script), spec, sees_our_folder=False)
+    told = list[str]()
+    watch = HostWatch(seat, None, run, told.append)
+    wait_until(lambda: watch.outcome)
+    watch.close()
+    assert watch.outcome == "finished"
+    assert "cannot be reached" in told[0]
+    assert sorted(tmp_path.rglob("*")) == sorted([*before, tmp_path / "again"])
 
 
 @pytest.mark.parametrize(

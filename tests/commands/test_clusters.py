@@ -26,6 +26,7 @@ from echelon.errors import UserError
 from echelon.launch.check import HostReport
 from echelon.launch.hosts import Host, parse_hosts
 from echelon.launch.ssh import Remote
+from echelon.launch.sync import Progress
 from echelon.recipe.workers import parse_workers
 from echelon.runfolder import RunFolder
 from tests.integration.runs import worker_processes
@@ -88,8 +89,11 @@ def test_data_are_copied_by_a_container_that_has_their_place(
     data, used = tmp_path / "cache" / "abc", list[object]()
     data.mkdir(parents=True)
 
-    def sync(*_: object, pythons: dict[str, list[str]]) -> dict[str, object]:
+    def sync(
+        *_: object, pythons: dict[str, list[str]], progress: Progress = lambda *_: None
+    ) -> dict[str, object]:
         used.append(pythons)
+        progress("a", 1, 2)
         return {}
 
     def python_with(remote: Remote, image: str, folder: Path) -> list[str]:

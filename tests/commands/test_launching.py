@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import tomllib
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -15,7 +16,7 @@ from rich.console import Console
 from echelon.commands.clusters import ClusterOptions
 from echelon.commands.launching import LaunchOptions, launch
 from echelon.commands.training import TrainOptions
-from echelon.errors import UserError
+from echelon.errors import RecipeError, UserError
 from echelon.launch.hosts import Host
 from echelon.recipe.toml import dump_recipe
 from echelon.recipe.workers import WorkerRange
@@ -109,6 +110,8 @@ def test_manifests_are_printed_or_written_with_the_command_that_uses_them(
     printed = launch(there, how, QUIET)
     kinds = [document["kind"] for document in yaml.safe_load_all(printed.words)]
     assert kinds[-1] == "Job"
+    (recipe,) = next(iter(yaml.safe_load_all(printed.words)))["data"].values()
+    assert tomllib.loads(recipe) == tomllib.loads(options.recipe.read_text())
     written = launch(there, replace(how, to=tmp_path / "manifests"), QUIET)
     assert (tmp_path / "manifests" / "job.yaml").read_text() == printed.words + "\n"
     assert "kind: TrainJob" in (tmp_path / "manifests" / "trainjob.yaml").read_text()
@@ -187,3 +190,21 @@ def test_pods_need_an_image(options: TrainOptions) -> None:
 def test_every_plan_is_json(options: TrainOptions) -> None:
     for how in (LaunchOptions(dry_run=True), BY_HAND, LaunchOptions("slurm", dry_run=True)):
         assert json.loads(json.dumps(launch(options, how, QUIET).result))
+
+
+def test_no_secret_gets_into_a_manifest(options: TrainOptions) -> None:
+    """An address with a secret is refused, and comments stay at home."""
+    how, there = LaunchOptions("kubernetes", image="echelon:1"), replace(options, run=None)
+    with options.recipe.open("a") as file:
+        file.write("# was https://me:s3cr3t@data.example/\n")
+    assert "s3cr3t" not in launch(there, how, QUIET).words
+    with pytest.raises(RecipeError):
+        launch(replace(there, overrides=["data.prepared=sftp://me:s3cr3t@data.example/x"]), how, QUIET)
+
+
+def test_a_secret_is_for_processes_that_meet_at_an_address(options: TrainOptions, tmp_path: Path) -> None:
+    secret = tmp_path / "secret"
+    result = launch(options, replace(BY_HAND, secret_file=secret), QUIET).result
+    assert all(f"--secret-file {secret}" in host["commands"][0] for host in result["hosts"])
+    with pytest.raises(UserError, match="--secret-file: only for processes that meet at --master"):
+        launch(options, LaunchOptions(secret_file=secret, dry_run=True), QUIET)

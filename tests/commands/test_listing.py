@@ -61,7 +61,7 @@ def test_a_run_in_one_line(tmp_path: Path) -> None:
     summary = summarise(run)
     assert (summary.name, summary.path) == ("a", str(run.path))
     assert (summary.step, summary.steps) == (40, 100)
-    assert (summary.bleu, summary.bleu_of) == (12.5, "valid")
+    assert (summary.bleu, summary.bleu_of) == (12.5, "validation")
     assert summary.bytes == folder_bytes(run.path) > run.recipe.stat().st_size
     write_json(run.score_file("test"), {"bleu": 10.25})
     assert (summarise(run).bleu, summarise(run).bleu_of) == (10.25, "test")
@@ -69,12 +69,12 @@ def test_a_run_in_one_line(tmp_path: Path) -> None:
 
 def test_scores_on_other_sets_are_listed_by_name(tmp_path: Path) -> None:
     run = make_run(tmp_path, "a", [START, STEP, VALID])
-    write_json(run.score_file("test"), {"bleu": 10.25, "signature": "x"})
+    write_json(run.score_file("test"), {"bleu": 10.25, "signature": "x", "checkpoint": "best"})
     write_json(run.score_file("news"), {"bleu": 8.5, "loss": 2.0})
     run.score_file("damaged").write_text("{")
     summary = summarise(run)
     assert summary.scores == {"news": {"bleu": 8.5, "loss": 2.0}, "test": {"bleu": 10.25}}
-    assert "BLEU 10.25 (test), BLEU 8.50 (news)" in runs_words([summary], tmp_path)
+    assert "BLEU 10.25 (test, best), BLEU 8.50 (news)" in runs_words([summary], tmp_path)
 
 
 def test_a_run_that_went_back_to_its_checkpoint_stands_there(tmp_path: Path) -> None:

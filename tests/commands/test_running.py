@@ -20,8 +20,10 @@ from echelon.commands.wording import status_words
 from echelon.errors import RunError
 from echelon.files.checkpoint_layout import complete_folders
 from echelon.monitor.records import RecordWriter
+from echelon.recipe.toml import dump_recipe
 from echelon.runfolder import RunFolder, write_json
 from tests.cluster.own_folders import end, make_folder, make_seats, write_records, write_whole
+from tests.sample_recipe import sample_recipe
 
 
 @pytest.fixture
@@ -29,7 +31,7 @@ def run(tmp_path: Path) -> RunFolder:
     return make_folder(tmp_path / "run")
 
 
-def test_pace_and_time_left_come_from_the_last_steps(run: RunFolder) -> None:
+def test_pace_and_time_left_are_those_of_the_report(run: RunFolder) -> None:
     records = RecordWriter(run.worker_records(0))
     records.write("start", step=0, steps=100, workers=1)
     for step in (1, 2, 3):
@@ -43,16 +45,20 @@ def test_pace_and_time_left_come_from_the_last_steps(run: RunFolder) -> None:
     assert get_status(run).seconds_left is None, "nobody trains it now"
 
 
-def test_steps_that_others_made_meanwhile_count_for_the_pace(run: RunFolder) -> None:
-    records = RecordWriter(run.worker_records(0))
-    records.write("start", step=0, steps=100, workers=4)
-    for step in range(3, 91, 3):
-        records.write("step", step=step, seconds=1.5)
-    records.close()
+def test_workers_that_are_not_in_step_make_steps_side_by_side(run: RunFolder) -> None:
+    recipe = sample_recipe("train.exchange=parameter_server", "exchange.synchronous=false")
+    run.recipe.write_text(dump_recipe(recipe))
+    for rank in range(3):
+        records = RecordWriter(run.worker_records(rank))
+        records.write("start", step=0, steps=100, workers=3)
+        for step in range(rank + 1, 91, 3):
+            phases = {"forward": 0.5, "backward": 1.0}
+            records.write("step", step=step, seconds=1.5, targets=10, phases=phases)
+        records.close()
     with run.lock():
         status = get_status(run)
     assert status.seconds_per_step == pytest.approx(0.5)
-    assert status.seconds_left == pytest.approx(5.0)
+    assert status.seconds_left == pytest.approx((100 - 88) * 30 * 1.5 / 88)
 
 
 def test_records_without_the_usual_values_are_no_crash(run: RunFolder) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 from pathlib import Path
 
 import pytest
@@ -11,6 +12,7 @@ from echelon.commands import together
 from echelon.commands.together import own_workers, train_together
 from echelon.commands.training import TrainOptions
 from echelon.errors import StoppedError, UserError
+from echelon.launch.network import is_loopback, own_cards
 from echelon.launch.site import Address, Place
 from echelon.recipe.workers import WorkerRange, parse_workers
 from tests.sample_recipe import sample_recipe
@@ -42,3 +44,30 @@ def test_no_number_of_workers_is_measured_where_a_launcher_has_started_them(
     with pytest.raises(StoppedError, match="far enough"):
         train_together(options, place, Console(quiet=True))
     assert [each.workers for each in asked] == [WorkerRange(1, 1)]
+
+
+def own_card() -> str:
+    """An address of this machine that others could reach."""
+    return next((card.address for card in own_cards() if not is_loopback(card.address)), "")
+
+
+@pytest.mark.parametrize("is_open", [True, False], ids=["on the network", "on loopback"])
+@pytest.mark.parametrize("secret", ["", "0123456789abcdef"])
+def test_who_listens_on_the_network_without_a_secret_is_warned(
+    toy_recipe: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_open: bool, secret: str
+) -> None:
+    address = own_card() if is_open else "127.0.0.1"
+    if not address:
+        pytest.skip("this machine has no network")
+
+    def begin(_options: TrainOptions, _console: Console) -> None:
+        raise StoppedError("far enough")
+
+    monkeypatch.setattr(together, "begin", begin)
+    monkeypatch.setenv("ECHELON_SECRET", secret)
+    place = Place("by hand", rank=0, size=2, master=Address(address, 0), is_host=True)
+    told = io.StringIO()
+    options = TrainOptions(toy_recipe, tmp_path / "run", WorkerRange(1, 1))
+    with pytest.raises(StoppedError, match="far enough"):
+        train_together(options, place, Console(file=told, width=500))
+    assert ("can take a host's place" in told.getvalue()) == (is_open and not secret)

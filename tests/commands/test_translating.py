@@ -45,7 +45,8 @@ def test_a_file_is_translated_line_by_line_with_progress(run: RunFolder, tmp_pat
     found = list(translate(options, Source(tmp_path / "lines.gz"), screen))
     assert len(found) == 10
     assert found[7].text == ""
-    assert "10/10" in screen.file.getvalue()  # type: ignore[attr-defined]
+    assert "translating 10 lines" in screen.file.getvalue()  # type: ignore[attr-defined]
+    assert "100%" in screen.file.getvalue()  # type: ignore[attr-defined]
 
 
 def test_what_is_printed() -> None:
@@ -96,8 +97,8 @@ def test_mistakes_are_named(run: RunFolder, tmp_path: Path) -> None:
     with pytest.raises(DataError, match="does not exist"):
         Source(tmp_path / "nowhere")
     (tmp_path / "lines").write_text("one\n")
-    options = TranslateOptions(run.path, None, {"n_best": 9})
-    with pytest.raises(UserError, match="n_best = 9 is more than beam = 3"):
+    options = TranslateOptions(run.path, None, {"n_best": 0})
+    with pytest.raises(UserError, match="n_best = 0 must be at least 1"):
         list(translate(options, Source(tmp_path / "lines"), Console(file=StringIO())))
 
 

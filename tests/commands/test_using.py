@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import io
 import json
 from pathlib import Path
 
 import pytest
 import sacrebleu
+from rich.console import Console
 
 from echelon import Classifier, Translator
 from echelon.commands.given_sets import SetOptions
@@ -17,13 +19,18 @@ from tests.small_image_run import CLASSES, make_small_image_run, picture
 from tests.small_run import make_small_run, sentences
 
 
+def shown(console: Console) -> str:
+    assert isinstance(console.file, io.StringIO)
+    return console.file.getvalue()
+
+
 @pytest.mark.parametrize("override", ["data.test.source=other.en", "model.d_model=64", "train.steps=3"])
 def test_what_would_change_nothing_of_a_score_cannot_be_set(tmp_path: Path, override: str) -> None:
     run = make_small_run(tmp_path / "run")
-    told: list[str] = []
+    console = Console(file=io.StringIO())
     with pytest.raises(UserError, match=f"--set {override}: a run is scored as its own model"):
-        evaluate(run, EvaluateOptions(overrides=["evaluate.beam=2", override]), told.append)
-    assert told == []
+        evaluate(run, EvaluateOptions(overrides=["evaluate.beam=2", override]), console)
+    assert shown(console) == ""
 
 
 @pytest.fixture(scope="module")
@@ -43,9 +50,9 @@ def test_any_set_is_scored_and_kept_by_name(text_run: RunFolder, tmp_path: Path)
     """With what sacreBLEU gives for the output of `translate`; the data of the training are not needed."""
     source, target = write_set(tmp_path, "news", 5)
     own = text_run.score_file("test").read_text()
-    told: list[str] = []
-    (result,) = evaluate(text_run, EvaluateOptions(sets=SetOptions(source, target)), told.append)
-    assert told == ["scoring news ..."]
+    console = Console(file=io.StringIO())
+    (result,) = evaluate(text_run, EvaluateOptions(sets=SetOptions(source, target)), console)
+    assert shown(console) == "scoring news ...\n"
     outputs = text_run.outputs_file("news").read_text().splitlines()
     lines = source.read_text().splitlines()
     assert outputs == [str(one) for one in Translator.load(text_run.path).translate(lines)]
@@ -75,12 +82,12 @@ def test_a_set_that_cannot_be_scored_is_refused_before_anything_is_said(
 ) -> None:
     source, target = write_set(tmp_path, "news", 5)
     target.write_text("one line\n")
-    told: list[str] = []
+    console = Console(file=io.StringIO())
     with pytest.raises(DataError, match=r"news\.en has 12 lines, but .*news\.de has 1"):
-        evaluate(text_run, EvaluateOptions(sets=SetOptions(source, target)), told.append)
+        evaluate(text_run, EvaluateOptions(sets=SetOptions(source, target)), console)
     with pytest.raises(UserError, match="--split test is one of the run's own sets"):
-        evaluate(text_run, EvaluateOptions(split="test", sets=SetOptions(source, target)), told.append)
-    assert told == []
+        evaluate(text_run, EvaluateOptions(split="test", sets=SetOptions(source, target)), console)
+    assert shown(console) == ""
 
 
 def test_a_folder_of_pictures_is_scored(tmp_path: Path) -> None:

@@ -47,7 +47,7 @@ def test_a_finished_training_in_words() -> None:
 
 def test_an_interrupted_training_in_words() -> None:
     interrupted = {"run": "runs/demo", "finished": False, "step": 7, "saved_step": 7}
-    words = "runs/demo: interrupted, saved at step 7; the same command goes on from there"
+    words = "runs/demo: interrupted, saved at step 7; the same command resumes from there"
     assert trained_words(interrupted) == words
     assert demo_words(interrupted | {"seconds": 3.0}) == words
     assert "before anything was saved" in trained_words(interrupted | {"saved_step": 0})
@@ -78,14 +78,14 @@ def test_runs_are_a_table() -> None:
     changed = time.mktime((2024, 5, 6, 7, 8, 0, 0, 0, -1))
     runs = [
         RunSummary("a", "runs/a", "finished", 1000, 1000, 31.416, "test", 12_345_678, changed),
-        RunSummary("b", "runs/b", "training", 5, 10, None, None, 900, changed, 93.456, "valid"),
+        RunSummary("b", "runs/b", "training", 5, 10, None, None, 900, changed, 93.456, "validation"),
         RunSummary("long-name", "runs/long-name", "not started", 0, None, None, None, 900, changed),
     ]
     assert runs_words(runs, Path("runs")) == (
-        "RUN        STATE        STEP            SCORE                 SIZE     CHANGED\n"
-        "a          finished     1,000 of 1,000  BLEU 31.42 (test)     12.3 MB  2024-05-06 07:08\n"
-        "b          training     5 of 10         top-1 93.46% (valid)  0.0 MB   2024-05-06 07:08\n"
-        "long-name  not started  0                                     0.0 MB   2024-05-06 07:08"
+        "RUN        STATE        STEP            SCORE                      SIZE     CHANGED\n"
+        "a          finished     1,000 of 1,000  BLEU 31.42 (test)          12.3 MB  2024-05-06 07:08\n"
+        "b          training     5 of 10         top-1 93.46% (validation)  0.0 MB   2024-05-06 07:08\n"
+        "long-name  not started  0                                          0.0 MB   2024-05-06 07:08"
     )
     assert runs_words([], Path("runs")) == "no runs in runs"
 
@@ -118,8 +118,8 @@ def test_the_classes_known_worst_are_named_with_what_they_are_taken_for() -> Non
         "checkpoint: step-00000010 (step 10)\n"
         "signature: test:4\n"
         "outputs: test.txt\n"
-        "classes known worst:\n"
-        "  cat                  50.00%  taken for dog 1\n"
+        "classes with the lowest accuracy:\n"
+        "  cat                  50.00%  mistaken for 'dog' (once)\n"
         "  dog                 100.00%"
     )
 

@@ -33,6 +33,11 @@ class Mirror:
         """The Range header of each request."""
         self.conditions: list[str | None] = []
         """The If-Range header of each request."""
+        self.paths: list[str] = []
+        """The path and query of each request."""
+        self.logins: list[str | None] = []
+        """The Authorization header of each request."""
+        self.redirects_to: str | None = None
         mirror = self
 
         class Handler(BaseHTTPRequestHandler):
@@ -50,6 +55,13 @@ class Mirror:
         wanted = request.headers.get("Range")
         self.ranges.append(wanted)
         self.conditions.append(request.headers.get("If-Range"))
+        self.paths.append(request.path)
+        self.logins.append(request.headers.get("Authorization"))
+        if self.redirects_to is not None:
+            request.send_response(302)
+            request.send_header("Location", self.redirects_to)
+            request.end_headers()
+            return
         if self.status:
             request.send_error(self.status)
             return

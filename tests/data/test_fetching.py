@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import base64
 import errno
 import gzip
 import hashlib
@@ -16,7 +17,7 @@ from echelon.data import fetching
 from echelon.data.fetched import FETCHED, first_fetches, how_to_fetch_again
 from echelon.data.fetching import Wanted, fetch
 from echelon.data.streams import BlockReader, Place
-from echelon.errors import DataError
+from echelon.errors import DataError, UserError
 from tests.data.mirror import Mirror
 from tests.data.packers import PACKERS
 from tests.data.test_streams import tar_of
@@ -270,3 +271,66 @@ def test_two_that_want_the_same_file_fetch_it_once(mirror: Mirror, tmp_path: Pat
     for thread in threads:
         thread.join()
     assert mirror.ranges == [None]
+
+
+def test_secrets_of_an_address_come_from_the_environment_and_are_kept_nowhere(
+    mirror: Mirror, second: Mirror, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Neither the server that it redirects to gets the password, nor any file the password or the token."""
+    monkeypatch.setenv("ECHELON_URL_LOGIN", "me:pass%20word")
+    monkeypatch.setenv("ECHELON_URL_QUERY", "expires=9&signature=a-signed-secret")
+    mirror.redirects_to = second.url
+    url = f"{mirror.url.replace('//', '//${ECHELON_URL_LOGIN}@')}?${{ECHELON_URL_QUERY}}"
+    assert fetch(Wanted("file.bin", [url]), tmp_path).read_bytes() == CONTENT
+    assert mirror.logins == [f"Basic {base64.b64encode(b'me:pass word').decode()}"]
+    assert mirror.paths == ["/file.bin?expires=9&signature=a-signed-secret"]
+    assert second.logins == [None]
+    assert first_fetches(tmp_path)["file.bin"]["url"] == f"{mirror.url.replace('//', '//***@')}?***"
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "http://127.0.0.1:1/x?sig=${ECHELON_URL_SECRET}",
+        "http://me:${ECHELON_URL_SECRET}@127.0.0.1:1/x",
+        "http://127.0.0.1:${ECHELON_URL_SECRET}/x",
+        "http://[${ECHELON_URL_SECRET}/x",
+    ],
+)
+def test_no_error_of_fetching_shows_a_secret(
+    url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(fetching, "FIRST_PAUSE_S", 0.0)
+    monkeypatch.setenv("ECHELON_URL_SECRET", "hunter2/@x y")
+    with pytest.raises(DataError, match="could not be fetched") as caught:
+        fetch(Wanted("file.bin", [url]), tmp_path)
+    assert "hunter2" not in str(caught.value)
+
+
+def test_a_broken_fetch_keeps_no_secret_beside_what_it_has(
+    mirror: Mirror, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(fetching, "FIRST_PAUSE_S", 0.0)
+    monkeypatch.setenv("ECHELON_URL_SECRET", "hunter2")
+    mirror.breaks_after = [100_000, 0, 0, 0]
+    with pytest.raises(DataError):
+        fetch(Wanted("file.bin", [f"{mirror.url}?sig=${{ECHELON_URL_SECRET}}&more=public"]), tmp_path)
+    assert (tmp_path / "file.bin.partial").stat().st_size == 100_000
+    kept = b"".join(path.read_bytes() for path in tmp_path.iterdir() if path.suffix == ".json")
+    assert b"***" in kept
+    assert b"hunter2" not in kept
+
+
+def test_a_variable_that_is_not_set_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("ECHELON_URL_SECRET", raising=False)
+    with pytest.raises(UserError, match=r"the environment variable ECHELON_URL_SECRET, .*, is not set here"):
+        fetch(Wanted("file.bin", ["https://data.example/x?sig=${ECHELON_URL_SECRET}"]), tmp_path)
+
+
+def test_a_recipe_cannot_send_variables_of_other_programs_anywhere(
+    mirror: Mirror, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "s3cr3t")
+    with pytest.raises(UserError, match="begins with ECHELON_URL_"):
+        fetch(Wanted("file.bin", [f"{mirror.url}?x=${{AWS_SECRET_ACCESS_KEY}}"]), tmp_path)
+    assert mirror.paths == []

@@ -111,3 +111,19 @@ def test_an_error_while_large_results_are_on_their_way_ends_the_workers() -> Non
 
     with pytest.raises(DataError, match="left"):
         leave_while_results_come()
+
+
+def sleep_over(work: bytes) -> int:
+    return sleep_long(len(work))
+
+
+def test_an_error_while_large_work_is_on_its_way_ends_the_workers() -> None:
+    """The pipe to the workers is full, and nobody reads it any more."""
+
+    def items() -> Iterator[bytes]:
+        for _ in range(4):
+            yield bytes(2**22)
+        raise DataError("no more")
+
+    with pytest.raises(DataError, match="no more"), ordered_map(2) as in_order:
+        list(in_order(sleep_over, items()))

@@ -273,3 +273,26 @@ def test_the_headline_job_names_every_file_with_its_size() -> None:
     assert len(training) == 3
     assert all(download.sha256 and download.bytes for download in training)
     assert sum(download.bytes or 0 for download in training) == 1_651_121_778
+
+
+def test_no_cache_and_no_prepared_data_have_the_secrets_of_an_address(
+    mirror: Mirror, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("ECHELON_URL_SECRET", "s3cr3t-s3cr3t")
+    address = f"{mirror.url}?sig=${{ECHELON_URL_SECRET}}&other=public"
+    data = Data(
+        train=[TrainingCorpus(archive=address, source="training/x.en", target="training/x.de")],
+        valid=Corpus(archive=address, source="dev/x-src.en.sgm", target="dev/x-ref.de.sgm"),
+        vocabulary=300,
+    )
+    prepare_in(tmp_path, data)
+    assert mirror.paths == ["/file.bin?sig=s3cr3t-s3cr3t&other=public"]
+    files = [path for path in tmp_path.rglob("*") if path.is_file()]
+    assert len(files) > 5
+    assert [path for path in files if b"s3cr3t" in path.read_bytes() or "s3cr3t" in path.name] == []
+
+
+def test_a_corpus_is_called_by_its_address_without_the_query() -> None:
+    """So it is named in prepared data, model cards and messages."""
+    assert Corpus(pairs="https://me@h/x.tsv?sig=s3cr3t").label == "https://***@h/x.tsv?***"
+    assert Corpus(source="a.en", target="https://h/a.de?k=v").label == "a.en | https://h/a.de?***"

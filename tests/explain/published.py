@@ -10,12 +10,11 @@ from echelon.explain.clusters import Cluster, parse_cluster
 from echelon.explain.cost import (
     EFFICIENCY,
     IMAGES_PER_CORE_S,
-    Estimate,
     best_algorithm,
     predict,
-    scenarios,
     step_cost,
 )
+from echelon.explain.uncertainty import Estimate, scenarios
 from echelon.explain.workload import (
     Workload,
     image_layers,
@@ -157,13 +156,14 @@ def _scaling_rows(document: dict[str, Any], run: dict[str, Any]) -> list[Row]:
         workload = transformer_workload(document, run["pairs_per_gpu"], gpus, run["precision"])
         cluster = run_cluster(run, gpus)
         algorithm = best_algorithm(workload, cluster, "all_reduce", None)
+        lucks = scenarios(cluster, workload.number_format, None)
         good, expected, bad = (
             step_cost(workload, cluster.alone(), "all_reduce", "ring", luck=luck).seconds
             / step_cost(workload, cluster, "all_reduce", algorithm, luck=luck).seconds
-            for luck in scenarios(cluster, None)
+            for luck in lucks
         )
         # Computing that is slower hides more communication: the worst case is a fast device on a slow line.
-        slow_line = replace(scenarios(cluster, None)[0], line=scenarios(cluster, None)[2].line, imbalance=0.1)
+        slow_line = replace(lucks[0], line=lucks[2].line, imbalance=0.1)
         worst = (
             step_cost(workload, cluster.alone(), "all_reduce", "ring", luck=slow_line).seconds
             / step_cost(workload, cluster, "all_reduce", algorithm, luck=slow_line).seconds

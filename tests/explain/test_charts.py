@@ -98,3 +98,9 @@ def test_of_a_name_that_is_too_long_the_end_is_shown() -> None:
     shown = [mark for mark in sheet.marks if isinstance(mark, Words) and mark.text.endswith(("/one", "/two"))]
     assert len(shown) == 2
     assert all(mark.x + 6.2 * len(mark.text) <= sheet.width for mark in shown)
+
+
+@pytest.mark.parametrize("values", [(0.0, 5e-324), (1e9, 1e9 + 1e-6), (3.0, 3.0)])
+def test_values_that_hardly_differ_can_be_drawn(values: tuple[float, float]) -> None:
+    sheet = line_chart("Loss", [Series("training", list(enumerate(values)))])
+    assert standalone_svg(sheet).startswith("<svg")

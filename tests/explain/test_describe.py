@@ -129,7 +129,7 @@ sample: translation
     embeddings             25,600
     encoder               528,128
     decoder               791,296
-  gradient         5.4 MB in float32: what a worker tells the others in a step
+  gradient         5.4 MB in float32: what each worker exchanges per step
   checkpoint       about 16.1 MB: weights, Adam's two averages
   step             at most 1,024 tokens in 4 slots (about 1,000 target tokens; data not prepared yet; \
 sentences of 25 tokens assumed)

@@ -82,13 +82,16 @@ def test_the_cost_of_checkpoints_is_told_by_the_interval(tmp_path: Path) -> None
     saving = {0: {**COMPUTING, "checkpoint": 0.1}}
     runs = made(
         tmp_path,
-        at_the_end=MadeRun(overrides=("checkpoint.every=60",)),
+        at_the_end=MadeRun(overrides=("checkpoint.every=60",), valid=[(20, 3.9, 5.0), (40, 3.4, 9.0)]),
         every_10=MadeRun(overrides=("checkpoint.every=10",), phases=saving),
     )
     assert conclude("checkpoints", runs) == [
-        "at-the-end: checkpoints written: 3, in 0% of the time; 100 ms a step",
-        "every-10: checkpoints written: 3, in 50% of the time; 200 ms a step",
+        "A checkpoint every 10 steps makes the run 100% longer than hardly any (12 seconds against 6 seconds), 6 s for "
+        "each further checkpoint.",
+        "at-the-end: 6 seconds; checkpoints written: 2, in 0% of the time; 100 ms a step",
+        "every-10: 12 seconds; checkpoints written: 3, in 50% of the time; 200 ms a step",
     ]
+    assert conclude("checkpoints", [runs[0], runs[0]])[0].startswith("Nothing that can be measured here")
     assert runs[1].share_of("checkpoint") == pytest.approx(0.5, abs=0.001)
 
 
@@ -112,8 +115,9 @@ def test_workers_are_compared_with_one(tmp_path: Path) -> None:
         workers_2=MadeRun(workers=2, hosts=1),
     )
     assert conclude("workers", runs) == [
-        "workers-1: 5,000 target tokens a second, 1.00 times one worker's",
-        "workers-2: 10,000 target tokens a second, 2.00 times one worker's",
+        "2 workers make the same steps 2.00 times as fast as 1: 6 seconds against 12 seconds, 100% of perfect scaling.",
+        "workers-1: 12 seconds, 1.00 times as fast as workers-1; 5,000 target tokens a second while it makes steps",
+        "workers-2: 6 seconds, 2.00 times as fast as workers-1; 10,000 target tokens a second while it makes steps",
     ]
 
 
@@ -122,9 +126,11 @@ def test_workers_that_are_not_in_step_are_counted_side_by_side(tmp_path: Path) -
     in_step, not_in_step = made(tmp_path, all_reduce=MadeRun(), servers=MadeRun(overrides=servers))
     assert not_in_step.targets_per_second == pytest.approx(2 * in_step.targets_per_second)
     assert conclude("exchanges", [in_step, not_in_step]) == [
-        "all-reduce: 100 ms a step, 10,000 target tokens a second; the training loss at the end is "
+        "all-reduce is the fastest: 6 seconds for 60 steps; it ends with a training loss of "
+        f"{in_step.last_loss:.4g}, the lowest.",
+        "all-reduce: 6 seconds; 100 ms a step, 10,000 target tokens a second; the training loss at the end is "
         f"{in_step.last_loss:.4g}",
-        "servers: 50 ms a step, 20,000 target tokens a second; the training loss at the end is "
+        "servers: 6 seconds; 50 ms a step, 20,000 target tokens a second; the training loss at the end is "
         f"{in_step.last_loss:.4g}",
     ]
 
@@ -137,3 +143,14 @@ def test_every_experiment_has_a_chart(tmp_path: Path, experiment: Experiment) ->
         two=MadeRun(overrides=("checkpoint.every=10",)),
     )
     assert standalone_svg(draw_experiment(experiment, runs)).startswith("<svg")
+
+
+def test_time_that_saving_does_not_explain_is_not_blamed_on_it(tmp_path: Path) -> None:
+    runs = made(
+        tmp_path,
+        at_the_end=MadeRun(overrides=("checkpoint.every=60",), valid=()),
+        every_1=MadeRun(overrides=("checkpoint.every=1",), phases=SLOW),
+    )
+    answer = conclude("checkpoints", runs)[0]
+    assert answer.startswith("A checkpoint every step makes the run 100% longer")
+    assert "only 0 seconds of that was waiting for checkpoints" in answer

@@ -2,11 +2,27 @@
 
 from __future__ import annotations
 
+import contextlib
+import io
+import json
+import os
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
+from rich.console import Console
 
-from echelon.explain.hosts import COLUMNS, host_state, host_table
+from echelon.commands.dashboard import render_dashboard
+from echelon.explain.history import read_history
+from echelon.explain.hosts import COLUMNS, find_lost, host_state, host_table
+from echelon.explain.page import report_sections
+from echelon.explain.report import build_report
+from echelon.monitor.records import RecordWriter
+from echelon.runfolder import RunFolder
+from tests.explain.made_runs import MadeRun
 
 SAMPLE: dict[str, Any] = {
     "host": "host1",
@@ -73,7 +89,55 @@ def test_the_last_sample_of_a_host_counts() -> None:
 
 def test_a_host_that_fell_silent_while_others_went_on_is_shown_as_lost() -> None:
     one, two = SAMPLE | {"host": "host1"}, SAMPLE | {"host": "host2"}
-    _, rows = host_table([one | {"time": 1000.0}, two | {"time": 1000.0}, two | {"time": 1130.0}])
-    assert [name for name, _ in rows] == ["host1 (lost, silent for 2:10)", "host2"]
-    _, rows = host_table([one | {"time": 1000.0}, two | {"time": 1010.0}])
-    assert [name for name, _ in rows] == ["host1", "host2"]
+    _, rows = host_table([one, two], ("processors", "in"), {"host1": 130.0})
+    assert rows == [("host1 (lost, silent for 2:10)", ["-", "-"]), ("host2", ["50%", "100 Mbit/s"])]
+
+
+def changed(run: RunFolder, rank: int, change: Callable[[dict[str, Any]], dict[str, Any] | None]) -> None:
+    """Write a worker's records anew."""
+    file = run.worker_records(rank)
+    records = [change(json.loads(line)) for line in file.read_text().splitlines()]
+    file.write_text("".join(f"{json.dumps(record)}\n" for record in records if record is not None))
+
+
+def test_a_host_that_fell_silent_is_lost_to_page_and_terminal(tmp_path: Path) -> None:
+    run = MadeRun(steps=1000).write(tmp_path / "run")
+    assert find_lost(read_history(run)) == {}
+    changed(
+        run, 1, lambda record: record if record.get("step", 0) <= 500 and record["kind"] != "host" else None
+    )
+    with contextlib.closing(RecordWriter(run.worker_records(1))) as records:
+        records.write(
+            **SAMPLE | {"kind": "host", "host": "host2", "time": read_history(run).first.steps[500]["time"]}
+        )
+    lost = find_lost(read_history(run))
+    assert lost == {"host2": pytest.approx(50, abs=1)}
+    out = io.StringIO()
+    report = build_report(run)
+    Console(file=out, width=200, color_system=None).print(render_dashboard(report, []))
+    row = next(line for line in out.getvalue().splitlines() if "host2" in line)
+    assert "lost, silent for" in row
+    assert "Mbit/s" not in row
+    assert "host2 (lost, silent for" in report_sections(report)["hosts"]
+
+
+def test_a_run_in_which_nobody_writes_any_more_has_lost_all_hosts(tmp_path: Path) -> None:
+    run = MadeRun().write(tmp_path / "run", is_ended=False)
+    for file in run.records.iterdir():
+        os.utime(file, (time.time() - 3600,) * 2)
+    with run.lock():
+        assert set(find_lost(read_history(run))) == {"host1", "host2"}
+    assert find_lost(read_history(run)) == {}, "nobody trains it, and nobody is missing"
+
+
+def test_a_host_whose_clock_is_behind_is_not_lost(tmp_path: Path) -> None:
+    run = MadeRun().write(tmp_path / "run")
+    changed(run, 1, lambda record: record | {"time": record["time"] - 3600})
+    assert find_lost(read_history(run)) == {}
+
+
+def test_a_host_without_which_the_run_was_started_anew_is_lost(tmp_path: Path) -> None:
+    made = MadeRun()
+    run = made.write(tmp_path / "run", is_ended=False)
+    replace(made, workers=1, hosts=1, steps=70).write_worker(run, 0)
+    assert list(find_lost(read_history(run))) == ["host2"]

@@ -18,6 +18,8 @@ from echelon.explain.cost import EXCHANGES, predict, ready_buffers
 from echelon.explain.describe import describe
 from echelon.explain.plan import ClusterPlan, parse_sweep, plan_cluster, plan_words, sweep, sweep_words
 from echelon.explain.profile import Profile, profile_of
+from echelon.explain.uncertainty import Scenario, find_range
+from echelon.explain.wording import show_step
 from echelon.explain.workload import Workload, recipe_workload
 from tests.sample_recipe import sample_recipe
 
@@ -252,3 +254,45 @@ def test_the_verb_prints_the_promised_keys(
     assert [promised <= set(cluster) for cluster in document["clusters"]] == [True, True]
     wrong = echelon("plan", toy_recipe, "--on", "4xg4dn.2xlage", status=2)
     assert "did you mean" in wrong.stderr
+
+
+@pytest.mark.parametrize(
+    ("spec", "width"), [("4xg4dn.2xlarge", 1.0), ("2x(2xV100, 1gbit)", 0.5), ("8x(1xT4, 10gbit)", 1.0)]
+)
+def test_ranges_are_narrow_enough_to_decide_by(spec: str, width: float) -> None:
+    """0.585 to 3.31 s helps nobody: that is 2.1 times what is expected."""
+    recipe = sample_recipe(
+        "model.preset=base", "data.vocabulary=32768", "train.slots=16", "train.precision=float32"
+    )
+    if "V100" in spec:
+        recipe = sample_recipe(
+            "model.preset=base", "data.vocabulary=32768", "train.slots=16", "train.precision=fp16"
+        )
+    found = plan_cluster(recipe_workload(recipe, None, describe(recipe, None)), parse_cluster(spec))
+    low, high = found.seconds_range
+    assert high - low < width * found.seconds_per_step
+    assert high < 2 * low
+
+
+def test_a_wide_range_says_what_would_narrow_it_and_to_what(workload: Workload) -> None:
+    unchecked = plan_cluster(workload, parse_cluster("2x(1xA100, 10gbit)"))
+    words = plan_words([unchecked], workload, is_profiled=False)
+    least, most = (show_step(seconds) for seconds in unchecked.narrowed_range)
+    assert unchecked.range_due_to == "compute"
+    assert "--use-profile FILE, measured with A100 from `echelon benchmark`, would narrow" in words
+    assert f"to {least} - {most}." in words
+    no_line = plan_cluster(workload, parse_cluster("4x(2xV100)"))
+    assert no_line.range_due_to == "line"
+    assert "the line is not known" in plan_words([no_line], workload, is_profiled=False)
+    measured = plan_cluster(workload, parse_cluster("1x(1xcpu, 1gbit)"), PROFILE)
+    assert "would narrow" not in plan_words([measured], workload, is_profiled=True)
+
+
+def test_what_is_bad_all_at_once_is_less_likely_than_each_alone() -> None:
+    def seconds(luck: Scenario) -> float:
+        return luck.compute + 1 / luck.line
+
+    found = find_range(seconds, Scenario(0.7, 2.0), Scenario(), Scenario(1.3, 1 / 1.4))
+    assert found.seconds.expected == 2.0
+    assert found.seconds.high == pytest.approx(2.0 + (0.3**2 + 0.4**2) ** 0.5)
+    assert found.cause == "line"

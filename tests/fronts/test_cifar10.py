@@ -30,7 +30,7 @@ def test_the_tutorial_s_first_command(tmp_path: Path) -> None:
     )
     assert modern.words[-1] == f"data.path={data}"
     (note,) = modern.notes
-    assert note.startswith("training is in bf16, which is faster, and begins with an epoch of warm-up")
+    assert note.startswith("training is in bf16, which is faster, and starts with an epoch of warm-up")
 
 
 def test_what_is_not_the_tutorial_s_is_undone_as_the_note_says(monkeypatch: pytest.MonkeyPatch) -> None:

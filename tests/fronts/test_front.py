@@ -7,16 +7,20 @@ import shlex
 import shutil
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import NoReturn
 
 import pytest
 
 from echelon.errors import DataError
+from echelon.fronts import cifar10, imagenet, openseq2seq
 from echelon.fronts.front import Modern, main
 from echelon.runfolder import RunFolder
 from tests.data.images.pictures import write_cifar
 from tests.small_run import make_small_run
+
+RECIPE = Path(__file__).parents[2] / "recipes" / "demo.toml"
 
 
 def start(
@@ -37,6 +41,22 @@ def test_a_line_that_cannot_be_read_is_the_user_s_error(
         main(translate)
     assert left.value.code == DataError.exit_status
     assert "the compressed data ends early" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("translate", "arguments"),
+    [
+        (cifar10.translate, ["--job-dir=runs/a"]),
+        (imagenet.translate, []),
+        (openseq2seq.translate, [f"--config_file={RECIPE}", "--logdir=runs/a"]),
+        (openseq2seq.translate, [f"--config_file={RECIPE}", "--logdir=runs/a", "--benchmark"]),
+    ],
+)
+def test_what_a_note_advises_can_be_added_to_the_old_command(
+    translate: Callable[[list[str]], Modern], arguments: list[str]
+) -> None:
+    modern = translate([*arguments, "--set", "train.log_every=5", "--set=data.verify=false"])
+    assert modern.words[-4:] == ["--set", "train.log_every=5", "--set", "data.verify=false"]
 
 
 @pytest.mark.parametrize(

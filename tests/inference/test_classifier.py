@@ -91,3 +91,11 @@ def test_a_classifier_does_not_translate(tmp_path: Path) -> None:
     run = make_small_image_run(tmp_path / "run")
     with pytest.raises(UserError, match="use `echelon classify`"):
         Translator.load(run.path)
+
+
+def test_one_image_gives_one_list_of_guesses(classifier: Classifier, tmp_path: Path) -> None:
+    (tmp_path / "one.png").write_bytes(picture(1))
+    one = classifier.classify(tmp_path / "one.png")
+    assert one == classifier.classify(str(tmp_path / "one.png")) == classifier.classify(picture(1))
+    assert [one] == classifier.classify([picture(1)])
+    assert repr(classifier).startswith("Classifier(engine='torch', classes=")

@@ -10,7 +10,7 @@ import echelon
 from echelon import Decoding, Translator
 from echelon.errors import UserError
 from echelon.inference.decoding import Alternative
-from echelon.inference.translator import join_alternatives
+from echelon.inference.translator import join_alternatives, with_defaults
 from echelon.runfolder import RunFolder
 from tests.small_run import sentences
 
@@ -28,7 +28,7 @@ def test_one_text_gives_one_translation(translator: Translator) -> None:
 
 
 def test_the_package_lists_what_it_offers() -> None:
-    assert set(echelon.__all__) <= set(dir(echelon))
+    assert [name for name in dir(echelon) if not name.startswith("__")] == sorted(echelon.__all__)
 
 
 def test_an_empty_line_stays_empty(translator: Translator) -> None:
@@ -132,3 +132,17 @@ def test_a_megabyte_in_one_line_harms_nothing(translator: Translator, unit: str)
     before, found, after = translator.translate(["one two", line, "one two"], Decoding(beam=1, max_length=2))
     assert found.text
     assert before == after
+
+
+def test_how_many_translations_are_shown_does_not_change_which_is_the_best(translator: Translator) -> None:
+    lines = sentences(8)
+    best = [
+        [
+            found.alternatives[0]
+            for found in translator.translate(lines, with_defaults(translator.decoding, n_best=n))
+        ]
+        for n in (1, 2, translator.decoding.beam)
+    ]
+    assert best[0] == best[1] == best[2]
+    wide = with_defaults(translator.decoding, n_best=translator.decoding.beam + 2)
+    assert wide.beam == translator.decoding.beam + 2

@@ -34,7 +34,12 @@ def run_on_two_hosts(run: RunFolder, workers: int = 1) -> None:
         )
         for rank in range(2 * workers)
     ]
-    assert {worker.wait(timeout=120) for worker in started} == {0}
+    try:
+        assert {worker.wait(timeout=120) for worker in started} == {0}
+    finally:
+        for worker in started:
+            with worker:
+                worker.kill()
 
 
 def go_on_to(run: RunFolder, steps: int, **exchange: Any) -> None:
@@ -110,7 +115,10 @@ def test_of_two_hosts_the_fastest_trains_and_is_worker_0_to_all_readers(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("exchange", ["compressed", "local", "parameter_server"])
+@pytest.mark.parametrize(
+    "exchange",
+    ["compressed", *(pytest.param(other, marks=pytest.mark.long) for other in ("local", "parameter_server"))],
+)
 def test_those_who_train_do_not_wait_for_those_who_stand_by(train_toy: TrainToy, exchange: str) -> None:
     run = train_toy("run", f"train.exchange={exchange}", "train.steps=2", workers=1)
     go_on_to(run, 6, hosts=1)

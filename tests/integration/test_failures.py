@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -91,7 +92,7 @@ def test_workers_that_are_killed_cost_restarts_and_no_bit(
     assert restart == "restarting (1 of 3) with 2 workers from the newest checkpoint"
     assert again == "restarting (2 of 3) with 2 workers from the newest checkpoint"
     assert result["messages"].index("failed (signal 9)") < result["messages"].index(restart)
-    assert "training goes on from step" in result["messages"]
+    assert "training resumes at step" in result["messages"]
     assert worker_processes(run) == []
     assert_same_end(whole, run)
 
@@ -110,7 +111,7 @@ def test_workers_that_are_stopped_are_noticed_and_cost_restarts_and_no_bit(
     first, _, second, _ = events(run)
     assert first.startswith("worker 1 on ")
     assert second.startswith("worker 0 on ")
-    assert "no progress for 3 seconds at step " in first
+    assert re.search(r"no progress for \d+ seconds at step ", first)
     assert "stopped by a signal" in first
     for rank in (0, 1):
         stacks = run.worker_log(rank).read_text()
@@ -137,7 +138,7 @@ def test_a_worker_that_hangs_in_its_own_code_is_told_from_the_one_that_waits_for
         result = result_of(process)
     assert (result["step"], result["restarts"]) == (240, 1)
     assert events(run)[0].startswith("worker 1 on ")
-    assert "no progress for 3 seconds at step " in events(run)[0]
+    assert re.search(r"no progress for \d+ seconds at step ", events(run)[0])
     assert "in wait_for_ever" in events(run)[0]
 
 

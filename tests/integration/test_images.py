@@ -149,7 +149,7 @@ def test_a_resumed_run_ends_with_the_bits_of_an_uninterrupted_one(train_pictures
     schedule = "schedule={kind = 'piecewise', boundaries = [12], learning_rates = [0.03, 0.01]}"
     whole = train_pictures("whole", schedule, workers=2)
     train_pictures("halves", schedule, "train.steps=8", workers=2)
-    resumed = train_pictures("halves", schedule, workers=2)
+    resumed = train_pictures("halves", schedule, "train.steps=16", workers=2)
     assert [record["step"] for record in records(resumed, "step")] == list(range(1, 17))
     assert_same_end(whole, resumed)
 
@@ -169,7 +169,7 @@ def test_scores_classes_and_pictures_classified(
     assert evaluated["top1"] == pytest.approx(scores["top1"])
     words = echelon("evaluate", run.path, "--split", "valid").stdout
     assert "top-1" in words
-    assert "classes known worst:" in words
+    assert "classes with the lowest accuracy:" in words
 
     prepared = prepare_images(ImageData(source="digits"), recipe_folder=tmp_path, cache=tmp_path / "cache")
     test = prepared.splits["test"]

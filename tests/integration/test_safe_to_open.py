@@ -247,6 +247,7 @@ def test_training_runs_nothing_of_what_was_planted(place: Place) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize("payload", [plain_pickle, other_shapes], ids=lambda payload: payload.__name__)
 def test_training_survives_a_payload_in_any_file(
     finished: Place, tmp_path: Path, payload: Callable[[Path], bytes]

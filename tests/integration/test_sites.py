@@ -30,8 +30,10 @@ from tests.integration.runs import (
     worker_processes,
 )
 
-# As root, and with more processes than cores, Open MPI wants to be asked nicely.
-OPEN_MPI = ["mpirun.openmpi", "--allow-run-as-root", "--oversubscribe", "-n", "2"]
+# As root, and with more processes than cores, Open MPI wants to be asked nicely. By default it kills processes a second
+# after it is told to stop, which a busy machine may need for saving.
+PATIENCE = ["--mca", "odls_base_sigkill_timeout", "10"]
+OPEN_MPI = ["mpirun.openmpi", "--allow-run-as-root", "--oversubscribe", *PATIENCE, "-n", "2"]
 MPICH = ["mpiexec.mpich", "-n", "2"]
 TORCHRUN = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node=2", "--no-python", "--"]
 LAUNCHERS = {"Open MPI": OPEN_MPI, "MPICH": MPICH, "torchrun": TORCHRUN}

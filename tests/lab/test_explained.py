@@ -34,7 +34,7 @@ def test_on_a_slow_line_the_network_is_found_to_be_the_bottleneck(
     network = document["network"]
     assert network["bytes_per_step"] == pytest.approx(network["expected_bytes_per_step"], rel=0.08)
     assert network["line_bytes_per_s"] == pytest.approx(5e6 / 8, rel=0.25)
-    assert 0.3 < network["line_share"] < 1.1
+    assert 0.3 < network["line_share"] <= 1
     assert {sample["host"] for sample in report.history.host_samples} == set(lab.hosts)
     assert {sample["card"] for sample in report.history.host_samples} == {"eth0"}
     assert document["improvements"][0]["name"] in ("faster network", "local", "low_rank")
@@ -51,7 +51,7 @@ LARGE = ("model.d_model=256", "model.d_ff=512", "evaluate.every=1000", "checkpoi
         pytest.param(
             ["train.exchange=compressed", "exchange.wire=int8"], 1 + 4 / 512, marks=pytest.mark.long
         ),
-        (["train.exchange=low_rank"], None),
+        pytest.param(["train.exchange=low_rank"], None, marks=pytest.mark.long),
         (["train.exchange=local", "exchange.every=8", "exchange.overlap=2", "exchange.replicas=3"], 2 / 8),
     ],
 )
@@ -59,7 +59,8 @@ def test_a_card_sends_what_the_formula_of_the_exchange_says(
     settings: list[str], bytes_per_parameter: float | None, lab: Lab, train: Callable[..., Training]
 ) -> None:
     """The table in docs/exchange.md; where no number of bytes a parameter follows from it, the report's own count."""
-    sets = [word for setting in ("train.steps=25", *LARGE, *settings) for word in ("--set", setting)]
+    # 32 steps: the checkpoint before the last scoring, for which workers average, then falls on a step with an average.
+    sets = [word for setting in ("train.steps=32", *LARGE, *settings) for word in ("--set", setting)]
     training = train(lab.shared, *sets)
     training.finish()
     report = build_report(training.run)
@@ -73,8 +74,11 @@ def test_a_card_sends_what_the_formula_of_the_exchange_says(
 
 
 def bytes_of_a_step(training: Training) -> float:
-    """The mean of what the first host's card sent, over whole periods of eight steps."""
+    """The mean of what the first host's card sent, over two whole periods of eight steps.
+
+    They begin halfway between two averages of the weights, which are sent in the background of the next two steps.
+    """
     records = read_records(training.run.worker_records(0))
-    sent = [record["sent"] for record in records if record["kind"] == "step" and 8 < record["step"] <= 24]
+    sent = [record["sent"] for record in records if record["kind"] == "step" and 12 < record["step"] <= 28]
     assert len(sent) == 16
     return statistics.fmean(sent)

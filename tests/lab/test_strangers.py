@@ -127,9 +127,10 @@ def test_a_stranger_gets_no_answer_from_the_run_and_the_firewall_leaves_everythi
 ) -> None:
     wait_until(lambda: all_are_guarded(four))
     found = listeners(four)
-    outcomes = ask(four, STRANGER, "attack", *(f"{a}:{p}" for pairs in found.values() for a, p in pairs))
+    targets = {host: [f"{address}:{port}" for address, port in pairs] for host, pairs in found.items()}
+    outcomes = ask(four, STRANGER, "attack", *(target for each in targets.values() for target in each))
     assert all(outcome.keys() == {"silent"} for outcome in outcomes.values()), outcomes
-    scanned = ask(four, STRANGER, "scan", found["host1"][0][0])
+    scanned = ask(four, STRANGER, "scan", *targets["host1"])
     print(f"\n{json.dumps(scanned)}")
     assert scanned["ports"] == []
     assert scanned["silent"] == len(found["host1"]), "the others refuse, as without a firewall"

@@ -217,6 +217,7 @@ def reader(lab_machine: None, tmp_path: Path) -> Iterator[Reader]:
             Lab.find(name).down()
 
 
+@pytest.mark.long
 def test_the_tutorial_is_true(reader: Reader, make_lab: MakeLab) -> None:
     blocks = read_blocks((ROOT / "docs" / "tutorial-many-hosts.md").read_text())
     own = False

@@ -46,6 +46,7 @@ def wait_until(is_so: Callable[[], bool], timeout_s: float = 60) -> None:
         time.sleep(0.2)
 
 
+@mostly_in_own_folders
 def test_ctrl_c_stops_every_process_on_every_host_and_the_same_command_goes_on(
     train: Callable[..., Training], folder: Path, undisturbed: RunFolder, lab: Lab
 ) -> None:
@@ -83,6 +84,41 @@ def test_a_run_outlives_its_launcher_and_can_be_watched_and_stopped_by_others(
     assert "interrupted" in echelon("stop", training.run.path)
     assert all_programs_left(lab) == []
     assert "nobody was training it" in echelon("stop", training.run.path)
+
+
+@mostly_in_a_shared_folder
+def test_a_host_that_was_cut_off_when_the_run_was_stopped_keeps_nobody_out(
+    train: Callable[..., Training], folder: Path, lab: Lab
+) -> None:
+    training = train(folder, "--set", "train.steps=100000")
+    training.wait_for_step(15)
+    lab.cut(lab.hosts[2])
+    assert "interrupted" in echelon("stop", training.run.path)
+    training.finish(status=1)
+    lab.heal(lab.hosts[2])
+    wait_until(lambda: ask(training.run)["hosts"][2]["state"] == "stopped")
+    assert ask(training.run)["run"]["state"] == "interrupted"
+    again, began = training.again(), time.time()
+    again.wait_for_step(16, after=began)
+    assert "interrupted" in echelon("stop", training.run.path)
+    again.finish(status=1)
+    assert all_programs_left(lab) == []
+
+
+def test_hosts_with_own_folders_are_asked_and_their_result_comes_home_without_the_launcher(
+    train: Callable[..., Training], undisturbed: RunFolder, lab: Lab
+) -> None:
+    training = train(lab.disk)
+    training.wait_for_step(13)
+    os.killpg(training.process.pid, signal.SIGKILL)
+    training.process.communicate()
+    stood = training.steps()[-1][0]
+    wait_until(lambda: ask(training.run)["run"]["step"] > stood)
+    wait_until(lambda: ask(training.run)["run"]["state"] == "finished", timeout_s=180)
+    assert training.steps()[-1][0] == stood, "nobody brings back what the hosts write"
+    assert "finished at step 100" in echelon("attach", training.run.path)
+    assert_same_end(training.run, undisturbed)
+    assert training.run.score_file("test").exists()
 
 
 def test_a_detached_run_finishes_by_itself(lab: Lab, recipe: Path, undisturbed: RunFolder) -> None:

@@ -406,7 +406,7 @@ def test_a_second_signal_kills_workers_that_do_not_leave(run: RunFolder, program
         process.send_signal(signal.SIGINT)
         assert process.communicate()[0] == (
             f"TrainingError {run.path}: the workers were killed before they had saved; "
-            "the same command goes on from the last checkpoint\n"
+            "the same command resumes from the last checkpoint\n"
         )
 
 

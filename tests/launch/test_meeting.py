@@ -6,6 +6,7 @@ import contextlib
 import json
 import math
 import os
+import selectors
 import socket
 import threading
 import time
@@ -13,21 +14,27 @@ from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import asdict, replace
 from functools import partial
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from hypothesis import HealthCheck, example, given, settings
+from hypothesis import strategies as st
 
-from echelon.errors import RefusedError, StoppedError, TrainingError, UserError
+from echelon.commands.together import agree_on_folder
+from echelon.errors import EchelonError, RefusedError, StoppedError, TrainingError, UserError
 from echelon.launch import meeting
 from echelon.launch.link import Link, call
 from echelon.launch.local import listen
-from echelon.launch.meeting import Hello, Invitation, Master, Member, Report, Verdict, join
-from echelon.launch.site import Address
+from echelon.launch.meeting import Hello, Invitation, Master, Member, Report, Verdict, join, read_secret
+from echelon.launch.site import Address, Place
 from echelon.monitor.heartbeat import Pulse
+from echelon.untrusted import printable
 from tests.waiting import wait_until
 
 OWN = Hello(0, 3, 1, "recipe", "host0", "versions")
+PLACE = Place("by hand", 0, 2, is_host=True)
 
 
 def silent(_message: str) -> None:
@@ -566,3 +573,102 @@ def test_long_texts_are_cut(company: Company, pool: ThreadPoolExecutor) -> None:
     members = company.gathered(1, 2)
     verdicts = conclude(company, members, pool, [Report(True), Report(failure="x" * 500_000), Report(True)])
     assert {len(verdict.failure) for verdict in verdicts} == {20_000}
+
+
+values = st.recursive(
+    st.none()
+    | st.booleans()
+    | st.integers()
+    | st.sampled_from([10**400, -(10**400), math.inf, math.nan, "\ud800", "\x1b[2J", "\0", "1", 2.0])
+    | st.text(max_size=5),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=3), inner, max_size=3),
+    max_leaves=6,
+)
+KEYS = ["rank", "size", "workers", "recipe", "host", "versions", "nonce", "proof", "secret"]
+KEYS += ["is_finished", "failure", "failed_at", "exit_status", "pulses", "shares_folder", "local_rank"]
+KINDS = ["hello", "report", "pulses", "failed", "ready", "verdict", "refused", "trouble", ""]
+pulses = st.lists(st.tuples(*[st.integers() | values] * 5), max_size=3)
+objects = st.builds(
+    lambda kind, entries, pulses: {"kind": kind, **entries, **({"pulses": pulses} if pulses else {})},
+    st.sampled_from(KINDS) | values,
+    st.dictionaries(st.sampled_from(KEYS), values, max_size=6),
+    pulses,
+)
+nested = st.integers(1, 1500).map(
+    lambda depth: b'{"kind": "hello", "nonce": ' + b"[" * depth + b"]" * depth + b"}"
+)
+hostile_lines = st.lists(
+    (objects | values).map(lambda value: json.dumps(value).encode()) | st.binary(max_size=60) | nested,
+    max_size=4,
+).map(lambda lines: b"".join(line + b"\n" for line in lines))
+fuzzed = settings(
+    max_examples=150,
+    deadline=None,
+    database=None,
+    suppress_health_check=[HealthCheck.function_scoped_fixture],
+)
+
+
+@fuzzed
+@given(hostile_lines)
+@example(b'{"kind": "hello", "secret": "\\ud800"}\n')
+def test_no_line_of_a_stranger_ends_process_0(company: Company, lines: bytes) -> None:
+    with socket.create_connection((company.address.host, company.address.port)) as stranger:
+        stranger.sendall(lines)
+        stranger.shutdown(socket.SHUT_WR)
+        wait_until(lambda: pump(company.master) == {0} and is_over(stranger))
+    assert set(company.master.hellos) == {0}
+
+
+def is_over(connection: socket.socket) -> bool:
+    """Whether process 0 has ended a connection, on which it says no more than its challenge."""
+    with contextlib.suppress(BlockingIOError):
+        try:
+            return connection.recv(4096, socket.MSG_DONTWAIT) == b""
+        except ConnectionError:
+            return True
+    return False
+
+
+@fuzzed
+@given(lines=hostile_lines, hello=st.fixed_dictionaries(dict.fromkeys(KEYS[:6], values)))
+def test_no_line_of_a_process_that_was_let_in_ends_process_0(lines: bytes, hello: dict[str, Any]) -> None:
+    """It knows the secret and says whatever it likes; what is wrong is an error with its name, or its own end."""
+    with (
+        listen("127.0.0.1") as listener,
+        socket.create_connection(listener.getsockname()) as theirs,
+        listener.accept()[0] as ours,
+    ):
+        master = Master(listener, replace(OWN, size=2), "process", "secret")
+        meeting._hello_of({"kind": "hello", **hello})
+        master._links[1] = link = Link(ours)
+        master.hellos[1] = replace(OWN, rank=1, size=2, host="host1")
+        master._selector.register(link, selectors.EVENT_READ, link)
+        theirs.sendall(lines)
+        theirs.shutdown(socket.SHUT_WR)
+        with contextlib.suppress(EchelonError):
+            agree_on_folder(PLACE, [master.hellos[0], master.hellos[1]], master.ask_all("prepare"))
+        wait_until(lambda: poll(master) or link.is_closed)
+        master.share({0: Pulse(1, 1, 1, 1.0)}, 5.0)
+        verdict = master.conclude(Report(True), lambda is_finished: {"finished": is_finished})
+        json.dumps(asdict(verdict)).encode()
+        assert verdict.failure == printable(verdict.failure)
+
+
+def test_a_secret_is_read_from_a_file_or_the_environment(tmp_path: Path) -> None:
+    file, long = tmp_path / "secret", "0123456789abcdef"
+    file.write_text(f"{long}\n")
+    assert read_secret(file, {"ECHELON_SECRET": "another, which does not count"}) == long
+    assert read_secret(None, {"ECHELON_SECRET": long}) == long
+    assert read_secret(None, {}) == ""
+
+
+@pytest.mark.parametrize("content", [b"", b"short\n", b"\xff" * 40])
+def test_a_secret_that_can_be_guessed_or_not_be_read_is_refused(tmp_path: Path, content: bytes) -> None:
+    (tmp_path / "secret").write_bytes(content)
+    with pytest.raises(UserError, match=r"openssl rand|cannot be read"):
+        read_secret(tmp_path / "secret", {})
+    with pytest.raises(UserError, match="cannot be read"):
+        read_secret(tmp_path / "none", {})
+    with pytest.raises(UserError, match="ECHELON_SECRET: a secret has 16"):
+        read_secret(None, {"ECHELON_SECRET": "short"})

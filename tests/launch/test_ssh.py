@@ -246,3 +246,30 @@ def test_a_long_folder_for_temporary_files_does_not_break_the_socket(
     with Remote("alpha", sshd.config) as remote:
         assert remote.run(["true"], timeout_s=NEVER_S).status == 0
         assert remote._socket.exists()
+
+
+WAITS = """
+import threading
+from echelon.launch.ssh import side_by_side
+
+def wait(item):
+    print("waiting", flush=True)
+    threading.Event().wait()
+
+side_by_side(range(3), wait)
+"""
+
+
+def test_one_ctrl_c_ends_waiting_for_all_hosts() -> None:
+    with subprocess.Popen(
+        [sys.executable, "-c", WAITS], stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    ) as process:
+        assert process.stdout is not None
+        for _ in range(3):
+            assert process.stdout.readline() == b"waiting\n"
+        process.send_signal(signal.SIGINT)
+        try:
+            _, stderr = process.communicate(timeout=60)
+        finally:
+            process.kill()
+    assert stderr.rstrip().endswith(b"KeyboardInterrupt")

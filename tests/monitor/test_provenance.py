@@ -81,3 +81,15 @@ def test_provenance_says_how_the_run_was_made(monkeypatch: pytest.MonkeyPatch, t
     assert set(found["versions"]) >= {"echelon", "numpy", "sacrebleu"}
     assert datetime.fromisoformat(found["time"]).tzinfo is not None
     assert len(collect_provenance()["hosts"]) == 1
+
+
+def test_the_command_is_kept_without_secrets_in_addresses(monkeypatch: pytest.MonkeyPatch) -> None:
+    words = [
+        "echelon",
+        "train",
+        "https://me:s3cr3t@h/recipe.toml?sig=s3cr3t",
+        "--set",
+        "a=sftp://me:s3cr3t@h/x",
+    ]
+    monkeypatch.setattr(sys, "argv", words)
+    assert "s3cr3t" not in collect_provenance()["command"]

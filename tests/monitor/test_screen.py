@@ -52,7 +52,7 @@ def test_lines_show_every_so_many_steps_the_last_one_and_every_event() -> None:
         "training starts: 25 steps, 2 workers",
         "step 10  loss 4.000  1,000 tokens/s  rate 1.000e-03  gradient norm 1.250",
         "step 20  loss 4.000  1,000 tokens/s  rate 1.000e-03  gradient norm 1.250",
-        "step 20  valid  BLEU 12.35  loss 3.2100  perplexity 24.80  (2.0 s)",
+        "step 20  validation  BLEU 12.35  loss 3.2100  perplexity 24.80  (2.0 s)",
         "step 25  loss 4.000  1,000 tokens/s  rate 1.000e-03  gradient norm 1.250",
     ]
     assert shown[-1].endswith("  ETA 0.0 s")
@@ -72,16 +72,21 @@ def test_a_gradient_or_loss_that_is_not_finite_is_shown_as_such() -> None:
     assert "gradient norm not finite" in lines_of([START, step(10, gradient_norm=None)])[-1]
 
 
-def test_the_speed_is_a_mean_that_forgets() -> None:
+def test_the_speed_is_that_of_all_steps_but_the_first_twentieth() -> None:
     speed = Speed()
-    for _ in range(50):
-        speed.add(step(1))
+    for number in range(1, 101):
+        speed.add(step(number, seconds=10.0 if number <= 5 else 0.5))
     assert speed.per_second == pytest.approx(1000.0)
-    speed.add(step(2, targets=1000))
-    assert 1000 < speed.per_second < 2000
-    for _ in range(100):
-        speed.add(step(3, seconds=1.0))
-    assert speed.per_second == pytest.approx(500.0, rel=1e-3)
+    assert str(speed) == "1,000 tokens/s"
+
+
+def test_a_start_forgets_the_steps_that_are_made_again() -> None:
+    speed = Speed()
+    for number in range(1, 11):
+        speed.add(step(number, loss=float(number)))
+    speed.start(START | {"step": 4, "unit": "images"})
+    assert speed.loss == pytest.approx((4 + 3 + 2) / 3)
+    assert str(speed) == "1,000 images/s"
 
 
 def test_a_terminal_gets_a_bar_and_everything_else_lines() -> None:
@@ -107,7 +112,7 @@ def test_brackets_in_messages_are_shown_as_they_are(is_terminal: bool) -> None:
         screen.show(record)
     screen.close()
     assert "a [bold]message[/] [/x]" in output.getvalue()
-    assert "step 20  valid  BLEU 12.35" in output.getvalue()
+    assert "step 20  validation  BLEU 12.35" in output.getvalue()
 
 
 def test_the_bar_shows_loss_speed_and_rate() -> None:
@@ -128,7 +133,7 @@ def test_a_screen_that_showed_nothing_can_be_closed() -> None:
     ("record", "lines"),
     [
         (START, ["training starts: 25 steps, 2 workers"]),
-        (START | {"step": 5, "workers": 1}, ["training goes on from step 5: 25 steps, 1 worker"]),
+        (START | {"step": 5, "workers": 1}, ["training resumes at step 5: 25 steps, 1 worker"]),
         ({"kind": "sample", "source": "a", "output": "b" * 100}, [f"    a  ->  {'b' * 77}..."]),
         ({"kind": "event", "message": "words"}, ["words"]),
         (

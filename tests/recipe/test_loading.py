@@ -11,7 +11,10 @@ from hypothesis import strategies as st
 
 from echelon.errors import RecipeError, UserError
 from echelon.recipe.loading import apply_override, check_recipe, load_recipe, parse_value
-from echelon.recipe.schema import Adam, Cosine, Fixed, Sgd
+from echelon.recipe.schema import Adam, Cosine, Fixed, Sgd, TranslationRecipe
+from echelon.recipe.sizes import model_sizes
+from echelon.recipe.toml import dump_table
+from echelon.shapes.transformer import PRESETS
 from tests.sample_recipe import sample_recipe, sample_table
 
 RECIPES = Path(__file__).parents[2] / "recipes"
@@ -301,3 +304,58 @@ tables = st.recursive(
 def test_whatever_the_table_holds_the_error_is_a_recipe_error(table: dict[str, Any]) -> None:
     with pytest.raises(RecipeError):
         check_recipe(table, where="any.toml")
+
+
+@pytest.mark.parametrize(
+    ("override", "key"),
+    [
+        ("data.train.0.source=https://data.example/train.en?sig=s3cr3t", "data.train.0.source"),
+        ('data.mirrors=["https://me:s3cr3t@data.example/"]', "data.mirrors.0"),
+        (
+            'data.download=[{name = "x.tgz", urls = ["https://data.example/x?X-Goog-Signature=s3cr3t"]}]',
+            "data.download.0.urls.0",
+        ),
+        ("data.prepared=sftp://me:s3cr3t@data.example/prepared", "data.prepared"),
+        ("checkpoint.mirror=ftp://me:s3cr3t@data.example/runs", "checkpoint.mirror"),
+        ("track.mlflow=https://me:s3cr3t@mlflow.example/", "track.mlflow"),
+    ],
+)
+def test_a_recipe_has_no_secrets(override: str, key: str, tmp_path: Path) -> None:
+    """Neither in the file nor by an override; and an override does not hide what the file has."""
+    file = tmp_path / "recipe.toml"
+    for table, overrides in (
+        (sample_table(), [override]),
+        (sample_table(override), [f"{override.partition('=')[0]}=3"]),
+    ):
+        file.write_text(dump_table(table))
+        with pytest.raises(RecipeError, match=r"write \$\{ECHELON_URL_NAME\} in its place") as caught:
+            load_recipe(file, overrides)
+        assert f"{key}: has the " in str(caught.value)
+        assert "s3cr3t" not in str(caught.value)
+
+
+def test_an_override_is_quoted_without_its_secrets(tmp_path: Path) -> None:
+    file = tmp_path / "recipe.toml"
+    file.write_text(dump_table(sample_table()))
+    with pytest.raises(UserError, match="is a value, it has no keys") as caught:
+        load_recipe(file, ["train.steps.x=https://me:s3cr3t@data.example/"])
+    assert "https://***@data.example/" in str(caught.value)
+
+
+def test_a_key_without_its_table_is_found() -> None:
+    with pytest.raises(RecipeError, match=r"steps: there is no such key; did you mean train\.steps\?"):
+        load_recipe(RECIPES / "demo.toml", ["steps=5"])
+    with pytest.raises(RecipeError, match=r"did you mean schedule\.warmup_steps\?"):
+        load_recipe(RECIPES / "demo.toml", ["train.warmup_steps=5"])
+
+
+def test_a_preset_that_fills_in_no_size_is_refused() -> None:
+    demo = RECIPES / "demo.toml"
+    with pytest.raises(
+        UserError, match=r"model\.preset=base changes nothing.* add --set model\.d_model= "
+    ) as caught:
+        load_recipe(demo, ["model.preset=base"])
+    advice = [word for word in str(caught.value).split() if word.startswith("model.") and word.endswith("=")]
+    recipe = load_recipe(demo, ["model.preset=base", *advice])
+    assert isinstance(recipe, TranslationRecipe)
+    assert model_sizes(recipe.model) == PRESETS["base"]

@@ -9,10 +9,15 @@ from fastapi.testclient import TestClient
 
 from echelon import Translator
 from echelon.runfolder import RunFolder
-from echelon.serve.app import ServerState, build_app
+from echelon.serve.access import Access, Token
+from echelon.serve.app import ServerState, build_app, needs_token
 from echelon.serve.limits import Limits
 
 MakeClient = Callable[..., TestClient]
+
+
+def access_with(*tokens: Token) -> Access:
+    return Access(tokens, needs_token=needs_token)
 
 
 @pytest.fixture(scope="session")

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import json
+import os
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -25,9 +26,11 @@ class Served:
 
 
 @contextmanager
-def serve(model: Path, *options: str) -> Iterator[Served]:
-    command = [sys.executable, "-m", "echelon", "serve", str(model), "--port", "0", "--json", *options]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+def serve(
+    model: Path, *options: str, python: str = sys.executable, environ: Mapping[str, str] = os.environ
+) -> Iterator[Served]:
+    command = [python, "-m", "echelon", "serve", str(model), "--port", "0", "--json", *options]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environ) as process:
         try:
             announced = _read_document(process)
             yield Served(announced["address"], announced["token"], process)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -13,8 +14,11 @@ from fastapi.testclient import TestClient
 
 from echelon import Translator
 from echelon.inference.decoding import Decoding
+from echelon.serve.access import Access, Token
+from echelon.serve.batching import Batcher
 from echelon.serve.limits import Limits
-from tests.serve.conftest import MakeClient
+from echelon.serve.metrics import Metrics
+from tests.serve.conftest import MakeClient, access_with
 from tests.small_run import sentences
 from tests.waiting import wait_until
 
@@ -113,6 +117,27 @@ def test_what_all_clients_send_at_once_is_bounded(make_client: MakeClient, trans
     assert request().status_code == 200
 
 
+def test_a_server_is_ready_while_it_has_room_for_another_request(
+    make_client: MakeClient, translator: Translator
+) -> None:
+    """Not with a full queue, not with hardly a byte left for bodies, and not when it is about to stop."""
+    slow = Slow(translator)
+    client = make_client(Limits(queue_lines=1), translator=slow)
+    assert client.get("/ready").json() == {"status": "ready"}
+    with ThreadPoolExecutor(2) as pool:
+        first = pool.submit(ask, client, "one")
+        wait_until(lambda: slow.batches == [1])
+        second = pool.submit(ask, client, "two")
+        wait_until(lambda: client.get("/ready").status_code == 503)
+        assert client.get("/health").status_code == 200
+        slow.go_on.set()
+        assert first.result()
+        assert second.result()
+    assert client.get("/ready").status_code == 200
+    full = make_client(Limits(held_bytes=1000, body_bytes=1001))
+    assert full.get("/ready").json() == {"error": "too many requests are waiting"}
+
+
 def test_a_client_that_asks_too_often_is_told_to_wait(make_client: MakeClient) -> None:
     client = make_client(Limits(requests_per_second=1e-3, burst=3))
     answers = [client.get("/v1/model") for _ in range(4)]
@@ -122,17 +147,30 @@ def test_a_client_that_asks_too_often_is_told_to_wait(make_client: MakeClient) -
 
 
 def test_without_its_token_nothing_is_told(make_client: MakeClient) -> None:
-    client = make_client(token="secret")
+    client = make_client(access=access_with(Token(name="shop", token="secret-of-the-shop")))
     for path in ("/v1/model", "/metrics", "/openapi.json"):
         assert client.get(path).status_code == 401
         assert client.get(path, headers={"Authorization": "Bearer wrong"}).status_code == 401
-        assert client.get(path, headers={"Authorization": "Bearer secret"}).status_code == 200
+        assert client.get(path, headers={"Authorization": "Bearer secret-of-the-shop"}).status_code == 200
     assert client.post("/v1/translate", json={"text": "one"}).status_code == 401
     assert client.get("/health").status_code == client.get("/").status_code == 200
 
 
+def test_who_shows_no_token_cannot_take_up_room_with_a_body(make_client: MakeClient) -> None:
+    client = make_client(access=access_with(Token(name="shop", token="secret-of-the-shop")))
+    for path in ("/health", "/ready", "/", "/v1/translate"):
+        answer = client.post(path, content=iter([b"x"] * 4))  # chunked
+        assert answer.status_code in (400, 401)
+        assert answer.headers["connection"] == "close", "what is left of the body is not read"
+
+
+def test_a_request_with_two_lengths_is_refused(make_client: MakeClient) -> None:
+    headers = {"Transfer-Encoding": "chunked", "Content-Length": "3"}
+    assert make_client().post("/v1/translate", content=b"{}", headers=headers).status_code == 400
+
+
 def test_another_sites_name_for_this_machine_is_refused(make_client: MakeClient) -> None:
-    client = make_client(hosts=frozenset({"testserver"}))
+    client = make_client(access=Access(hosts=frozenset({"testserver"})))
     assert client.get("/v1/model").status_code == 200
     assert client.get("/v1/model", headers={"Host": "evil.example"}).status_code == 400
 
@@ -142,7 +180,7 @@ def test_another_sites_name_for_this_machine_is_refused(make_client: MakeClient)
 def test_this_machine_is_known_by_its_names_with_and_without_a_port(
     make_client: MakeClient, name: str, port: str
 ) -> None:
-    client = make_client(hosts=frozenset({"localhost", "127.0.0.1", "::1"}))
+    client = make_client(access=Access(hosts=frozenset({"localhost", "127.0.0.1", "::1"})))
     assert client.get("/v1/model", headers={"Host": name + port}).status_code == 200
     assert client.get("/v1/model", headers={"Host": f"{name}.evil.example{port}"}).status_code == 400
 
@@ -208,8 +246,8 @@ def test_metrics_count_what_was_answered(client: TestClient) -> None:
     ask(client, ["one", "two"])
     client.get("/no/such/page")
     text = client.get("/metrics").text
-    assert 'echelon_requests_total{method="POST",path="/v1/translate",status="200"} 1.0' in text
-    assert 'path="other",status="404"} 1.0' in text
+    assert 'echelon_requests_total{method="POST",path="/v1/translate",status="200",token=""} 1.0' in text
+    assert 'path="other",status="404",token=""} 1.0' in text
     assert 'echelon_batch_lines_bucket{le="2.0"} 1.0' in text
     assert "no/such" not in text
 
@@ -222,3 +260,29 @@ def test_the_page_and_the_api_describe_themselves(client: TestClient) -> None:
     assert (model["source_language"], model["engine"]) == ("en", "torch")
     paths = client.get("/openapi.json").json()["paths"]
     assert {"/v1/translate", "/v1/model", "/health", "/ready", "/metrics"} == paths.keys()
+
+
+def test_lines_of_clients_that_have_gone_are_not_kept(translator: Translator) -> None:
+    """While one batch takes its time, nobody fills the queue by asking and leaving."""
+
+    async def play() -> tuple[int, int]:
+        slow = Slow(translator)
+        batcher = Batcher(slow, 100, Metrics())
+        batcher.start()
+        lines, prefixes = ["one"] * 50, [""] * 50
+        first = asyncio.create_task(batcher.translate(["one"], translator.decoding, [""]))
+        await asyncio.to_thread(wait_until, lambda: slow.batches == [1])
+        gone = [
+            asyncio.create_task(batcher.translate(lines, translator.decoding, prefixes)) for _ in range(2)
+        ]
+        await asyncio.sleep(0)
+        waiting = batcher.num_waiting
+        gone[0].cancel()
+        await asyncio.gather(gone[0], return_exceptions=True)
+        left = batcher.num_waiting
+        slow.go_on.set()
+        assert len(await first + await gone[1]) == 51
+        await batcher.stop()
+        return waiting, left
+
+    assert asyncio.run(play()) == (100, 50)

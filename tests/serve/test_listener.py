@@ -5,16 +5,18 @@ from __future__ import annotations
 import asyncio
 import ipaddress
 import socket
+import sys
 from collections.abc import Sequence
 
 import pytest
 
-from echelon.serve.listener import FairListener, Network, is_within
+from echelon.serve.limits import Limits
+from echelon.serve.listener import FairListener, Network, client_of, is_within
 
 
 async def count_served(most: int, proxies: Sequence[Network]) -> list[bytes]:
     """What each of six connections that stay open hears; then of another, when they are gone."""
-    listener = FairListener(socket.AF_INET, most, proxies)
+    listener = FairListener(socket.AF_INET, Limits(client_connections=most), proxies)
     listener.bind(("127.0.0.1", 0))
 
     async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -72,3 +74,44 @@ def test_a_proxy_has_as_many_as_it_likes() -> None:
 def test_which_addresses_are_a_proxy_s(client: str, expected: bool) -> None:
     networks = [ipaddress.ip_network("10.0.0.0/24"), ipaddress.ip_network("fe80::/10")]
     assert is_within(client, networks) is expected
+
+
+@pytest.mark.parametrize(
+    ("address", "client"),
+    [
+        ("10.0.0.7", "10.0.0.7"),
+        ("::ffff:10.0.0.7", "10.0.0.7"),
+        ("2001:db8:1:2::7", "2001:db8:1:2::/64"),
+        ("2001:db8:1:2:ffff::9", "2001:db8:1:2::/64"),
+        ("fe80::1%eth0", "fe80::/64"),
+        ("testclient", "testclient"),
+    ],
+)
+def test_a_client_is_not_many_by_choosing_addresses_of_its_network(address: str, client: str) -> None:
+    assert client_of(address) == client
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="other systems wait for as long as they like")
+def test_a_client_that_takes_nothing_of_its_answer_is_not_waited_for() -> None:
+    assert isinstance(asyncio.run(send_to_nobody(Limits(send_s=0.5))), OSError)
+
+
+async def send_to_nobody(limits: Limits) -> Exception | None:
+    """How a connection ends whose client does not read what it is sent."""
+    listener = FairListener(socket.AF_INET, limits, [])
+    listener.bind(("127.0.0.1", 0))
+    ended = asyncio.get_running_loop().create_future()
+
+    class Sending(asyncio.Protocol):
+        def connection_made(self, transport: asyncio.BaseTransport) -> None:
+            assert isinstance(transport, asyncio.WriteTransport)
+            transport.write(bytes(30_000_000))
+
+        def connection_lost(self, error: Exception | None) -> None:
+            ended.set_result(error)
+
+    server = await asyncio.get_running_loop().create_server(Sending, sock=listener)
+    async with server:
+        with socket.create_connection(server.sockets[0].getsockname()):
+            error: Exception | None = await ended
+            return error

@@ -10,6 +10,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from prometheus_client.samples import Sample
 
 from echelon.serve.app import ServerState, build_app
+from echelon.serve.audit import Handled
 from echelon.serve.limits import Limits
 from echelon.serve.metrics import Metrics
 
@@ -49,12 +50,12 @@ def test_made_up_methods_and_paths_share_one_series(requests_per_second: float) 
 
 def test_metrics_keep_their_names() -> None:
     metrics = Metrics()
-    metrics.count_request("POST", "/v1/translate", 200, 0.3)
+    metrics.count_request(Handled("POST", "/x", "::1", "/v1/translate", "shop", 200, seconds=0.3))
     metrics.wait_seconds.observe(0.005)
     metrics.compute_seconds.observe(0.2)
     metrics.batch_lines.observe(2)
     metrics.queue_lines.set_function(lambda: 7)
-    request = {"method": "POST", "path": "/v1/translate", "status": "200"}
+    request = {"method": "POST", "path": "/v1/translate", "status": "200", "token": "shop"}
     assert value_of(metrics, "echelon_requests_total", **request) == 1
     assert value_of(metrics, "echelon_request_seconds_sum") == 0.3
     assert value_of(metrics, "echelon_wait_seconds_bucket", le="0.005") == 1
@@ -66,5 +67,5 @@ def test_metrics_keep_their_names() -> None:
 
 def test_two_servers_in_one_process_count_apart() -> None:
     one, other = Metrics(), Metrics()
-    one.count_request("GET", "/health", 200, 0.1)
+    one.count_request(Handled("GET", "/health", "::1"))
     assert (one.num_requests, other.num_requests) == (1, 0)

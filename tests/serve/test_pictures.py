@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
 import base64
+import gc
 import io
+import threading
+import weakref
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from fastapi.testclient import TestClient
@@ -14,8 +19,10 @@ from PIL import Image
 from echelon import Classifier
 from echelon.runfolder import RunFolder
 from echelon.serve import pictures
+from echelon.serve.access import Access
 from echelon.serve.app import ServerState, build_app
 from echelon.serve.limits import Limits
+from echelon.serve.pictures import PictureQueue
 from echelon.serve.server import ServeOptions, load_state
 from tests.browser import open_browser
 from tests.data.images.pictures import as_bytes
@@ -98,9 +105,53 @@ def test_what_is_no_picture_is_refused(picture_client: TestClient, monkeypatch: 
 
 
 def test_a_run_of_pictures_is_served_with_room_for_pictures(image_run: RunFolder, tmp_path: Path) -> None:
-    state = load_state(ServeOptions(image_run.path), tmp_path)
+    state = load_state(ServeOptions(image_run.path), Access(), tmp_path)
     assert isinstance(state.model, Classifier)
     assert state.limits.body_bytes > Limits().body_bytes
+
+
+class Holding(Classifier):
+    """A classifier that begins, and waits until it is let go."""
+
+    def __init__(self) -> None:
+        self.has_begun, self.go_on = threading.Event(), threading.Event()
+        self.num_classified = 0
+
+    def classify(self, pictures: Any, top: int = 5) -> Any:
+        self.num_classified += 1
+        self.has_begun.set()
+        self.go_on.wait()
+        return [[] for _ in pictures]
+
+
+class Content:
+    """What stands for a picture here: whether somebody still has it can be seen, which it cannot of bytes."""
+
+
+def test_pictures_of_clients_that_have_gone_are_not_kept() -> None:
+    """While one picture takes its time, nobody fills the memory by sending others and leaving."""
+
+    async def play() -> list[bool]:
+        classifier = Holding()
+        queue = PictureQueue(classifier, 100)
+        contents: list[Any] = [Content() for _ in range(5)]
+        references = [weakref.ref(content) for content in contents]
+        tasks = [asyncio.create_task(queue.classify(content, 1)) for content in contents]
+        del contents
+        await asyncio.to_thread(classifier.has_begun.wait)
+        for number in range(4):  # the first is being classified
+            tasks[number].cancel()
+        await asyncio.wait(tasks[:4])
+        tasks[:4] = []
+        gc.collect()
+        kept = [reference() is not None for reference in references]
+        assert queue.num_waiting == 1
+        classifier.go_on.set()
+        assert await tasks[0] == []
+        assert classifier.num_classified == 2
+        return kept
+
+    assert asyncio.run(play()) == [True, False, False, False, True]
 
 
 @pytest.mark.slow

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+import http.client
 import json
 import selectors
+import signal
 import socket
+import ssl
 import threading
-import time
 from collections.abc import Coroutine
 from pathlib import Path
 from typing import Any, TypeVar
+from urllib.error import HTTPError
 from urllib.parse import urlsplit
 from urllib.request import Request, urlopen
 
@@ -19,11 +22,13 @@ import uvicorn
 from uvicorn.server import ServerState
 
 from echelon.runfolder import RunFolder
-from echelon.serve.guard import refuse
-from echelon.serve.server import TimedProtocol, is_loopback
+from echelon.serve.guard import Refusal, refuse
+from echelon.serve.http_server import TimedProtocol, is_loopback
 from tests.conftest import WORDS
+from tests.serve.certificates import make_certificate
 from tests.serve.served import Served, serve
 from tests.small_run import sentences
+from tests.waiting import wait_until
 
 Played = TypeVar("Played")
 
@@ -35,6 +40,14 @@ def post(served: Served, lines: list[str]) -> list[str]:
         headers["Authorization"] = f"Bearer {served.token}"
     with urlopen(Request(f"{served.address}v1/translate", body, headers), timeout=60) as answer:
         return [found["text"] for found in json.load(answer)["translations"]]
+
+
+def begin_request(connection: socket.socket, body: bytes) -> None:
+    """Ask for a translation; the server has begun with it when this returns."""
+    head = "POST /v1/translate HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: application/json\r\n"
+    connection.sendall(f"{head}Content-Length: {len(body)}\r\nExpect: 100-continue\r\n\r\n".encode())
+    assert connection.recv(100) == b"HTTP/1.1 100 Continue\r\n\r\n"
+    connection.sendall(body)
 
 
 def talk(served: Served, text: bytes, patience_s: float = 30) -> bytes:
@@ -63,7 +76,7 @@ class Hasty(TimedProtocol):
 
 
 async def find_nothing(_scope: Any, _receive: Any, send: Any) -> None:
-    await refuse(send, 404, "nothing is here", {})
+    await refuse(send, Refusal(404, "nothing is here", {}))
 
 
 class Idling(selectors.DefaultSelector):
@@ -143,7 +156,7 @@ def test_nobody_chooses_their_own_address(run: RunFolder) -> None:
     with serve(run.path, *options) as served:
         answers = [talk(served, forwarded % number).split(b"\r\n")[0] for number in range(6)]
         assert any(b" 429 " in answer for answer in answers)
-    with serve(run.path, *options, "--proxy", "127.0.0.1", "--token", "secret") as served:
+    with serve(run.path, *options, "--trusted-proxy", "127.0.0.1", "--token", "secret") as served:
         believed = forwarded.replace(b"\r\n\r\n", b"\r\nAuthorization: Bearer secret\r\n\r\n")
         answers = [talk(served, believed % number).split(b"\r\n")[0] for number in range(6)]
         assert [b" 200 " in answer for answer in answers] == [True] * 6
@@ -155,14 +168,13 @@ def test_a_server_translates_and_finishes_what_it_has_when_told_to_stop(run: Run
     with serve(run.path) as served:
         assert served.token is None
         assert post(served, ["one two"])[0].split()[0] in WORDS.values()
-        answers: list[list[str]] = []
-        lines = sentences(250)
-        asking = threading.Thread(target=lambda: answers.append(post(served, lines)))
-        asking.start()
-        time.sleep(0.2)
-        assert served.stop() == 0
-        asking.join(60)
-        assert [len(answer) for answer in answers] == [250]
+        where = urlsplit(served.address)
+        with socket.create_connection((where.hostname, where.port), timeout=60) as connection:
+            begin_request(connection, json.dumps({"text": sentences(250)}).encode())
+            assert served.stop() == 0
+            answer = http.client.HTTPResponse(connection)
+            answer.begin()
+            assert len(json.load(answer)["translations"]) == 250
 
 
 @pytest.mark.slow
@@ -173,6 +185,48 @@ def test_any_other_address_than_loopback_has_a_token(run: RunFolder) -> None:
         assert post(local, ["one"])
         refused = talk(local, b"GET /v1/model HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
         assert b" 401 " in refused.split(b"\r\n")[0]
+
+
+@pytest.mark.slow
+def test_a_company_s_server_reads_its_files_again_and_drains_before_it_stops(
+    run: RunFolder, tmp_path: Path
+) -> None:
+    files, tokens, audit = make_certificate(tmp_path), tmp_path / "tokens.toml", tmp_path / "audit.jsonl"
+    tokens.touch(0o600)
+    entry = '[[token]]\nname = "%s"\ntoken = "token-of-the-%s"\n'
+    tokens.write_text(entry % ("shop", "shop"))
+    trusting = ssl.create_default_context(cafile=files.certificate)
+
+    def status(path: str, token: str = "") -> int:
+        request = Request(f"{served.address}{path}", headers={"Authorization": f"Bearer {token}"})
+        try:
+            with urlopen(request, context=trusting, timeout=60) as answer:
+                return int(answer.status)
+        except HTTPError as error:
+            return error.code
+
+    options = ("--tls-cert", str(files.certificate), "--tls-key", str(files.key), "--tokens", str(tokens))
+    more = ("--audit-log", str(audit), "--drain-seconds", "3600", "--engine", "torch")
+    with serve(run.path, *options, *more) as served:
+        assert served.address.startswith("https://127.0.0.1:")
+        assert served.token is None
+        assert [status("v1/model", f"token-of-the-{name}") for name in ("shop", "intern")] == [200, 401]
+        tokens.write_text(entry % ("intern", "intern"))
+        audit.rename(tmp_path / "audit.1")
+        served.process.send_signal(signal.SIGHUP)
+        wait_until(audit.exists)
+        wait_until(lambda: status("v1/model", "token-of-the-intern") == 200)
+        assert status("v1/model", "token-of-the-shop") == 401
+        tokens.write_text("nonsense")
+        served.process.send_signal(signal.SIGHUP)
+        assert status("v1/model", "token-of-the-intern") == 200, "the old tokens hold"
+        names = [json.loads(line)["token"] for line in (tmp_path / "audit.1").read_text().splitlines()]
+        assert names == ["shop", None]
+        assert status("ready") == 200
+        served.process.send_signal(signal.SIGTERM)
+        wait_until(lambda: status("ready") == 503)
+        assert status("v1/model", "token-of-the-intern") == status("health") == 200
+        assert served.stop() == 0, "told twice"
 
 
 @pytest.mark.slow
@@ -218,4 +272,4 @@ def test_the_port_of_another_is_a_clear_mistake(run: RunFolder, tmp_path: Path) 
         command = [sys.executable, "-m", "echelon", "serve", str(run.path), "--port", port]
         result = subprocess.run(command, capture_output=True, text=True, check=False)
     assert result.returncode == 2
-    assert "choose another with --port" in result.stderr
+    assert "choose another port with --port" in result.stderr

@@ -47,7 +47,7 @@ def test_every_picture_is_scored_once_and_the_score_is_the_same(digits: Prepared
     for size in (1, workers):
         with torch.inference_mode():
             shares = [
-                scoring.share(model, rank=rank, size=size, on_batch=lambda: None) for rank in range(size)
+                scoring.share(model, rank=rank, size=size, on_batch=lambda _: None) for rank in range(size)
             ]
         scores.append(scoring.combine(shares))
     assert scores[0] == scores[1]

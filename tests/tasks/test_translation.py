@@ -60,7 +60,7 @@ def test_two_passes_are_trained_and_one_is_scored(toy_recipe: Path) -> None:
 def score(task: TranslationTask, model: nn.Module) -> Scores:
     scoring = task.scoring("valid", final=True)
     with torch.inference_mode():
-        return scoring.combine([scoring.share(model, rank=0, size=1, on_batch=lambda: None)])
+        return scoring.combine([scoring.share(model, rank=0, size=1, on_batch=lambda _: None)])
 
 
 def with_long_line(toy_recipe: Path, words: int) -> None:

@@ -324,7 +324,7 @@ def test_a_failed_save_is_reported_and_tried_again_and_training_goes_on(
     assert train(training) is Outcome.FINISHED
     told = events(training)
     assert len(told) == 2
-    assert all("No space left on device" in message and "training goes on" in message for message in told)
+    assert all("No space left on device" in message and "training continues" in message for message in told)
     records = read_records(training.run.worker_records(0))
     steps = [record["step"] for record in records if record["kind"] == "checkpoint"]
     assert steps[-1] == 20
@@ -344,7 +344,7 @@ def test_a_disk_that_stays_full_ends_the_run_with_a_clear_error_and_the_old_chec
 
     monkeypatch.setattr("echelon.train.tensorfile.os.fsync", full)
     with pytest.raises(
-        CheckpointError, match=r"could not be saved: .*No space left.*goes on from the newest"
+        CheckpointError, match=r"could not be saved: .*No space left.*resumes from the newest"
     ):
         train(longer)
     assert choose_checkpoint(longer.run.checkpoints, "last").step == 10

@@ -1,6 +1,9 @@
 from __future__ import annotations
 
+import subprocess
+import sys
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -117,3 +120,17 @@ def test_biases_and_norms_may_have_a_rate_of_their_own() -> None:
     matrices, vectors = slice(0, flat.num_decayed), slice(flat.num_decayed, flat.size)
     torch.testing.assert_close(ends[1][matrices], ends[0][matrices])
     torch.testing.assert_close(ends[1][vectors], 4 * ends[0][vectors], rtol=1e-4, atol=1e-6)
+
+
+def test_no_optimiser_imports_torchs_compiler() -> None:
+    """Importing it takes a worker longer than importing the rest of torch."""
+    program = (
+        "import sys; from tests.train.test_optimiser import CASES, FlatOptimiser, FlatParameters, _backward, _model\n"
+        "for recipe, _ in CASES.values():\n"
+        "    flat = FlatParameters(model := _model())\n"
+        "    optimiser = FlatOptimiser(recipe, flat)\n"
+        "    _backward(model, 0)\n"
+        "    optimiser.step(0.1)\n"
+        "sys.exit('torch._dynamo' in sys.modules)"
+    )
+    subprocess.run([sys.executable, "-c", program], cwd=Path(__file__).parents[2], check=True)

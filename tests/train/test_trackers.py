@@ -82,7 +82,7 @@ def test_a_tracker_that_a_full_disk_does_not_let_begin_is_reported_and_left_out(
     recipe = sample_recipe("track.tensorboard=true")
     assert build_trackers(recipe, run, 1, records, Heart()) == []
     assert messages(run) == [
-        "TensorBoard gets no more points: [Errno 28] No space left on device; training goes on"
+        "TensorBoard gets no more points: [Errno 28] No space left on device; training continues"
     ]
 
 
@@ -109,7 +109,7 @@ def test_a_server_that_fails_ends_no_training_and_is_named_once(
     for step in range(100):
         tracker.scalars({"loss": 1.0}, step, AT)
     tracker.close()
-    assert messages(run) == ["a server gets no more points: no route to host; training goes on"]
+    assert messages(run) == ["a server gets no more points: no route to host; training continues"]
 
 
 def test_a_server_that_takes_nothing_is_left_behind(
@@ -122,7 +122,7 @@ def test_a_server_that_takes_nothing_is_left_behind(
     for step in range(100):
         tracker.scalars({"loss": 1.0}, step, AT)
     tracker.close()
-    assert messages(run) == ["a server gets no more points: it is 10 points behind; training goes on"]
+    assert messages(run) == ["a server gets no more points: it is 10 points behind; training continues"]
     server.is_open.set()
 
 

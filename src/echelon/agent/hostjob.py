@@ -7,7 +7,7 @@ import threading
 from collections.abc import Callable
 from typing import Literal
 
-from echelon.agent.membership import Failure
+from echelon.agent.generation import Failure
 from echelon.errors import FINAL_STATUS, EchelonError, WorkerError
 from echelon.launch.local import LocalJob, StopRequests
 from echelon.monitor.heartbeat import Pulse

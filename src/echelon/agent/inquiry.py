@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pydantic import TypeAdapter
 
 from echelon.agent.boards import board_time
-from echelon.agent.outcome import read_ends
+from echelon.agent.outcome import last_outcome, read_ends
 from echelon.agent.packing import last_step
 from echelon.agent.service import AgentHere, list_agents, workers_of
 from echelon.monitor.run_state import RunState, read_state
@@ -26,6 +26,8 @@ class HostAnswer:
     """Of which launch it is; empty if it is not at work."""
     agents: list[AgentHere]
     """All of the run on this machine: a launch that names the hosts in another order numbers them differently."""
+    last_outcome: str
+    """Its agent's last word on the end of the run; empty if it has been started since."""
     ends: dict[str, str]
     """How launches of the run have ended, as far as this machine's run folder tells."""
     state: RunState
@@ -38,11 +40,13 @@ def answer_about(run: RunFolder, host: int) -> HostAnswer:
     """What this machine knows of a run, of which it is host number `host`."""
     agents = list_agents(run)
     own = next((agent for agent in agents if agent.host == host), None)
+    ended = last_outcome(run, host)
     return HostAnswer(
         is_running=own is not None,
         trains=own is not None and bool(workers_of(own.pid)),
         launch=own.launch if own else "",
         agents=agents,
+        last_outcome=ended.outcome if ended else "",
         ends={launch: ended.outcome for launch, ended in read_ends(run).items()},
         state=read_state(run),
         last_step=last_step(run),

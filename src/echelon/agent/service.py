@@ -71,9 +71,9 @@ def _become_agent(spec: AgentSpec, starter: IO[str]) -> NoReturn:
             records = RecordWriter(run.agent_records(spec.host))
             _answer(starter, {"pid": os.getpid(), "host": socket.gethostname()})
             with guard(spec, lambda problem: records.write("firewall", message=problem)):
-                outcome = asyncio.run(Agent(spec, run, lock, records).run(listener))
+                ended = asyncio.run(Agent(spec, run, lock, records).run(listener))
             records.close()
-            status = 0 if outcome == "finished" else 1
+            status = 0 if ended.outcome == "finished" else 1
     except BaseException as error:
         if starter.closed:
             sys.excepthook(*sys.exc_info())

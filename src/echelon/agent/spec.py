@@ -7,7 +7,8 @@ from dataclasses import dataclass
 
 from pydantic import TypeAdapter
 
-from echelon.agent.membership import Rules
+from echelon.agent.generation import Rules
+from echelon.agent.tls import Credentials
 from echelon.launch.supervise import RestartPolicy
 from echelon.recipe.workers import WorkerRange
 
@@ -49,6 +50,8 @@ class AgentSpec:
     """For the workers, beyond what this host has."""
     roster_digest: str = ""
     """Of hosts.json, so that `status`, `stop` and others work on this host too (launch/trust.py)."""
+    credentials: Credentials | None = None
+    """For --tls: this host's key and certificate, and the authority of all hosts'."""
     program: tuple[str, ...] = ()
     """What starts a worker, followed by the run's path; empty for this Python."""
 

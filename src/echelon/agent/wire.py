@@ -3,7 +3,8 @@
 Both ends know the run's secret, which came to them over SSH. A connection begins with a random number from each side
 and a proof from each that it knows the secret; every message carries a tag over its number and content under a key
 that only this connection has, so nothing can be forged, changed, repeated or left out. A stranger gets no further than
-the random number. Messages are not encrypted: they tell which hosts train and how far they are.
+the random number. Messages tell which hosts train and how far they are; they are encrypted if the run was started
+with --tls (tls.py), which goes around all of this.
 """
 
 from __future__ import annotations
@@ -13,6 +14,9 @@ import hashlib
 import hmac
 import secrets
 import struct
+from dataclasses import dataclass, field
+
+from echelon.agent.tls import Tls, is_from
 
 SECRET_BYTES = 32
 _NONCE_BYTES = 32
@@ -22,6 +26,15 @@ _HELLO = struct.Struct("!HH")
 """Who calls, and whom."""
 _LENGTH = struct.Struct("!I")
 HANDSHAKE_S = 5.0
+
+
+@dataclass(frozen=True)
+class Membership:
+    """Which host of the run an agent is, and what it proves that with."""
+
+    host: int
+    secret: bytes = field(repr=False)
+    tls: Tls | None = None
 
 
 class WireError(Exception):
@@ -76,17 +89,20 @@ class Receiver:
         return message
 
 
-async def call(address: str, port: int, secret: bytes, caller: int, called: int) -> Sender:
-    """Connect to host `called`; WireError if nobody who knows the secret answers in time."""
+async def call(address: str, port: int, ours: Membership, called: int) -> Sender:
+    """Connect to host `called`; WireError if nobody who belongs to the run answers in time."""
+    secret = ours.secret
     try:
         async with asyncio.timeout(HANDSHAKE_S):
             reader, writer = await asyncio.open_connection(address, port)
             try:
-                theirs, ours = await reader.readexactly(_NONCE_BYTES), secrets.token_bytes(_NONCE_BYTES)
-                hello = _HELLO.pack(caller, called)
-                writer.write(hello + ours + _prove(secret, b"caller", hello, theirs, ours))
+                theirs, own = await reader.readexactly(_NONCE_BYTES), secrets.token_bytes(_NONCE_BYTES)
+                if ours.tls is not None:
+                    await ours.tls.call(writer, called)
+                hello = _HELLO.pack(ours.host, called)
+                writer.write(hello + own + _prove(secret, b"caller", hello, theirs, own))
                 proof = await reader.readexactly(_TAG_BYTES)
-                if not hmac.compare_digest(proof, _prove(secret, b"called", hello, theirs, ours)):
+                if not hmac.compare_digest(proof, _prove(secret, b"called", hello, theirs, own)):
                     raise WireError(f"{address}:{port} does not know the run's secret")
             except BaseException:
                 writer.close()
@@ -95,29 +111,30 @@ async def call(address: str, port: int, secret: bytes, caller: int, called: int)
         raise AbsentError(f"nobody listens at {address}:{port}") from error
     except (OSError, TimeoutError, asyncio.IncompleteReadError) as error:
         raise WireError(f"{address}:{port} does not answer: {error}") from error
-    return Sender(writer, _prove(secret, b"key", hello, theirs, ours))
+    return Sender(writer, _prove(secret, b"key", hello, theirs, own))
 
 
-async def answer(
-    reader: asyncio.StreamReader, writer: asyncio.StreamWriter, secret: bytes, me: int
-) -> Receiver:
-    """Let a caller in who knows the secret; WireError for anybody else."""
+async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, ours: Membership) -> Receiver:
+    """Let a caller in who belongs to the run; WireError for anybody else."""
+    secret = ours.secret
     try:
         async with asyncio.timeout(HANDSHAKE_S):
-            ours = secrets.token_bytes(_NONCE_BYTES)
-            writer.write(ours)
+            own = secrets.token_bytes(_NONCE_BYTES)
+            writer.write(own)  # before TLS, so that nothing of it comes until we are ready for it
+            if ours.tls is not None:
+                await ours.tls.answer(writer)
             hello = await reader.readexactly(_HELLO.size)
             theirs = await reader.readexactly(_NONCE_BYTES)
             proof = await reader.readexactly(_TAG_BYTES)
             caller, called = _HELLO.unpack(hello)
-            is_right = hmac.compare_digest(proof, _prove(secret, b"caller", hello, ours, theirs))
-            if not is_right or called != me:
+            is_right = hmac.compare_digest(proof, _prove(secret, b"caller", hello, own, theirs))
+            if not is_right or called != ours.host or (ours.tls is not None and not is_from(writer, caller)):
                 raise WireError("a stranger")
-            writer.write(_prove(secret, b"called", hello, ours, theirs))
+            writer.write(_prove(secret, b"called", hello, own, theirs))
             await writer.drain()
     except (OSError, TimeoutError, asyncio.IncompleteReadError) as error:
         raise WireError(f"a stranger: {error}") from error
-    return Receiver(reader, _prove(secret, b"key", hello, ours, theirs), caller)
+    return Receiver(reader, _prove(secret, b"key", hello, own, theirs), caller)
 
 
 def _prove(secret: bytes, purpose: bytes, hello: bytes, called_nonce: bytes, caller_nonce: bytes) -> bytes:

@@ -10,6 +10,8 @@ from echelon.errors import UserError
 
 SHORTEST_HOURS = 0.25
 """Below this a budget buys no training: machines need minutes to start, and minutes to save."""
+_SPOT_HEADROOM = 1.25
+"""How much more than now a spot machine may come to cost an hour before a budget ends it."""
 
 
 @dataclass(frozen=True)
@@ -26,6 +28,10 @@ class Bill:
     is_limited_by_budget: bool
     price_date: str
     price_source: str
+    most_hour: float
+    """What the cluster costs an hour at most: spot machines are ordered with a maximum price."""
+    max_price: float | None = None
+    """That price, of one machine."""
 
     @property
     def hourly(self) -> float:
@@ -34,7 +40,7 @@ class Bill:
     @property
     def most(self) -> float:
         """What the cluster costs when it runs for as long as it may."""
-        return self.hourly * self.max_hours
+        return self.most_hour * self.max_hours
 
     def after(self, hours: float) -> float:
         """What it has cost after so many hours."""
@@ -48,8 +54,9 @@ def estimate(spec: ClusterSpec, machine_hourly: float | None = None) -> Bill:
     """
     prices = price_list(spec.provider)
     each = machine_hourly or price(spec.provider, spec.type, spec.spot, spec.region)
-    parts = _hourly_parts(spec, prices, each)
-    affordable = spec.budget / sum(parts) if spec.budget else spec.hours
+    ceiling = _ceiling(spec, each)
+    parts, most = _hourly_parts(spec, prices, each), sum(_hourly_parts(spec, prices, ceiling))
+    affordable = spec.budget / most if spec.budget else spec.hours
     max_hours = min(spec.hours, affordable)
     if spec.hours < SHORTEST_HOURS:
         raise UserError(
@@ -58,10 +65,19 @@ def estimate(spec: ClusterSpec, machine_hourly: float | None = None) -> Bill:
         )
     if max_hours < SHORTEST_HOURS:
         raise UserError(
-            f"budget = {spec.budget:g}: {spec.count} x {spec.type} cost ${sum(parts):.2f} an hour, so it lasts "
+            f"budget = {spec.budget:g}: {spec.count} x {spec.type} cost up to ${most:.2f} an hour, so it lasts "
             f"{max_hours * 60:.0f} minutes; raise it, or use fewer or cheaper machines"
         )
-    return Bill(*parts, max_hours, affordable < spec.hours, str(prices.date), prices.source)
+    is_limited, max_price = affordable < spec.hours, ceiling if spec.spot else None
+    return Bill(*parts, max_hours, is_limited, str(prices.date), prices.source, most, max_price)
+
+
+def _ceiling(spec: ClusterSpec, each: float) -> float:
+    """Return what one machine may cost an hour; with a budget, not much more than now, so that it lasts."""
+    if not spec.spot:
+        return each
+    on_demand = price(spec.provider, spec.type, False, spec.region)
+    return max(each, min(on_demand, each * _SPOT_HEADROOM) if spec.budget else on_demand)
 
 
 def _hourly_parts(spec: ClusterSpec, prices: PriceList, each: float) -> tuple[float, float, float, float]:
@@ -69,7 +85,7 @@ def _hourly_parts(spec: ClusterSpec, prices: PriceList, each: float) -> tuple[fl
     return (
         spec.count * each,
         spec.count * spec.disk_gb * other.disk_gb_month / HOURS_PER_MONTH,
-        spec.count * other.address_hour,
+        0.0 if spec.is_private else spec.count * other.address_hour,
         spec.shared_gb * other.shared_gb_month / HOURS_PER_MONTH if spec.shared else 0.0,
     )
 
@@ -89,7 +105,8 @@ def bill_words(spec: ClusterSpec, bill: Bill) -> str:
     return "\n".join(
         [
             *lines,
-            f"  together          ${bill.hourly:8.2f} an hour",
+            f"  together          ${bill.hourly:8.2f} an hour"
+            + (f", at most ${bill.most_hour:.2f} an hour if spot prices rise" if bill.max_price else ""),
             f"  at most           ${bill.most:8.2f}: the machines end by themselves after {bill.max_hours:.1f} hours "
             f"({why})",
             f"  prices of {bill.price_date} ({bill.price_source}); traffic to the internet is extra",

@@ -9,13 +9,17 @@ from dataclasses import dataclass, replace
 
 from echelon.cloud.aws.calls import Clients
 from echelon.cloud.aws.cluster import AwsCluster
+from echelon.cloud.aws.context import MACHINES
+from echelon.cloud.aws.image import require_disk
 from echelon.cloud.aws.listing import find_everything
-from echelon.cloud.aws.site import find_site
+from echelon.cloud.aws.owner import find_caller
+from echelon.cloud.aws.site import Site, find_site
+from echelon.cloud.aws.zones import find_zone
 from echelon.cloud.cost import SHORTEST_HOURS, Bill
-from echelon.cloud.inventory import render_known_hosts, render_ssh_config
+from echelon.cloud.inventory import Login, render_known_hosts, render_ssh_config
 from echelon.cloud.journal import Cluster, Journal, new_cluster
 from echelon.cloud.keys import make_key
-from echelon.cloud.parts import Left, Tell, make_parts, remove_parts
+from echelon.cloud.parts import Left, Tell, remove_parts
 from echelon.cloud.spec import ClusterSpec
 from echelon.errors import CloudError, EchelonError, UserError
 from echelon.runfolder import write_atomically
@@ -43,48 +47,80 @@ def bring_up(spec: ClusterSpec, bill: Bill, ssh_from: str, clients: Clients, tel
         _begin(journal, spec, bill, ssh_from, clients)
         parts = AwsCluster(clients, journal)
         try:
-            make_parts(parts.parts(), journal, tell)
+            parts.make(tell)
             return write_inventory(journal, parts)
         except (EchelonError, KeyboardInterrupt) as error:
-            said = str(error) or "interrupted"
             if known and known.hosts:
                 _give_back_time(journal, known, parts)
                 raise CloudError(
-                    f"{said}\nthe rest of {spec.name} stays; `echelon cloud down` removes it"
+                    f"{str(error) or 'interrupted'}\nthe rest of {spec.name} stays; `echelon cloud down` removes it"
                 ) from None
-            tell(f"{said}: removing what has been made ...")
-            left = remove_parts(parts.parts(), journal, tell)
-            if left:
-                raise CloudError(f"{said}\n{left_words(spec.name, left)}") from None
-            journal.forget()
-            kind = UserError if isinstance(error, UserError) else CloudError
-            raise kind(f"{said}\nnothing is left of {spec.name}; the same command begins again") from None
+            raise _undo(journal, parts, error, tell) from None
+
+
+def undo(name: str, clients: Clients, error: BaseException, tell: Tell) -> EchelonError:
+    """Remove a cluster that has just been made, because of `error`; the error that says what became of it."""
+    journal = Journal(name)
+    with journal.lock():
+        return _undo(journal, AwsCluster(clients, journal), error, tell)
+
+
+def _undo(journal: Journal, parts: AwsCluster, error: BaseException, tell: Tell) -> EchelonError:
+    said = str(error) or "interrupted"
+    cluster = journal.require()
+    # Of a part that is not written down, nothing was ever asked for.
+    begun = [part for part in parts.parts() if part.name in cluster.parts]
+    left = remove_parts(begun, journal, tell, f"{said}: removing what has been made ...")
+    if left:
+        return CloudError(f"{said}\n{left_words(journal.name, left, cluster.hourly)}")
+    journal.forget()
+    kind = UserError if isinstance(error, UserError) else CloudError
+    return kind(f"{said}\nnothing is left of {journal.name}; the same command begins again")
 
 
 def _begin(journal: Journal, spec: ClusterSpec, bill: Bill, ssh_from: str, clients: Clients) -> Cluster:
     """The cluster as it is written down; a new one is, before anything of it exists."""
     known = journal.read()
     if known is not None:
-        if known.spec != spec:
-            raise UserError(
-                f"{spec.name} was begun with another cluster.toml; `echelon cloud down {spec.name}` first, or use "
-                "another name"
-            )
+        require_same_spec(known, spec)
+        known = replace(known, spec=spec, ssh_from=ssh_from)
+        journal.write(known)
         return _renew(journal, known, bill, clients) if needs_new_time(known, clients) else known
-    if any(found.cluster == spec.name for found in find_everything(clients)):
-        raise UserError(
-            f"there is a cluster {spec.name!r} in {spec.region} that is not written down here; `echelon cloud down "
-            f"{spec.name} --region {spec.region}` removes it, or use another name"
-        )
-    site = find_site(clients, spec)
+    site = check_new(clients, spec)
     cluster = replace(
         new_cluster(spec, bill.max_hours, bill.hourly, bill.shared_hour),
+        owner=find_caller(clients),
         ssh_from=ssh_from,
         subnet=site.subnet,
+        zone=find_zone(clients, site.subnet),
         image=site.image,
+        max_price=bill.max_price,
     )
     journal.write(cluster)
     return cluster
+
+
+def require_same_spec(known: Cluster, spec: ClusterSpec) -> None:
+    """UserError if a cluster was begun as another; only who may log in can change."""
+    if known.spec.model_copy(update={"ssh_from": spec.ssh_from}) != spec:
+        raise UserError(
+            f"{spec.name} was begun with another cluster.toml; `echelon cloud down {spec.name}` first, or use "
+            "another name"
+        )
+
+
+def check_new(clients: Clients, spec: ClusterSpec) -> Site:
+    """Where a cluster can go that does not exist yet; UserError if it cannot, or if its name is taken."""
+    owners = {found.owner for found in find_everything(clients) if found.cluster == spec.name}
+    if owners:
+        whose = " and ".join(sorted(owners - {""})) or "somebody"
+        raise UserError(
+            f"there is a cluster {spec.name!r} in {spec.region} that is not written down here, made by {whose}; use "
+            f"another name. `echelon cloud down {spec.name} --region {spec.region}` would remove it"
+        )
+    site = find_site(clients, spec)
+    require_disk(clients, site.image, spec.disk_gb)
+    return site
 
 
 def is_ending(cluster: Cluster) -> bool:
@@ -109,16 +145,15 @@ def needs_new_time(cluster: Cluster, clients: Clients) -> bool:
 
 def _renew(journal: Journal, known: Cluster, bill: Bill, clients: Clients) -> Cluster:
     """Begin a new time; machines that have outlived the one before end first."""
-    machines = AwsCluster(clients, journal).machines
-    for id_ in machines.find():
-        machines.remove(id_)
+    AwsCluster(clients, journal).machines.remove_all()
     now = time.time()
     cluster = replace(
-        known,
+        journal.require(),
         created=now,
         deadline=now + bill.max_hours * 3600,
         hourly=bill.hourly,
         shared_hourly=bill.shared_hour,
+        max_price=bill.max_price,
         spent=cost_so_far(known, now),
     )
     journal.write(cluster)
@@ -129,7 +164,9 @@ def _give_back_time(journal: Journal, known: Cluster, parts: AwsCluster) -> None
     """A time for which no machine could be had has not begun."""
     with contextlib.suppress(EchelonError):
         if not parts.machines.find():
-            journal.write(replace(known, parts=journal.require().parts))
+            now = journal.require()
+            before = replace(known, parts=now.parts, subnet=now.subnet, zone=now.zone)
+            journal.write(replace(before, spec=now.spec, ssh_from=now.ssh_from))  # who may log in has changed
 
 
 def write_inventory(journal: Journal, parts: AwsCluster) -> Cluster:
@@ -143,14 +180,21 @@ def write_inventory(journal: Journal, parts: AwsCluster) -> Cluster:
     write_atomically(
         journal.known_hosts, render_known_hosts(spec.name, make_key(journal.host_key, spec.name))
     )
-    config = render_ssh_config(spec.name, spec.user, key, journal.known_hosts, cluster.hosts)
-    write_atomically(journal.ssh_config, config)
+    login = Login(
+        cluster=spec.name,
+        user=spec.user,
+        key=key,
+        known_hosts=journal.known_hosts,
+        proxy_jump=spec.proxy_jump or "",
+        ssm_region=spec.region if spec.ssm else "",
+    )
+    write_atomically(journal.ssh_config, render_ssh_config(login, cluster.hosts))
     return cluster
 
 
 def take_down(name: str, clients: Clients, tell: Tell, now: float) -> Removed:
     """Remove all there is of a cluster, by what is written down and by the tags; may be repeated."""
-    journal = Journal(name)
+    journal = Journal(name, clients.region)
     with journal.lock():
         cluster = journal.read()
         left = remove_parts(AwsCluster(clients, journal).parts(), journal, tell)
@@ -167,8 +211,10 @@ def cost_so_far(cluster: Cluster, now: float) -> float:
     return cluster.spent + (machines_hourly * machines_s + cluster.shared_hourly * files_s) / 3600
 
 
-def left_words(name: str, left: Sequence[Left]) -> str:
-    """What could not be removed, and what to do."""
+def left_words(name: str, left: Sequence[Left], hourly: float | None = None) -> str:
+    """What could not be removed, what it may cost, and what to do."""
     lines = "".join(f"\n  {each.part} {each.id}: {each.why}" for each in left)
     again = f"`echelon cloud down {name}` tries again"
-    return f"not everything of {name} could be removed, and it may cost; {again}:{lines}"
+    runs = hourly and any(each.part == MACHINES for each in left)
+    cost = f"may cost ${hourly:.2f} an hour" if runs else "may cost"
+    return f"not everything of {name} could be removed, and it {cost}; {again}:{lines}"

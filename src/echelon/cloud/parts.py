@@ -1,21 +1,19 @@
 """Making the parts of a cluster one after the other, and removing them in the opposite order.
 
-A part is written down before it is made. Where the answer of a provider was lost, or we were, `find` knows by the
-part's tag whether it exists; so making can be taken up again, and removing repeated, from any point.
+A part is written down before it is made, under a name or a token with which making it twice makes it once. So making
+can be taken up again, and removing repeated, from any point.
 """
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Protocol
 
 from echelon.cloud.journal import Journal, PartRecord
-from echelon.errors import CloudError, EchelonError
+from echelon.errors import EchelonError
 
 Tell = Callable[[str], None]
-_POLL_S = 3.0
 
 
 class Part(Protocol):
@@ -24,13 +22,16 @@ class Part(Protocol):
     name: str
 
     def find(self) -> list[str]:
-        """The identifiers of what exists, by its tag."""
+        """The identifiers of what exists, by its tag.
 
-    def make(self) -> list[str]:
-        """Make what is missing of it, and return all identifiers; may be called again after any failure."""
+        If it is not known whether it was made, the provider is asked until it must know.
+        """
+
+    def make(self) -> None:
+        """Make what is missing of it, and write it down; may be called again after any failure."""
 
     def remove(self, id_: str) -> None:
-        """Remove one of them and return when it is gone; no error where it was gone already."""
+        """Remove one of them and return when it is gone; no error if it was gone already."""
 
 
 @dataclass(frozen=True)
@@ -42,35 +43,54 @@ class Left:
     why: str
 
 
-def make_parts(parts: Sequence[Part], journal: Journal, tell: Tell) -> None:
+def make_parts(parts: Sequence[Part], tell: Tell) -> None:
     """Make all parts, or what is missing of them."""
     for part in parts:
         tell(f"{part.name} ...")
-        record = _record(journal, part)
-        journal.note(part.name, PartRecord("making", record.ids if record else ()))
-        journal.note(part.name, PartRecord("made", tuple(part.make())))
+        part.make()
 
 
-def remove_parts(parts: Sequence[Part], journal: Journal, tell: Tell) -> list[Left]:
-    """Remove all parts, the last that was made first; what could not be removed. Goes on after errors."""
-    left: list[Left] = []
-    for part in reversed(parts):
-        try:
-            found = part.find()
-        except EchelonError as error:
-            left.append(Left(part.name, "", str(error)))
-            continue
-        record = _record(journal, part)
-        ids = list(dict.fromkeys([*(record.ids if record else ()), *found]))
-        stuck = [problem for id_ in ids if (problem := _remove(part, id_, tell))]
-        left += stuck
-        journal.note(part.name, PartRecord("made", tuple(each.id for each in stuck)) if stuck else None)
+def remove_parts(parts: Sequence[Part], journal: Journal, tell: Tell, why: str = "") -> list[Left]:
+    """Tell `why`, remove all parts, the last that was made first, and return what is left. Continues after errors.
+
+    If the user interrupts it, all that is still written down is left.
+    """
+    left, remaining = list[Left](), list(parts)
+    try:
+        if why:
+            tell(why)
+        while remaining:
+            left += remove_part(remaining[-1], journal, tell)
+            remaining.pop()
+    except KeyboardInterrupt:
+        left += [each for part in reversed(remaining) for each in _not_looked_for(part, journal)]
     return left
 
 
-def _record(journal: Journal, part: Part) -> PartRecord | None:
-    cluster = journal.read()
-    return cluster.parts.get(part.name) if cluster else None
+def remove_part(part: Part, journal: Journal, tell: Tell) -> list[Left]:
+    """Remove one part, by what is written down and by the tags; what could not be removed."""
+    record = journal.record(part.name) or PartRecord()
+    try:
+        found = part.find()
+    except EchelonError as error:
+        return [Left(part.name, id_, str(error)) for id_ in _ids(record) or [""]]
+    ids = dict.fromkeys([*_ids(record), *found])
+    stuck = [problem for id_ in ids if (problem := _remove(part, id_, tell))]
+    kept = tuple(each.id for each in stuck)
+    journal.note(part.name, replace(record, ids=kept, order="") if stuck else None)
+    return stuck
+
+
+def _ids(record: PartRecord) -> list[str]:
+    return [id_ for id_ in record.ids if id_]
+
+
+def _not_looked_for(part: Part, journal: Journal) -> list[Left]:
+    record = journal.record(part.name)
+    if record is None:
+        return [] if journal.read() else [Left(part.name, "", "interrupted before it was looked for")]
+    unknown = [Left(part.name, "", "it is not known what was made")] if record.is_unsure else []
+    return [*(Left(part.name, id_, "interrupted") for id_ in _ids(record)), *unknown]
 
 
 def _remove(part: Part, id_: str, tell: Tell) -> Left | None:
@@ -80,14 +100,3 @@ def _remove(part: Part, id_: str, tell: Tell) -> Left | None:
     except EchelonError as error:
         return Left(part.name, id_, str(error))
     return None
-
-
-def wait_until(is_done: Callable[[], bool], what: str, limit_s: float) -> None:
-    """Ask again and again; CloudError where it takes longer than `limit_s`."""
-    deadline = time.monotonic() + limit_s
-    while not is_done():
-        if time.monotonic() > deadline:
-            raise CloudError(
-                f"{what} took longer than {limit_s / 60:.0f} minutes; try the same command again"
-            )
-        time.sleep(_POLL_S)

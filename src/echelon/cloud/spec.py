@@ -19,38 +19,36 @@ from pydantic import (
 )
 
 from echelon.errors import Problem, RecipeError, UserError
-from echelon.untrusted import require_image, require_path, require_user, require_word
+from echelon.untrusted import (
+    require_cluster,
+    require_image,
+    require_jump,
+    require_path,
+    require_user,
+    require_word,
+)
 
-_NAME = re.compile(r"[a-z][a-z0-9-]{0,30}[a-z0-9]")
-_MOST_OPEN = {4: 16, 6: 32}
+_MOST_OPEN = 16
 """The shortest prefix of a network that may log in: a provider's or a university's, never everybody's."""
+_MOST_TAGS = 40
+"""AWS takes 50, ours included."""
 
 
-def _check_name(name: str) -> str:
-    if not _NAME.fullmatch(name):
-        raise ValueError("use 2 to 32 small letters, digits and hyphens, beginning with a letter")
-    return name
-
-
-ClusterName = Annotated[str, AfterValidator(_check_name)]
+ClusterName = Annotated[str, AfterValidator(require_cluster)]
 UserName = Annotated[str, AfterValidator(require_user)]
 Word = Annotated[str, AfterValidator(require_word)]
 ImageName = Annotated[str, AfterValidator(require_image)]
 
 
-class ClusterSpec(BaseModel):
-    """What `cloud up` makes."""
+class RentedSpec(BaseModel):
+    """What can be said of machines wherever they are rented."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     name: ClusterName
     """Of the cluster; its hosts are NAME-0, NAME-1, ..."""
-    provider: Literal["aws"] = "aws"
     count: Annotated[int, Field(ge=1, le=256)] = 1
     """How many machines."""
-    type: Word
-    """The provider's name for the machine, e.g. g4dn.2xlarge."""
-    region: Word = "us-east-1"
     spot: bool = False
     """Use spare machines, which cost less and may be taken away; those that are, are replaced."""
     hours: Annotated[float, Field(gt=0, le=24 * 30)] = 12.0
@@ -59,6 +57,24 @@ class ClusterSpec(BaseModel):
     """US dollars; the machines end by themselves before they have cost more, whatever `hours` says."""
     disk_gb: Annotated[int, Field(ge=30, le=16000)] = 150
     """Of each machine's own disk."""
+    container: ImageName | None = None
+    """Run everything on the machines in containers of this image."""
+    tags: dict[str, str] = {}
+    """More tags for everything that is made, e.g. to split a bill by."""
+
+    @field_validator("tags")
+    @classmethod
+    def _check_tags(cls, tags: dict[str, str]) -> dict[str, str]:
+        return check_tags(tags)
+
+
+class ClusterSpec(RentedSpec):
+    """What `cloud up` makes."""
+
+    provider: Literal["aws"] = "aws"
+    type: Word
+    """The provider's name for the machine, e.g. g4dn.2xlarge."""
+    region: Word = "us-east-1"
     shared: bool = True
     """Make a file system that all machines see, for data and runs; encrypted."""
     shared_gb: Annotated[float, Field(ge=0)] = 50.0
@@ -69,8 +85,6 @@ class ClusterSpec(BaseModel):
     """An S3 address, e.g. s3://mine/runs, that the machines may read and write, and nothing else."""
     image: Word | None = None
     """An AMI; None takes the newest Deep Learning AMI, or Ubuntu's where the machine has no GPU."""
-    container: ImageName | None = None
-    """Run everything on the machines in containers of this image."""
     user: UserName = "ubuntu"
     """Who logs in."""
     key_name: str | None = None
@@ -83,6 +97,12 @@ class ClusterSpec(BaseModel):
     """Where in it; None takes one in a zone that has the machine."""
     ssh_from: str = "auto"
     """The address or network that may log in; `auto` is the address that this machine is seen at."""
+    proxy_jump: Annotated[str, AfterValidator(require_jump)] | None = None
+    """A bastion, as in me@bastion.example.org:2222: the machines have private addresses, and are reached through it."""
+    ssm: bool = False
+    """The machines have private addresses, and are reached through AWS's Session Manager."""
+    boundary: str | None = None
+    """The permissions boundary of the machines' role: a policy's ARN."""
     placement: bool = True
     """Put the machines close together."""
 
@@ -105,6 +125,23 @@ class ClusterSpec(BaseModel):
             raise ValueError("write it as s3://BUCKET or s3://BUCKET/FOLDER")
         return bucket
 
+    @field_validator("boundary")
+    @classmethod
+    def _check_boundary(cls, arn: str | None) -> str | None:
+        if arn is not None and not re.fullmatch(r"arn:aws[a-z-]*:iam::(\d{12}|aws):policy/[\w+=,.@/-]+", arn):
+            raise ValueError("write it as arn:aws:iam::123456789012:policy/NAME")
+        return arn
+
+    @property
+    def is_private(self) -> bool:
+        """Whether the machines have private addresses only."""
+        return self.ssm or self.proxy_jump is not None
+
+    @property
+    def needs_role(self) -> bool:
+        """Whether the machines call AWS themselves."""
+        return self.ssm or self.bucket is not None
+
     @model_validator(mode="after")
     def _check_whole(self) -> ClusterSpec:
         if bool(self.key_name) != bool(self.key_file):
@@ -113,21 +150,50 @@ class ClusterSpec(BaseModel):
             )
         if self.subnet and not self.vpc:
             raise ValueError("subnet needs vpc, the network that it is in")
+        if self.ssm and self.proxy_jump:
+            raise ValueError("ssm and proxy_jump are two ways to the machines; choose one")
+        if self.ssm and self.ssh_from != "auto":
+            raise ValueError("ssh_from has no effect with ssm: no port is opened")
+        if self.proxy_jump and self.ssh_from == "auto":
+            raise ValueError(
+                "proxy_jump needs ssh_from: the bastion's own address or network, as the machines see it"
+            )
+        if self.boundary and not self.needs_role:
+            raise ValueError("boundary is of the machines' role, which only bucket and ssm make")
         return self
 
 
-def allowed_network(text: str) -> ipaddress.IPv4Network | ipaddress.IPv6Network:
-    """The network that may log in; ValueError where it is none, or the whole internet or nearly so."""
+def check_tags(tags: dict[str, str]) -> dict[str, str]:
+    """Tags as AWS takes them, beside our own; ValueError otherwise."""
+    if len(tags) > _MOST_TAGS:
+        raise ValueError(f"at most {_MOST_TAGS} tags")
+    for key, value in tags.items():
+        if not re.fullmatch(r"[\w .:/=+@-]{1,128}", key) or not re.fullmatch(r"[\w .:/=+@-]{0,256}", value):
+            raise ValueError(
+                f"{key!r}: use letters, digits, spaces and _ . : / = + - @, at most 128 and 256 of them"
+            )
+        if key == "Name" or key.lower().startswith(("aws:", "echelon:")):
+            raise ValueError(f"{key!r} is a tag of AWS's or of Echelon's own")
+    return tags
+
+
+def allowed_network(text: str) -> ipaddress.IPv4Network:
+    """The network that may log in; ValueError if it is none, or the whole internet or nearly so.
+
+    The machines have IPv4 addresses only: a rule for IPv6 would let nobody in.
+    """
     try:
         network = ipaddress.ip_network(text, strict=False)
     except ValueError:
         raise ValueError(
             f"{text!r} is not an address or a network, as in 203.0.113.7 or 203.0.113.0/24"
         ) from None
-    if network.prefixlen < _MOST_OPEN[network.version]:
+    if isinstance(network, ipaddress.IPv6Network):
+        raise ValueError(f"{text} is of IPv6, which does not reach the machines; name your IPv4 address")
+    if network.prefixlen < _MOST_OPEN:
         raise ValueError(
             f"{text} would let too much of the internet try to log in; name your own address, or a network of at most "
-            f"/{_MOST_OPEN[network.version]}"
+            f"/{_MOST_OPEN}"
         )
     return network
 

@@ -29,12 +29,11 @@ _LINE_BYTES = 2**16
 class _PlainEntry(tarfile.TarInfo):
     """An entry whose header, which tarfile reads into memory as a whole, is not larger than headers are."""
 
-    @classmethod
-    def frombuf(cls, buf: bytes | bytearray, encoding: str, errors: str) -> Self:
-        entry = super().frombuf(buf, encoding, errors)
-        if entry.type not in tarfile.REGULAR_TYPES and entry.size > _MOST_HEADER_BYTES:
-            raise tarfile.TarError(f"{entry.name!r} has a header of {entry.size:,} bytes")
-        return entry
+    def _proc_member(self, archive: tarfile.TarFile) -> Self:
+        # Every version of tarfile calls this before it reads a header; patched ones no longer call `frombuf`.
+        if self.type not in tarfile.REGULAR_TYPES and self.size > _MOST_HEADER_BYTES:
+            raise tarfile.TarError(f"{self.name!r} has a header of {self.size:,} bytes")
+        return super()._proc_member(archive)  # type: ignore[misc, no-any-return]
 
 
 def fetch_results(seats: Sequence[Seat], run: RunFolder) -> str:

@@ -14,11 +14,13 @@ from typing import Any
 from echelon.agent.inquiry import ANSWER, HostAnswer
 from echelon.agent.spec import AgentSpec, HostSpec, dump_spec
 from echelon.agent.wire import SECRET_BYTES
+from echelon.cluster.authority import make_credentials
 from echelon.errors import HostsError, Reason, RemoteError, RunError
+from echelon.launch.dialogue import parse_answer
 from echelon.launch.ssh import Remote, side_by_side
 from echelon.launch.trust import digest_of
 from echelon.recipe.schema import Recipe
-from echelon.runfolder import RunFolder, parse_json
+from echelon.runfolder import RunFolder
 
 _START_S = 60.0
 _FIRST_PORT, _NUM_PORTS = 20_000, 10_000
@@ -47,16 +49,11 @@ class Seat:
         """What `python -m echelon.agent` answers there; RemoteError where it cannot be asked or refuses."""
         command = [*self.python, "-m", "echelon.agent", *arguments]
         completed = self.remote.run(command, stdin=stdin, timeout_s=timeout_s)
-        try:
-            answer = parse_json(completed.stdout.splitlines()[-1])
-        except (ValueError, IndexError):
+        lines = completed.stdout.splitlines()
+        if not lines:
             said = completed.stderr.decode(errors="replace").strip().splitlines()
-            raise RemoteError(
-                self.name, "failed", f"its agent failed: {said[-1] if said else 'no word'}"
-            ) from None
-        if "error" in answer:
-            raise RemoteError(self.name, "failed", str(answer["error"]))
-        return dict(answer)
+            raise RemoteError(self.name, "failed", f"its agent failed: {said[-1] if said else 'no word'}")
+        return parse_answer(self.name, lines[-1])
 
     def ask(self, run: Path, *, timeout_s: float = _START_S) -> HostAnswer:
         """What the host says of a run; RemoteError if it cannot be asked."""
@@ -113,9 +110,16 @@ def is_folder_shared(seats: Sequence[Seat], run: RunFolder) -> bool:
 
 
 def render_specs(
-    seats: Sequence[Seat], run: RunFolder, recipe: Recipe, size: Size, *, port: int | None, is_shared: bool
+    seats: Sequence[Seat],
+    run: RunFolder,
+    recipe: Recipe,
+    size: Size,
+    *,
+    port: int | None,
+    is_shared: bool,
+    is_encrypted: bool = False,
 ) -> list[AgentSpec]:
-    """What each host's agent is told; the secret is new with every start."""
+    """What each host's agent is told; the secret, and the certificates, are new with every start."""
     common = AgentSpec(
         run=str(run.path),
         host=0,
@@ -134,7 +138,16 @@ def render_specs(
         roster_digest=digest_of(run.hosts.read_bytes()) if run.hosts.exists() else "",
     )
     files = run_files(run)
-    return [replace(common, host=seat.number, files={} if seat.sees_our_folder else files) for seat in seats]
+    credentials = make_credentials(len(seats)) if is_encrypted else [None] * len(seats)
+    return [
+        replace(
+            common,
+            host=seat.number,
+            files={} if seat.sees_our_folder else files,
+            credentials=credentials[seat.number],
+        )
+        for seat in seats
+    ]
 
 
 def passed_on(environment: Mapping[str, str]) -> dict[str, str]:

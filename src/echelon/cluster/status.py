@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from echelon.agent.inquiry import HostAnswer
+from echelon.agent.outcome import ALONE
 from echelon.cluster.roster import open_seats, read_roster
 from echelon.cluster.starting import Seat, stop_agent_now
 from echelon.errors import RemoteError, RunError
@@ -33,15 +34,24 @@ def ask_hosts(seats: Sequence[Seat], run: RunFolder) -> list[HostAnswer | Remote
 
 def judge_run(run: RunFolder, answers: Sequence[HostAnswer | RemoteError]) -> RunState:
     """How a run stands by what its hosts have answered and by what has come into this folder."""
-    here, told = read_state(run), [answer for answer in answers if isinstance(answer, HostAnswer)]
+    told = [answer for answer in answers if isinstance(answer, HostAnswer)]
+    is_over = _is_over(told)
+    here = read_state(run, is_over=is_over)
     states = [here, *(answer.state for answer in told)]
     # A host without the first worker knows no step, and has the time of its recipe.
     newest = max(states, key=lambda state: (state.steps is not None, state.as_of))
-    name = _judge(here, told, is_locked=run.is_locked(), have_all_answered=len(told) == len(answers))
+    is_held = run.is_locked() and not is_over
+    name = _judge(here, told, is_held=is_held, have_all_answered=len(told) == len(answers))
     return replace(newest, name=name)
 
 
-def _judge(here: RunState, told: Sequence[HostAnswer], *, is_locked: bool, have_all_answered: bool) -> str:
+def _is_over(told: Sequence[HostAnswer]) -> bool:
+    """Whether agents have said how the run has ended, and none is at work."""
+    is_known = any(answer.last_outcome not in ("", ALONE) for answer in told)
+    return is_known and not any(answer.is_running for answer in told)
+
+
+def _judge(here: RunState, told: Sequence[HostAnswer], *, is_held: bool, have_all_answered: bool) -> str:
     ends = {launch: outcome for answer in told for launch, outcome in answer.ends.items()}
     running = [answer for answer in told if answer.is_running]
     going = [answer for answer in running if answer.launch not in ends]
@@ -49,7 +59,7 @@ def _judge(here: RunState, told: Sequence[HostAnswer], *, is_locked: bool, have_
         return "training" if any(answer.trains for answer in going) else "waiting for hosts"
     if running:  # they have missed the end of the run, and will find out
         return "finished" if ends[running[0].launch] == "finished" else "interrupted"
-    if is_locked:
+    if is_held:  # its launcher is there, and starts agents
         return "training"
     ended = [state for state in (here, *(answer.state for answer in told)) if state.name not in _OPEN]
     if ended:

@@ -162,10 +162,11 @@ class HostWatch:
 
     def _keep(self, news: dict[str, Any]) -> None:
         """Append what a host wrote to the same file of our own run folder."""
-        name, data = str(news["file"]), base64.b64decode(news["data"])
-        if not FOLLOWED.fullmatch(name):
-            raise ValueError(f"{self.seat.name} sent a file {name!r}")
-        path, at = self._run.path / name, int(news["at"])
+        match news:
+            case {"file": str(name), "data": str(text), "at": int(at)} if FOLLOWED.fullmatch(name):
+                path, data = self._run.path / name, base64.b64decode(text)
+            case _:
+                raise ValueError(f"{self.seat.name} sent a file {news.get('file')!r}")
         try:
             if self._shared is None:
                 _append(path, data)
@@ -192,7 +193,8 @@ class HostWatch:
             self.outcome, self.message = outcome, message
         elif self._restarts == _MOST_RESTARTS:
             log = self._run.agent_log(self.seat.number)
-            self._end("gone", f"{self.seat.name}: its agent keeps dying; see {log}")
+            said = "".join(f"\n  {line}" for line in _last_lines(log))
+            self._end("gone", f"{self.seat.name}: its agent keeps dying; its log is {log}{said}")
             self._tell(self.message)
         else:
             self._restarts += 1
@@ -216,7 +218,7 @@ class HostWatch:
         """Say once that our disk does not take what the host writes; it is asked for again until it does."""
         if not self._is_full:
             self._is_full = True
-            self._tell(f"what {self.seat.name} writes cannot be kept here: {error}; training goes on")
+            self._tell(f"what {self.seat.name} writes cannot be kept here: {error}; training continues")
 
     def _note_reached(self, is_reached: bool, why: str = "") -> None:
         if is_reached != self.is_reached:
@@ -290,6 +292,13 @@ def watch_hosts(
         time.sleep(_POLL_S)
     on_poll()
     return _judge(watches)
+
+
+def _last_lines(log: Path, count: int = 10) -> list[str]:
+    try:
+        return log.read_text(errors="replace").splitlines()[-count:]
+    except OSError:
+        return []
 
 
 def stop_host(seat: Seat, run: Path, now: bool) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+import shutil
 import time
 import urllib.request
 from collections.abc import Callable
@@ -14,22 +15,26 @@ from rich.console import Console
 
 from echelon.cloud.aws.calls import Clients, configured_region
 from echelon.cloud.aws.listing import Found, find_everything
+from echelon.cloud.aws.owner import account_of, find_caller, require_owner
 from echelon.cloud.aws.quotas import check_quota
 from echelon.cloud.aws.site import spot_price
 from echelon.cloud.cost import bill_words, estimate
 from echelon.cloud.inventory import host_name
-from echelon.cloud.journal import Cluster, Journal, known_clusters
+from echelon.cloud.journal import Cluster, Journal, known_clusters, suggest_name
 from echelon.cloud.lifecycle import (
     Removed,
     bring_up,
+    check_new,
     cost_so_far,
     left_words,
     needs_new_time,
+    require_same_spec,
     take_down,
+    undo,
 )
 from echelon.cloud.prices import age_warning, price, price_list
 from echelon.cloud.spec import ClusterSpec, allowed_network, load_spec
-from echelon.commands.renting import make_ready
+from echelon.commands.renting import make_ready, still_costs
 from echelon.errors import CloudError, UserError
 from echelon.explain.tables import render_table
 
@@ -53,16 +58,20 @@ class Listed:
     found: list[Found]
 
 
-def up(path: Path, ask: Ask, console: Console) -> dict[str, Any]:
-    """Show the bill, ask, make the cluster, and wait until its hosts are ready; what `cloud up --json` prints."""
+def up(path: Path, ask: Ask, console: Console, *, is_forced: bool = False) -> dict[str, Any]:
+    """Show the bill, ask, make the cluster, and wait until its hosts are ready; what `cloud up --json` prints.
+
+    UserError if the cluster is somebody else's, unless `is_forced`.
+    """
     spec = load_spec(path, ClusterSpec)
     clients = Clients(spec.region)
     known = Journal(spec.name).read()
+    _check_before(spec, known, clients, is_forced)
     bill = estimate(spec, spot_price(clients, spec) if spec.spot else None)
     is_over = known is not None and needs_new_time(known, clients)
     if known is None or is_over:
         check_quota(clients, spec, spec.count)
-    ssh_from = known.ssh_from if known else str(_who_may_log_in(spec))
+    ssh_from = _who_may_log_in(spec, known)
     tell = _teller(console)
     tell(bill_words(spec, bill))
     warning = age_warning(spec.provider, price_list(spec.provider), datetime.date.today())
@@ -71,13 +80,20 @@ def up(path: Path, ask: Ask, console: Console) -> dict[str, Any]:
     if known and is_over:
         cost = cost_so_far(known, time.time())
         tell(f"  so far            ${cost:8.2f}: its time is over")
-    tell(f"  SSH is open to {ssh_from} only")
-    if not ask("Rent these machines?"):
+    tell(_format_way_in(spec, ssh_from, known))
+    question = f"Make what is missing of {spec.name}?" if known and not is_over else "Rent these machines?"
+    if not ask(question):
         raise UserError("nothing was made")
     cluster = bring_up(spec, bill, ssh_from, clients, tell)
-    make_ready(cluster, console)
+    try:
+        make_ready(cluster, console)
+    except KeyboardInterrupt as error:
+        if known and known.hosts:
+            raise CloudError(f"interrupted\n{still_costs(cluster)}") from None
+        raise undo(spec.name, clients, error, tell) from None
     return {
         "name": spec.name,
+        "zone": cluster.zone,
         "hosts": [host_name(spec.name, host.number) for host in cluster.hosts],
         "ssh_config": str(Journal(spec.name).ssh_config),
         "hourly": bill.hourly,
@@ -90,18 +106,46 @@ def up_words(result: dict[str, Any]) -> str:
     ends = time.strftime("%Y-%m-%d %H:%M", time.localtime(result["ends"]))
     name = result["name"]
     return (
-        f"{name} is ready: {', '.join(result['hosts'])}; ${result['hourly']:.2f} an hour until {ends} at the latest\n"
+        f"{name} is ready in {result['zone']}: {', '.join(result['hosts'])}; ${result['hourly']:.2f} an hour until "
+        f"{ends} at the latest\n"
         f"`echelon train RECIPE --cluster {name}` trains there, `echelon cloud down {name}` ends it"
     )
 
 
-def _who_may_log_in(spec: ClusterSpec) -> object:
+def _check_before(spec: ClusterSpec, known: Cluster | None, clients: Clients, is_forced: bool) -> None:
+    """UserError for what would fail after the question."""
+    for tool in ("aws", "session-manager-plugin") if spec.ssm else ():
+        if shutil.which(tool) is None:
+            raise UserError(
+                f"ssm = true needs `{tool}` on this machine: install AWS's command line and its plugin"
+            )
+    if known is None:
+        check_new(clients, spec)
+    else:
+        require_same_spec(known, spec)
+        require_owner(spec.name, [known.owner], find_caller(clients), is_forced=is_forced)
+
+
+def _format_way_in(spec: ClusterSpec, ssh_from: str, known: Cluster | None) -> str:
+    if spec.ssm:
+        return "  no port is open; SSH goes through AWS's Session Manager"
+    through = f", through {spec.proxy_jump}" if spec.proxy_jump else ""
+    before = f", and no longer to {known.ssh_from}" if known and known.ssh_from != ssh_from else ""
+    return f"  SSH is open to {ssh_from} only{through}{before}"
+
+
+def _who_may_log_in(spec: ClusterSpec, known: Cluster | None) -> str:
+    """The network that may log in; empty if no port is opened for that."""
+    if spec.ssm:
+        return ""
     if spec.ssh_from != "auto":
-        return allowed_network(spec.ssh_from)
+        return spec.ssh_from
     try:
         with urllib.request.urlopen(_OWN_ADDRESS, timeout=10) as answer:
-            return allowed_network(answer.read(100).decode().strip())
+            return str(allowed_network(answer.read(100).decode().strip()))
     except (OSError, ValueError):
+        if known is not None:
+            return known.ssh_from
         raise UserError(
             f"{_OWN_ADDRESS} does not say which address this machine is seen at; name it with ssh_from ="
         ) from None
@@ -111,16 +155,47 @@ def _teller(console: Console) -> Callable[[str], None]:
     return lambda line: console.print(line, markup=False, highlight=False, soft_wrap=True)
 
 
-def down(name: str, region: str | None, ask: Ask, console: Console) -> Removed:
-    """Remove a cluster, with its files; CloudError where something is left."""
-    known = Journal(name).read()
-    place = known.spec.region if known else region or default_region()
+def down(name: str, region: str | None, ask: Ask, console: Console, *, is_forced: bool = False) -> Removed:
+    """Remove a cluster, with its files; CloudError if something is left.
+
+    UserError if there is none of that name. Also if it is somebody else's, or if results would be lost with it, unless
+    `is_forced`.
+    """
+    recorded = Journal(name).read()
+    place = region or (recorded.spec.region if recorded else default_region())
+    known = Journal(name, place).read()
+    _require_removable(name, known, Clients(place), is_forced)
     if not ask(f"Remove {name} in {place}: its machines, and all files in its shared file system?"):
         raise UserError("nothing was removed")
     removed = take_down(name, Clients(place), _teller(console), time.time())
     if removed.left:
-        raise CloudError(left_words(name, removed.left))
+        raise CloudError(left_words(name, removed.left, known.hourly if known else None))
     return removed
+
+
+def _require_removable(name: str, known: Cluster | None, clients: Clients, is_forced: bool) -> None:
+    everything = find_everything(clients)
+    found = [each for each in everything if each.cluster == name]
+    if known is None and not found:
+        others = {*known_clusters(), *(each.cluster for each in everything)} - {name}
+        raise UserError(
+            f"there is no cluster {name!r}: none is written down here, and nothing in {clients.region} has its tags; "
+            f"{suggest_name(name, others)}`echelon cloud list` shows all, --region looks elsewhere"
+        )
+    owners = [known.owner] if known else [each.owner for each in found]
+    require_owner(name, owners, find_caller(clients), is_forced=is_forced)
+    if known and not is_forced:
+        _require_results_at_home(known)
+
+
+def _require_results_at_home(cluster: Cluster) -> None:
+    """UserError if runs have left checkpoints on the cluster that may be nowhere else."""
+    name, runs = cluster.spec.name, Journal(cluster.spec.name).runs
+    if runs and (cluster.spec.shared or time.time() < cluster.deadline):
+        raise UserError(
+            f"the checkpoints of {', '.join(runs)} have not come home, and would be lost with {name}; `echelon train "
+            f"RECIPE --cluster {name}` completes a run and brings them, and --force removes them"
+        )
 
 
 def down_words(removed: Removed) -> str:
@@ -131,14 +206,16 @@ def down_words(removed: Removed) -> str:
 def list_clusters(region: str | None) -> list[Listed]:
     """All clusters: those that are written down here, and those that only their tags know of."""
     journals = {name: Journal(name).require() for name in known_clusters()}
+    account = account_of(find_caller(Clients(region or default_region())))
     regions = {cluster.spec.region for cluster in journals.values()} | {region or default_region()}
     found = {place: find_everything(Clients(place)) for place in sorted(regions)}
     now, listed = time.time(), list[Listed]()
     for name, cluster in journals.items():
         own = [each for each in found[cluster.spec.region] if each.cluster == name]
-        listed.append(_list_known(cluster, own, now))
+        listed.append(_list_known(cluster, own, now, account))
     for place, everything in found.items():
-        strangers = {each.cluster for each in everything if each.cluster not in journals}
+        here = {name for name, cluster in journals.items() if cluster.spec.region == place}
+        strangers = {each.cluster for each in everything} - here
         listed += [
             _list_stranger(name, place, [each for each in everything if each.cluster == name], now)
             for name in sorted(strangers)
@@ -146,21 +223,23 @@ def list_clusters(region: str | None) -> list[Listed]:
     return listed
 
 
-def _list_known(cluster: Cluster, found: list[Found], now: float) -> Listed:
+def _state_of(cluster: Cluster, found: list[Found], machines: int, account: str) -> str:
+    if account_of(cluster.owner) not in ("", account):
+        return f"in account {account_of(cluster.owner)}, not asked"
+    if machines:
+        return "running" if machines == cluster.spec.count else f"{machines} of {cluster.spec.count} running"
+    if not cluster.hosts:
+        return "half made"
+    has_files = any(each.kind == "file system" and each.state != "deleted" for each in found)
+    return "ended, its files are kept" if has_files else "ended"
+
+
+def _list_known(cluster: Cluster, found: list[Found], now: float, account: str) -> Listed:
     machines = [each for each in found if each.kind == "machine" and each.state in ("pending", "running")]
-    whole = len(machines) == cluster.spec.count
-    if whole:
-        state = "running"
-    elif machines:
-        state = f"{len(machines)} of {cluster.spec.count} running"
-    elif not cluster.hosts:
-        state = "half made"
-    else:
-        state = "ended, its files are kept" if cluster.spec.shared else "ended"
     return Listed(
         cluster.spec.name,
         cluster.spec.region,
-        state,
+        _state_of(cluster, found, len(machines), account),
         len(machines),
         (now - cluster.created) / 3600,
         cost_so_far(cluster, now),
@@ -184,8 +263,8 @@ def _list_stranger(name: str, region: str, found: list[Found], now: float) -> Li
     return Listed(name, region, state, len(machines), hours, cost if machines else None, None, False, found)
 
 
-def list_words(listed: list[Listed]) -> str:
-    """A table, and what to do about clusters that nobody remembers."""
+def list_words(listed: list[Listed], width: int | None = None) -> str:
+    """A table, and what to do about clusters that are not written down here."""
     if not listed:
         return "there are no rented machines"
     rows = [("NAME", "REGION", "MACHINES", "STATE", "AGE", "COST SO FAR", "ENDS IN")]
@@ -202,12 +281,17 @@ def list_words(listed: list[Listed]) -> str:
         for each in listed
     ]
     hints = [
-        f"`echelon cloud down {each.name} --region {each.region}` removes what is left of {each.name}: "
+        f"`echelon cloud down {each.name} --region {each.region}` removes {each.name}{_format_owners(each.found)}: "
         + ", ".join(f"{thing.kind} {thing.id}" for thing in each.found)
         for each in listed
         if not each.is_written_down
     ]
-    return "\n".join([render_table(rows), *hints])
+    return "\n".join([render_table(rows, width), *hints])
+
+
+def _format_owners(found: list[Found]) -> str:
+    owners = sorted({each.owner for each in found} - {""})
+    return f", made by {' and '.join(owners)}" if owners else ""
 
 
 def _hours(hours: float | None) -> str:

@@ -13,8 +13,8 @@ from pathlib import Path
 
 from rich.console import Console
 
-from echelon.agent.agent import place_of
-from echelon.agent.membership import Plan
+from echelon.agent.execution import place_of
+from echelon.agent.generation import Generation
 from echelon.agent.spec import AgentSpec, HostSpec
 from echelon.cloud.journal import Journal
 from echelon.cluster.boxes import boxes, find_boxes, open_box, render_box
@@ -33,8 +33,10 @@ from echelon.cluster.watching import HostWatch, SharedFiles, stop_host, watch_ho
 from echelon.commands.following import RunScreen
 from echelon.commands.readiness import hosts_words
 from echelon.commands.renting import Rented, rented_hosts, require_running
+from echelon.console import tell
 from echelon.data.planning import AnyPrepared
 from echelon.errors import HostsError, UserError
+from echelon.extras import require_extra
 from echelon.launch.check import HostReport, check_hosts
 from echelon.launch.container import python_with, render_transfer, send_image
 from echelon.launch.findings import Link, Needs, PreparedData
@@ -46,7 +48,8 @@ from echelon.launch.session import INSTALLED_PYTHON
 from echelon.launch.ssh import Remote, on_all, raise_problems
 from echelon.launch.supervise import Supervised
 from echelon.launch.sync import sync_hosts
-from echelon.monitor.records import RecordWriter
+from echelon.monitor.bar import working
+from echelon.monitor.records import RecordWriter, read_records
 from echelon.recipe.schema import Recipe
 from echelon.recipe.workers import WorkerRange, parse_workers
 from echelon.runfolder import RunFolder
@@ -64,6 +67,7 @@ class ClusterOptions:
     python: str | None = None
     interface: str | None = None
     port: int | None = None
+    tls: bool = False
     install: bool = False
     sync: bool = False
     container: str | None = None
@@ -77,6 +81,7 @@ class ClusterOptions:
             "--python": self.python,
             "--interface": self.interface,
             "--port": self.port,
+            "--tls": self.tls,
             "--install": self.install,
             "--sync": self.sync,
             "--container": self.container,
@@ -140,13 +145,15 @@ class Hosts:
         self.link: Link | None = None
         """How fast they exchange together, once they are ready."""
         self._size(is_shared=True)  # refuses what cannot be, before anything is done
+        if options.tls:
+            require_extra("cryptography", "tls")
 
     def get_ready(self, console: Console) -> list[Seat]:
         """Put on the hosts what is wanted there, check them all, and show what was found; HostsError where one is not
         ready, with every problem of every host."""
         self._put_programs(console)
-        console.print("checking the hosts ...", highlight=False)
-        reports = self._check()
+        with working(console, "checking the hosts"):
+            reports = self._check()
         without_data = [r for r in reports if r.facts is not None and r.facts.data_problem]
         if self._options.sync and without_data:
             self._send_data(without_data, console)
@@ -159,16 +166,16 @@ class Hosts:
 
     def look(self, console: Console) -> list[Seat]:
         """The hosts as they are now, checked and shown; nothing is put there, and none must be ready."""
-        console.print("checking the hosts ...", highlight=False)
-        reports = self._check()
+        with working(console, "checking the hosts"):
+            reports = self._check()
         _show(reports, console)
         return [self._seat(number, report) for number, report in enumerate(reports)]
 
     def _put_programs(self, console: Console) -> None:
         remotes, image = list(self._remotes.values()), self._options.container
         if self._options.install:
-            console.print("installing Echelon on the hosts ...", highlight=False)
-            raise_problems(install_hosts(remotes, InstallOptions()))
+            with working(console, "installing Echelon on the hosts"):
+                raise_problems(install_hosts(remotes, InstallOptions()))
         if image:
             raise_problems(on_all(remotes, lambda remote: send_image(remote, image)))
 
@@ -186,12 +193,22 @@ class Hosts:
 
     def _send_data(self, reports: Sequence[HostReport], console: Console) -> None:
         names = [report.host.name for report in reports]
-        console.print(f"copying the prepared data to {', '.join(names)} ...", highlight=False)
         folder, image = self._prepared.folder.resolve(), self._options.container
         pythons: dict[str, Sequence[str]] = {report.host.name: report.python for report in reports}
         if image:  # a check has only folders that are there
             pythons = {name: python_with(self._remotes[name], image, folder.parent) for name in names}
-        raise_problems(sync_hosts([self._remotes[name] for name in names], folder, folder, pythons=pythons))
+        remotes = [self._remotes[name] for name in names]
+        sent: dict[str, tuple[int, int]] = {}
+
+        with working(console, f"copying the prepared data to {', '.join(names)}") as show:
+
+            def count(host: str, done: int, total: int) -> None:
+                sent[host] = (done, total)
+                show(
+                    sum(done for done, _ in sent.values()) / max(1, sum(total for _, total in sent.values()))
+                )
+
+            raise_problems(sync_hosts(remotes, folder, folder, pythons=pythons, progress=count))
 
     def _seat(self, number: int, report: HostReport) -> Seat:
         facts, name = report.facts, report.host.name
@@ -212,6 +229,7 @@ class Hosts:
             self._size(is_shared=is_shared),
             port=self._options.port,
             is_shared=is_shared,
+            is_encrypted=self._options.tls,
         )
 
     def _size(self, *, is_shared: bool) -> Size:
@@ -266,11 +284,19 @@ def train_on_hosts(
             # launcher, and not the run: the agents do without.
             signals_call(stops.ask, (signal.SIGINT, signal.SIGTERM)),
         ):
+            if options.rented and not recipe.checkpoint.mirror:
+                Journal(options.rented).note_run(run.path, is_home=False)
             start_agents(seats, specs)
             ended = _watch(seats, specs, run, screen, stops, is_ready=is_ready, open_again=open_again)
         if ended.outcome == "finished" and not any(seat.sees_our_folder for seat in seats):
             fetch_results(find_boxes(ended.saw_the_end, run.path, options.container), run)
+        if options.rented and (ended.outcome == "finished" or not _has_saved(run)):
+            Journal(options.rented).note_run(run.path, is_home=True)
     return Supervised(ended.outcome == "finished", ended.restarts)
+
+
+def _has_saved(run: RunFolder) -> bool:
+    return any(record["kind"] == "checkpoint" for record in read_records(run.worker_records(0)))
 
 
 def _note_link(run: RunFolder, link: Link | None) -> None:
@@ -293,11 +319,11 @@ def _kept(
         return
     records = RecordWriter(run.launcher_records)
 
-    def tell(message: str) -> None:
+    def note(message: str) -> None:
         records.write("event", message=message)
-        console.print(message, markup=False, highlight=False, soft_wrap=True)
+        tell(console, message)
 
-    rented = Rented(options.rented, run.path, prepared.folder.resolve(), tell)
+    rented = Rented(options.rented, run.path, prepared.folder.resolve(), note)
     rented.make_folders()
     with closing(records), rented.kept():
         yield rented.is_ready
@@ -316,8 +342,8 @@ def describe_launch(
 
 def _commands(seat: Seat, spec: AgentSpec, options: ClusterOptions, prepared: AnyPrepared) -> list[str]:
     """The commands for one host: what is put there, the agent's, and those that it then runs for its workers."""
-    plan = Plan(1, 0, tuple(range(len(spec.hosts))), port=1)
-    place = replace(place_of(spec, plan), port=0)
+    generation = Generation(1, 0, tuple(range(len(spec.hosts))), store_port=1)
+    place = replace(place_of(spec, generation), port=0)
     run, folder = RunFolder(Path(spec.run)), prepared.folder.resolve()
     puts = [f"# --install: {ENVIRONMENT}, with what is installed here"] if options.install else []
     puts += [f"# --sync: {folder}, where it is missing"] if options.sync else []

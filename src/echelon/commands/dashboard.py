@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Sequence
 from typing import Any
@@ -16,7 +17,7 @@ from rich.text import Text
 from echelon.errors import EchelonError
 from echelon.explain.curves import smooth
 from echelon.explain.history import RecordStore
-from echelon.explain.hosts import host_table
+from echelon.explain.hosts import find_lost, host_table
 from echelon.explain.report import Report, build_report
 from echelon.explain.wording import show_count, show_share, show_step
 from echelon.monitor.screen import describe_record, show_seconds
@@ -25,6 +26,9 @@ from echelon.runfolder import RunFolder
 _BARS = "▁▂▃▄▅▆▇█"
 _EVERY_S = 1.0
 _EVENTS = 6
+_LONGEST_BAR = 40
+_BESIDE_BARS = 37
+"""Columns for labels, numbers and the frame."""
 _HOST_COLUMNS = ("processors", "GPUs", "hottest", "card", "in", "out")
 
 
@@ -50,7 +54,8 @@ class Dashboard:
             report = build_report(self._run, store=self._store)
         except EchelonError:
             return  # the folder is being written; the next look shows it
-        self._live.update(render_dashboard(report, self._events[-_EVENTS:]), refresh=True)
+        shown = render_dashboard(report, self._events[-_EVENTS:], self._live.console.width)
+        self._live.update(shown, refresh=True)
         self._next = time.monotonic() + max(_EVERY_S, 10 * (time.monotonic() - started))
 
     def close(self) -> None:
@@ -58,20 +63,23 @@ class Dashboard:
         self._live.stop()
 
 
-def render_dashboard(report: Report, events: Sequence[str]) -> RenderableType:
-    """Everything in a panel."""
+def render_dashboard(report: Report, events: Sequence[str], width: int = 100) -> RenderableType:
+    """Everything in a panel of that many columns."""
     history = report.history
+    room = max(8, min(_LONGEST_BAR, width - _BESIDE_BARS))
     step = history.last_step
     heading = f"{report.name}  {history.outcome}, step {step:,} of {history.planned_steps:,}"
     parts: list[RenderableType] = [
         _progress(step, history.planned_steps),
-        _curves(report),
-        _phases(report),
+        *([Text(str(history.test), style="bold")] if history.test else []),
+        _curves(report, room),
+        _phases(report, room),
     ]
     if history.host_samples:
         parts.append(_hosts(report))
     parts += [Text(event, style="dim", overflow="ellipsis", no_wrap=True) for event in events]
-    return Panel(Group(*parts), title=Text(heading))
+    leave = "q leaves; the run continues" if history.outcome == "training" else None
+    return Panel(Group(*parts), title=Text(heading), subtitle=leave)
 
 
 def _progress(step: int, planned: int) -> Table:
@@ -80,7 +88,7 @@ def _progress(step: int, planned: int) -> Table:
     return table
 
 
-def _curves(report: Report) -> Table:
+def _curves(report: Report, room: int) -> Table:
     history = report.history
     _, losses = history.losses()
     metric, key = history.metric
@@ -90,34 +98,35 @@ def _curves(report: Report) -> Table:
     ]
     table = Table.grid(padding=(0, 2))
     if losses:
-        table.add_row("loss", f"{smooth(losses)[-1]:.3f}", sparkline(list(map(float, smooth(losses)))))
+        table.add_row(
+            "training loss", f"{history.last_loss:.3f}", sparkline(list(map(float, smooth(losses))), room)
+        )
     if scores:
-        table.add_row(metric, f"{scores[-1]:.2f}", sparkline(scores))
+        table.add_row(f"validation {metric}", f"{scores[-1]:.2f}", sparkline(scores, room))
     if speed:
         table.add_row(
             f"{history.unit.split()[-1]}/s",
             show_count(history.targets_per_second),
-            sparkline(list(map(float, smooth(speed)))),
+            sparkline(list(map(float, smooth(speed))), room),
         )
     left = history.seconds_left
     eta = history.outcome if left is None else f"{show_seconds(left)} to go"
-    table.add_row(
-        "step", show_step(history.seconds_per_step), f"{show_seconds(history.training_seconds)} so far, {eta}"
-    )
+    table.add_row("step", show_step(history.pace), f"{show_seconds(history.training_seconds)} so far, {eta}")
     return table
 
 
-def _phases(report: Report) -> Table:
+def _phases(report: Report, room: int) -> Table:
     total = report.case.time.seconds or 1.0
     table = Table.grid(padding=(0, 2))
     for name, seconds in report.case.time.parts().items():
         if seconds / total >= 0.005:
-            table.add_row(name, show_share(seconds / total), "█" * max(1, round(40 * seconds / total)))
+            table.add_row(name, show_share(seconds / total), "█" * max(1, round(room * seconds / total)))
     return table
 
 
 def _hosts(report: Report) -> Table:
-    heading, rows = host_table(report.history.host_samples, _HOST_COLUMNS)
+    history = report.history
+    heading, rows = host_table(history.host_samples, _HOST_COLUMNS, find_lost(history))
     table = Table(box=None, pad_edge=False)
     for name in heading:
         table.add_column(name, style="bold" if name == "host" else "")
@@ -127,7 +136,13 @@ def _hosts(report: Report) -> Table:
 
 
 def sparkline(values: Sequence[float], width: int = 40) -> str:
-    """A curve in one line of text, its lowest value at the bottom."""
+    """A curve in one line of at most `width` characters, its lowest value at the bottom.
+
+    Values that are not finite are left out.
+    """
+    values = [value for value in values if math.isfinite(value)]
+    if not values:
+        return ""
     size = max(1, -(-len(values) // width))
     means = [
         sum(values[start : start + size]) / len(values[start : start + size])

@@ -28,7 +28,9 @@ def demo(run: Path, fresh: bool, overrides: list[str], console: Console) -> dict
     started = time.monotonic()
     if fresh and RunFolder(run).recipe.exists():
         remove_run(RunFolder(run))
-    result = train(TrainOptions(find_recipe("demo"), run, overrides=overrides), console)
+    is_resumed = RunFolder(run).recipe.exists()
+    options = TrainOptions(find_recipe("demo"), run, overrides=overrides, as_before=is_resumed)
+    result = train(options, console)
     result["seconds"] = round(time.monotonic() - started, 1)
     if not result["finished"]:
         return result

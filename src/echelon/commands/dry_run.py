@@ -11,9 +11,8 @@ from typing import Any
 from rich.console import Console
 
 from echelon.commands.clusters import describe_launch
-from echelon.commands.preparing import prepare_data
 from echelon.commands.together import own_workers
-from echelon.commands.training import TrainOptions, open_run, wanted_workers
+from echelon.commands.training import TrainOptions, find_or_prepare, open_run, wanted_workers
 from echelon.errors import UserError
 from echelon.launch.cores import available_cores
 from echelon.launch.local import Placement, WorkerSpec, render_worker
@@ -77,7 +76,7 @@ def plan_over_ssh(options: TrainOptions, console: Console) -> Plan:
     """What would be run on the hosts of --hosts, which are asked; data are prepared, as hosts are checked for them."""
     assert options.cluster is not None
     recipe, run = open_run(options)
-    prepared = prepare_data(recipe, options.recipe.parent, console)
+    prepared = find_or_prepare(options, recipe, run, console)
     found = describe_launch(options.cluster, run, recipe, prepared, console)
     return Plan("ssh", [HostPlan(host, commands, []) for host, commands in found.items()])
 
@@ -116,8 +115,10 @@ def _node_placement(place: Place, node: int, workers: int) -> Placement:
 def _typed_command(options: TrainOptions, place: Place, node: int) -> str:
     words = ["echelon", "train", str(options.recipe)]
     words += ["--run", str(options.run)] if options.run else []
+    words += ["--as-before"] if options.as_before else []
     words += ["--workers", str(options.workers)] if options.workers else []
     words += ["--nodes", str(place.size), "--node-rank", str(node), "--master", str(place.master)]
+    words += ["--secret-file", str(place.secret_file)] if place.secret_file else []
     return shlex.join([*words, *as_words(options.overrides)])
 
 

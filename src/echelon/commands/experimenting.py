@@ -10,10 +10,19 @@ from rich.console import Console
 
 from echelon.commands.reporting import make_reports, write_report
 from echelon.commands.training import TrainOptions, local_recipe, open_run, train
+from echelon.console import tell
 from echelon.errors import RecipeError, UserError
 from echelon.explain.comparison import Comparison, compare_reports, comparison_text
 from echelon.explain.drawing import standalone_svg, to_png
-from echelon.explain.experiments import WORKERS, Experiment, Stage, conclude, draw_experiment, plan_stages
+from echelon.explain.experiments import (
+    QUESTIONS,
+    WORKERS,
+    Experiment,
+    Stage,
+    conclude,
+    draw_experiment,
+    plan_stages,
+)
 from echelon.explain.page import comparison_page
 from echelon.launch.cores import available_cores
 from echelon.recipe.loading import load_recipe
@@ -38,11 +47,15 @@ class Outcome:
     """What an experiment showed."""
 
     comparison: Comparison
+    question: str
     sentences: list[str]
+    """The answer first."""
     files: list[Path]
 
     def to_json(self) -> dict[str, Any]:
         return {
+            "question": self.question,
+            "answer": self.sentences[0],
             "sentences": self.sentences,
             "files": [str(file) for file in self.files],
             "measures": dict(self.comparison.measures),
@@ -51,20 +64,22 @@ class Outcome:
 
     def words(self) -> str:
         files = "".join(f"\n  {file}" for file in self.files)
-        return f"{comparison_text(self.comparison)}\n\n" + "\n".join(self.sentences) + f"\n\nwritten:{files}"
+        answer, *details = self.sentences
+        told = "\n".join(f"  {line}" for line in details)
+        return f"{comparison_text(self.comparison)}\n\n{self.question}\n{answer}\n{told}\n\nwritten:{files}"
 
 
 def run_experiment(options: ExperimentOptions, console: Console) -> Outcome:
     """Train what the experiment needs, or go on with it, and compare; writes a chart and a page into its folder."""
     stages, notes = choose_stages(options)
     for note in notes:
-        console.print(note, highlight=False, markup=False, soft_wrap=True)
+        tell(console, note)
     for number, stage in enumerate(stages, start=1):
         run = options.to / stage.run
         console.print(f"experiment {options.kind}, {number} of {len(stages)}: {run}", highlight=False)
         result = train(_train_options(options, stage), console)
         if not result["finished"]:
-            raise UserError(f"{run}: was interrupted; the same command goes on with the experiment")
+            raise UserError(f"{run}: was interrupted; the same command resumes the experiment")
     runs = [options.to / name for name in dict.fromkeys(stage.run for stage in stages)]
     reports = make_reports(runs, None, None)
     comparison = compare_reports(reports)
@@ -74,7 +89,8 @@ def run_experiment(options: ExperimentOptions, console: Console) -> Outcome:
     write_report(files[0], standalone_svg(chart))
     files[1].write_bytes(to_png(chart))
     write_report(files[2], comparison_page(comparison))
-    return Outcome(comparison, [*notes, *conclude(options.kind, histories)], files)
+    answer, *details = conclude(options.kind, histories)
+    return Outcome(comparison, QUESTIONS[options.kind], [answer, *details, *notes], files)
 
 
 def choose_stages(options: ExperimentOptions) -> tuple[list[Stage], list[str]]:

@@ -17,11 +17,14 @@ from echelon.commands.together import train_together
 from echelon.commands.training import TrainOptions, open_run, train
 from echelon.commands.tuning import refuse_auto_batch
 from echelon.commands.wording import trained_words
+from echelon.console import SafeConsole, tell
 from echelon.errors import INTERRUPTED_STATUS, EchelonError, StoppedError, TrainingError, UserError
 from echelon.launch.kubernetes import KubernetesSpec, render_job, render_trainjob
 from echelon.launch.site import Place, find_place, place_by_hand
 from echelon.launch.slurm import SbatchSpec, render_sbatch, submit
+from echelon.recipe.loading import read_toml
 from echelon.recipe.schema import Recipe
+from echelon.recipe.toml import dump_table
 from echelon.runfolder import RunFolder
 
 Launcher = Literal["local", "slurm", "kubernetes"]
@@ -35,6 +38,7 @@ class LaunchOptions:
     nodes: int | None = None
     node_rank: int | None = None
     master: str | None = None
+    secret_file: Path | None = None
     partition: str | None = None
     time: str | None = None
     account: str | None = None
@@ -67,6 +71,10 @@ def launch(options: TrainOptions, how: LaunchOptions, console: Console) -> Launc
         case "kubernetes":
             return _launch_kubernetes(options, how, console)
     place = _find_place(how, os.environ)
+    if how.secret_file is not None:
+        if place is None or place.master is None:
+            raise UserError("--secret-file: only for processes that meet at --master or MASTER_ADDR")
+        place = replace(place, secret_file=how.secret_file)
     if how.dry_run:
         plan = plan_here(options, place)
         return Launched(plan.document(), plan.words())
@@ -99,12 +107,12 @@ def _launch_together(options: TrainOptions, place: Place, console: Console) -> L
 def _launch_quietly(options: TrainOptions, place: Place, console: Console) -> Launched:
     """As one of a site's processes that process 0 speaks for, where it can."""
     try:
-        verdict = train_together(options, place, Console(stderr=True, quiet=True))
+        verdict = train_together(options, place, SafeConsole(quiet=True))
     except StoppedError as error:  # process 0 was told to stop as well
         return Launched({}, "", error.exit_status, is_shown=False)
     except EchelonError as error:
         message = f"process {place.rank} on {socket.gethostname()}: {error}"
-        console.print(message, markup=False, highlight=False, soft_wrap=True)
+        tell(console, message)
         return Launched({}, "", error.exit_status, is_shown=False)
     if not verdict.failure:
         return replace(_trained(verdict.result, INTERRUPTED_STATUS), is_shown=False)
@@ -126,6 +134,7 @@ def _refuse_idle_options(how: LaunchOptions) -> None:
     belongs: dict[str, tuple[object, list[str | None]]] = {
         "--node-rank": (how.node_rank, [None]),
         "--master": (how.master, [None]),
+        "--secret-file": (how.secret_file, [None]),
         "--nodes": (how.nodes, [None, "slurm", "kubernetes"]),
         "--partition": (how.partition, ["slurm"]),
         "--time": (how.time, ["slurm"]),
@@ -169,6 +178,7 @@ def _launch_slurm(options: TrainOptions, how: LaunchOptions) -> Launched:
 def _sbatch_spec(options: TrainOptions, how: LaunchOptions, recipe: Recipe, run: RunFolder) -> SbatchSpec:
     path = run.path.resolve()
     command = [sys.executable, "-m", "echelon", "train", str(options.recipe.resolve()), "--run", str(path)]
+    command += ["--as-before"] if options.as_before else []
     return SbatchSpec(
         name=recipe.name,
         command=[*command, *as_words(options.overrides)],
@@ -196,7 +206,7 @@ def _launch_kubernetes(options: TrainOptions, how: LaunchOptions, console: Conso
     spec = KubernetesSpec(
         name=recipe.name,
         image=how.image,
-        recipe=options.recipe.read_text(),
+        recipe=dump_table(read_toml(options.recipe)),  # without its comments
         nodes=how.nodes or 1,
         workers=_workers_per_node(options, how),
         gpus_per_node=how.gpus_per_node,

@@ -7,12 +7,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from echelon.monitor.records import is_number, read_records
+from echelon.monitor.records import read_records, training_records
 from echelon.monitor.run_state import read_state
+from echelon.monitor.scores import FinalScore, final_score, read_all_scores
 from echelon.recipe.loading import load_recipe
-from echelon.runfolder import RunFolder, list_runs, read_json
-
-_SHOWN = ("bleu", "chrf", "top1", "top5", "loss")
+from echelon.runfolder import RunFolder, list_runs
 
 
 @dataclass(frozen=True)
@@ -26,8 +25,9 @@ class RunSummary:
     step: int
     steps: int | None
     bleu: float | None
-    """Test BLEU where the run was scored, otherwise the best validation BLEU."""
+    """Test BLEU if the run was scored on its test set, otherwise the best validation BLEU."""
     bleu_of: str | None
+    """"test" or "validation"."""
     bytes: int
     last_change: float
     """Seconds since the epoch."""
@@ -36,6 +36,8 @@ class RunSummary:
     top1_of: str | None = None
     scores: dict[str, dict[str, float]] = field(default_factory=dict)
     """What `evaluate` has found on each set, by its name."""
+    test: dict[str, Any] | None = None
+    """The score on the test set at the end of training, with checkpoint, step and signature."""
 
 
 def summarise_runs(folder: Path) -> list[RunSummary]:
@@ -45,10 +47,10 @@ def summarise_runs(folder: Path) -> list[RunSummary]:
 
 def summarise(run: RunFolder) -> RunSummary:
     """How a run stands, from its records."""
-    records = read_records(run.worker_records(0))
-    state = read_state(run, records)
-    bleu, bleu_of = _score(run, records, "bleu")
-    top1, top1_of = _score(run, records, "top1")
+    records = training_records(read_records(run.worker_records(0)))
+    state, test = read_state(run, records), final_score(run, records)
+    bleu, bleu_of = _score(test, records, "bleu")
+    top1, top1_of = _score(test, records, "top1")
     return RunSummary(
         name=run.name,
         path=str(run.path),
@@ -60,42 +62,22 @@ def summarise(run: RunFolder) -> RunSummary:
         top1=top1,
         top1_of=top1_of,
         scores=read_all_scores(run),
+        test=test.to_json() if test else None,
         bytes=folder_bytes(run.path),
         last_change=state.as_of,
     )
 
 
-def _score(run: RunFolder, records: list[dict[str, Any]], metric: str) -> tuple[float | None, str | None]:
-    """The test score where there is one, otherwise the best validation score; and which of the two it is."""
-    test = read_scores(run, "test") or {}
-    if metric in test:
-        return test[metric], "test"
+def _score(
+    test: FinalScore | None, records: list[dict[str, Any]], metric: str
+) -> tuple[float | None, str | None]:
+    """The test score if there is one, otherwise the best validation score; and which of the two it is."""
+    if test is not None and metric in test.metrics:
+        return test.metrics[metric], "test"
     valid = [
         record[metric] for record in records if record["kind"] == "valid" and record.get(metric) is not None
     ]
-    return (max(valid), "valid") if valid else (None, None)
-
-
-def read_scores(run: RunFolder, split: str) -> dict[str, Any] | None:
-    """A split's scores; None where it was not scored, or the file is damaged: `echelon evaluate` makes it anew."""
-    try:
-        scores = read_json(run.score_file(split))
-    except (OSError, ValueError):
-        return None
-    is_right = isinstance(scores, dict) and all(
-        scores.get(name) is None or is_number(scores[name]) for name in _SHOWN
-    )
-    return scores if is_right else None
-
-
-def read_all_scores(run: RunFolder) -> dict[str, dict[str, float]]:
-    """The scores of every set that the run was scored on, by its name."""
-    found = {file.stem: read_scores(run, file.stem) for file in sorted(run.scores.glob("*.json"))}
-    return {
-        name: {metric: scores[metric] for metric in _SHOWN if scores.get(metric) is not None}
-        for name, scores in found.items()
-        if scores is not None
-    }
+    return (max(valid), "validation") if valid else (None, None)
 
 
 def prune_runs(folder: Path) -> int:

@@ -72,15 +72,15 @@ class Plan:
     warnings: list[str]
     """About the price lists that were counted with."""
 
-    def words(self) -> str:
-        """For people."""
+    def words(self, width: int | None = None) -> str:
+        """For people, with tables that fit `width`."""
         counted = self.profile is not None and len(self.unprofiled) < len(self.clusters)
         parts = [
-            plan_words(self.clusters, self.workload, counted),
+            plan_words(self.clusters, self.workload, counted, width),
             *map(self._unprofiled_words, self.unprofiled),
         ]
         parts += self.warnings
-        parts += ["\n" + sweep_words(points, name) for name, points in self.sweeps.items()]
+        parts += ["\n" + sweep_words(points, name, width) for name, points in self.sweeps.items()]
         return "\n".join(parts)
 
     def _unprofiled_words(self, name: str) -> str:

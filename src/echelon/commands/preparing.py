@@ -5,8 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 from rich.console import Console
-from rich.progress import BarColumn, Progress, TaskID, TaskProgressColumn, TextColumn, TimeElapsedColumn
+from rich.progress import Progress, TaskID
 
+from echelon.console import tell
 from echelon.data import prepare as preparation
 from echelon.data.held_out import notes_on
 from echelon.data.images.prepare import find_images, prepare_images
@@ -14,6 +15,7 @@ from echelon.data.planning import AnyPrepared
 from echelon.data.prepared import Prepared
 from echelon.data.progress import Progress as StageProgress
 from echelon.errors import UserError
+from echelon.monitor.bar import open_bars, working
 from echelon.recipe.schema import ClassificationRecipe, Recipe, TranslationRecipe
 from echelon.runfolder import RunFolder
 from echelon.store import is_address, put_folder
@@ -23,7 +25,7 @@ def prepare_data(recipe: Recipe, recipe_folder: Path, console: Console) -> AnyPr
     """The recipe's prepared data: found by content, fetched from its address, or made now. Shows notes on them."""
     prepared = _prepare(recipe, recipe_folder, console)
     for note in data_notes(recipe, prepared):
-        console.print(note, markup=False, highlight=False, soft_wrap=True)
+        tell(console, note)
     return prepared
 
 
@@ -36,16 +38,9 @@ def data_notes(recipe: Recipe, prepared: AnyPrepared) -> list[str]:
 
 def _prepare(recipe: Recipe, recipe_folder: Path, console: Console) -> AnyPrepared:
     if isinstance(recipe, TranslationRecipe) and recipe.data.prepared is not None:
-        return preparation.fetch_prepared(recipe.data, preparation.default_cache())
-    with Progress(
-        TextColumn("{task.description}", markup=False),
-        BarColumn(bar_width=None),
-        TaskProgressColumn(),
-        TimeElapsedColumn(),
-        console=console,
-        transient=True,
-        disable=not console.is_terminal,
-    ) as bars:
+        with working(console, f"fetching the prepared data from {recipe.data.prepared}"):
+            return preparation.fetch_prepared(recipe.data, preparation.default_cache())
+    with open_bars(console) as bars:
         screen = _Screen(bars, console)
         cache = preparation.default_cache()
         match recipe:

@@ -100,12 +100,12 @@ def listed_prices(today: datetime.date) -> dict[str, Any]:
     }
 
 
-def prices_words(lists: dict[str, Any]) -> str:
+def prices_words(lists: dict[str, Any], width: int | None = None) -> str:
     """A table for each provider, with its date."""
-    return "\n\n".join(_list_words(provider, entries) for provider, entries in lists.items())
+    return "\n\n".join(_list_words(provider, entries, width) for provider, entries in lists.items())
 
 
-def _list_words(provider: str, listed: dict[str, Any]) -> str:
+def _list_words(provider: str, listed: dict[str, Any], width: int | None) -> str:
     rows = [("MACHINE", "VCPUS", "MEMORY", "GPUS", "AN HOUR")]
     rows += [
         (
@@ -119,4 +119,4 @@ def _list_words(provider: str, listed: dict[str, Any]) -> str:
     ]
     head = f"{provider}, {listed['region']}: prices of {listed['date']} ({listed['source']})"
     warning = [listed["warning"]] if listed["warning"] else []
-    return "\n".join([head, *warning, render_table(rows)])
+    return "\n".join([head, *warning, render_table(rows, width)])

@@ -25,6 +25,7 @@ from echelon.launch.container import python_with, send_image
 from echelon.launch.findings import Needs
 from echelon.launch.hosts import Host
 from echelon.launch.install import InstallOptions, install_hosts
+from echelon.launch.pins import find_unlocked
 from echelon.launch.ssh import Remote, on_all, raise_problems
 from echelon.launch.sync import sync_hosts
 
@@ -50,18 +51,28 @@ def make_ready(cluster: Cluster, console: Console) -> None:
         try:
             console.print("waiting for the machines to answer ...", highlight=False)
             raise_problems(on_all(remotes, wait_for_answer))
-            console.print("installing Echelon on them ...", highlight=False)
+            console.print(f"installing Echelon on them{_unchecked(cluster)} ...", highlight=False)
             install(cluster, remotes)
             needs = Needs(container=cluster.spec.container)
             reports = check_hosts(hosts, {remote.host: remote for remote in remotes}, needs)
         except EchelonError as error:
-            raise HostsError(f"{error}\n{_still_costs(cluster)}") from None
+            raise HostsError(f"{error}\n{still_costs(cluster)}") from None
     console.print(hosts_words(reports), markup=False, highlight=False, soft_wrap=True)
     if not all(report.is_fit for report in reports):
-        raise HostsError(f"not all machines are fit: see the lines marked with ✗\n{_still_costs(cluster)}")
+        raise HostsError(f"not all machines are fit: see the lines marked with ✗\n{still_costs(cluster)}")
 
 
-def _still_costs(cluster: Cluster) -> str:
+def _unchecked(cluster: Cluster) -> str:
+    """Return why pip cannot check hashes there; nothing if it can, or if a container brings everything."""
+    unlocked = [] if cluster.spec.container else find_unlocked()
+    if not unlocked:
+        return ""
+    more = f" and {len(unlocked) - 1} more" if len(unlocked) > 1 else ""
+    return f", without checking packages' hashes (here is {unlocked[0]}{more})"
+
+
+def still_costs(cluster: Cluster) -> str:
+    """What goes on costing, and what ends it."""
     name = cluster.spec.name
     return (
         f"the machines run, at ${cluster.hourly:.2f} an hour; the same command tries again, and `echelon cloud down "
@@ -96,7 +107,7 @@ def install(cluster: Cluster, remotes: Sequence[Remote]) -> None:
     if image:
         raise_problems(on_all(remotes, lambda remote: send_image(remote, image)))
     else:
-        raise_problems(install_hosts(remotes, InstallOptions()))
+        raise_problems(install_hosts(remotes, InstallOptions(checks_hashes=True)))
 
 
 _MAKE = """\

@@ -30,11 +30,11 @@ from echelon.cluster.status import ask_hosts, judge_run
 from echelon.cluster.watching import HostWatch, SharedFiles
 from echelon.commands.dashboard import Dashboard
 from echelon.commands.following import RunScreen
+from echelon.commands.keyboard import reading_keys
 from echelon.commands.listing import RunSummary, summarise
 from echelon.commands.logs import LogTails
-from echelon.commands.web import open_page
 from echelon.errors import RemoteError, RunError, TrainingError
-from echelon.explain.history import steps_made
+from echelon.explain.history import read_history
 from echelon.launch.local import StopRequests, signals_call
 from echelon.launch.ssh import side_by_side
 from echelon.monitor.records import read_records
@@ -42,8 +42,6 @@ from echelon.monitor.run_state import read_state
 from echelon.recipe.loading import load_recipe
 from echelon.runfolder import RunFolder
 
-_RECENT_STEPS = 60
-"""Of worker 0: those that tell the pace."""
 _POLL_S = 0.2
 _STOP_S = 320.0
 """A little more than launch/local.py gives workers to save and leave."""
@@ -59,6 +57,10 @@ class HostState:
     workers: int
     state: str
     """running, waiting (its agent has no workers), stopped, or why it cannot be asked."""
+
+    @property
+    def is_reached(self) -> bool:
+        return self.state in ("running", "waiting", "stopped")
 
 
 @dataclass(frozen=True)
@@ -78,15 +80,16 @@ class RunStatus:
 def get_status(run: RunFolder) -> RunStatus:
     """How a run stands; its hosts are asked."""
     summary, hosts = summarise_with_hosts(run.require())
-    recent = list(steps_made(read_records(run.worker_records(0))))[-_RECENT_STEPS:]
-    pace = sum(step["seconds"] for step, _ in recent) / sum(count for _, count in recent) if recent else None
-    left = (summary.steps - summary.step) * pace if summary.steps and pace else None
+    history = read_history(run)
+    left = (
+        max(0, summary.steps - summary.step) * history.wall_pace if summary.steps and history.steps else None
+    )
     told = _told(run, len(hosts))
     generations = [record["generation"] for record in told if isinstance(record.get("generation"), int)]
     return RunStatus(
         run=summary,
         generation=generations[-1] if generations else None,
-        seconds_per_step=pace,
+        seconds_per_step=history.pace or None,
         seconds_left=left if summary.state == "training" else None,
         hosts=hosts,
         events=[str(record.get("message", "")) for record in told[-5:]],
@@ -124,7 +127,7 @@ def _told(run: RunFolder, num_hosts: int) -> list[dict[str, Any]]:
 
 
 def watch(run: RunFolder, console: Console, *, may_stop: bool, with_logs: bool = False) -> dict[str, Any]:
-    """Show a run until it is over; Ctrl-C leaves it alone or, where `may_stop`, has it save and leave."""
+    """Show a run until it is over; q or Ctrl-C leaves it alone or, if `may_stop`, Ctrl-C makes it save and stop."""
     roster = read_roster(run.require())
     num_hosts = len(roster.entries) if roster else 0
     log_every = load_recipe(run.recipe).train.log_every
@@ -137,9 +140,15 @@ def watch(run: RunFolder, console: Console, *, may_stop: bool, with_logs: bool =
     stops, has_asked = StopRequests(), False
     is_left_alone = False
     try:
-        with signals_call(stops.ask), _watching(roster, run, screen) as hosts:
+        with (
+            signals_call(stops.ask),
+            reading_keys() if has_dashboard else contextlib.nullcontext(lambda: "") as keys,
+            _watching(roster, run, screen) as hosts,
+        ):
             while hosts.is_going_on():
                 screen.show_news()
+                if "q" in keys().lower():
+                    stops.ask()
                 if stops.is_set and not may_stop:
                     is_left_alone = True
                     break
@@ -161,6 +170,8 @@ def watch_page(
     run: RunFolder, console: Console, place: tuple[str, int], hourly: float | None
 ) -> dict[str, Any]:
     """Show a run and serve its page, which stays when the run is over, until Ctrl-C."""
+    from echelon.commands.web import open_page
+
     with open_page(run, *place, hourly) as addresses:
         console.print(f"the run's page: {' or '.join(addresses)}", highlight=False, soft_wrap=True)
         result = watch(run, console, may_stop=False)
@@ -240,8 +251,14 @@ def stop(run: RunFolder, *, now: bool) -> dict[str, Any]:
         if time.monotonic() > deadline:
             raise TrainingError(f"{run.path}: it has not stopped yet; --now ends it at once")
         time.sleep(_POLL_S)
-    summary, _ = summarise_with_hosts(run)
-    return {"run": str(run.path), "was_running": was_running, "state": summary.state, "step": summary.step}
+    summary, hosts = summarise_with_hosts(run)
+    return {
+        "run": str(run.path),
+        "was_running": was_running,
+        "state": summary.state,
+        "step": summary.step,
+        "unreachable": [host.host for host in hosts if not host.is_reached],
+    }
 
 
 def ask_to_stop(run: RunFolder, *, now: bool) -> bool:
@@ -277,9 +294,18 @@ def _stop_hosts(roster: Roster, run: RunFolder, now: bool) -> bool:
 
 
 def _is_running(run: RunFolder) -> bool:
-    _, hosts = summarise_with_hosts(run)
-    is_on_hosts = any(host.state in ("running", "waiting") for host in hosts)
-    return is_on_hosts or run.is_locked()  # a launcher lets go when it has heard of the end
+    """Whether a host that can be reached is at work, or a launcher that has not heard of the end yet.
+
+    A host that cannot be reached may hold the lock of a folder that it shares; it is not waited for.
+    """
+    roster = read_roster(run)
+    if roster is None:
+        return run.is_locked()
+    with open_seats(roster) as seats:
+        answers = ask_hosts(seats, run)
+    told = [answer for answer in answers if isinstance(answer, HostAnswer)]
+    is_on_hosts = any(answer.is_running for answer in told)
+    return is_on_hosts or (run.is_locked() and len(told) == len(answers))
 
 
 def _holder(run: RunFolder) -> int | None:

@@ -31,6 +31,7 @@ from echelon.commands.training import (
     wanted_workers,
 )
 from echelon.commands.tuning import refuse_auto_batch
+from echelon.console import tell
 from echelon.data.planning import AnyPrepared, open_data
 from echelon.errors import (
     FINAL_STATUS,
@@ -52,8 +53,19 @@ from echelon.launch.local import (
     signals_call,
 )
 from echelon.launch.lookout import Lookout
-from echelon.launch.meeting import JOIN_S, Hello, Invitation, Master, Member, Report, Verdict, join
-from echelon.launch.network import card_towards, own_address, resolve
+from echelon.launch.meeting import (
+    JOIN_S,
+    SECRET_VARIABLE,
+    Hello,
+    Invitation,
+    Master,
+    Member,
+    Report,
+    Verdict,
+    join,
+    read_secret,
+)
+from echelon.launch.network import card_towards, is_loopback, own_address, resolve
 from echelon.launch.noticeboard import MEETING_HINT, Noticeboard, address_for_others
 from echelon.launch.site import Address, Place, threads_for
 from echelon.launch.supervise import Supervised
@@ -65,6 +77,11 @@ from echelon.recipe.workers import WorkerRange
 
 _REFUSE_S = 60.0
 """How long process 0, having failed, waits for the others to tell them: not every launcher ends them."""
+
+_NO_SECRET = (
+    "warning: whoever reaches this port and has the recipe can take a host's place; give every host the same secret, "
+    f"with --secret-file or {SECRET_VARIABLE} (`openssl rand -hex 32` makes one)"
+)
 
 
 def train_together(options: TrainOptions, place: Place, console: Console) -> Verdict:
@@ -106,6 +123,7 @@ class _Part:
 
     def __init__(self, options: TrainOptions, place: Place, console: Console) -> None:
         self._place = place
+        self._secret = read_secret(place.secret_file, os.environ) if place.master else ""
         self._console = console
         self._stops = StopRequests()
         self._recipe, self._run = open_run(options)
@@ -122,7 +140,9 @@ class _Part:
             _listen(address, port) as listener,
             self._board.invite(Address(address, listener.getsockname()[1])) as invitation,
         ):
-            secret = _secret_by_hand() if self._place.master else invitation.secret
+            secret = self._secret if self._place.master else invitation.secret
+            if not secret and not is_loopback(address):
+                self._tell(_NO_SECRET)
             master = Master(listener, self._hello(), self._noun, secret)
             try:
                 with begin(self._options, self._console) as begun, listen(address) as store:
@@ -175,7 +195,7 @@ class _Part:
 
     def _join(self) -> Member:
         master = self._place.master
-        find = self._board.find if master is None else lambda: Invitation(master, _secret_by_hand())
+        find = self._board.find if master is None else lambda: Invitation(master, self._secret)
         try:
             return join(find, self._hello(), self._noun, self._tell, JOIN_S)
         except UserError as error:
@@ -294,22 +314,31 @@ class _Part:
         return summarise(self._run, self._recipe, Supervised(is_finished, 0))
 
     def _tell(self, message: str) -> None:
-        self._console.print(message, markup=False, highlight=False, soft_wrap=True)
+        tell(self._console, message)
 
 
 def agree_on_folder(place: Place, hellos: Sequence[Hello], answers: dict[int, Message]) -> bool:
     """Whether all hosts see one run folder; False where every host has its own. UserError where some share one."""
-    away = [rank for rank, answer in answers.items() if not answer["shares_folder"]]
+    local_ranks = {}
+    away = []
+    for rank, answer in answers.items():
+        match answer:
+            case {"shares_folder": bool(shares), "local_rank": int(local_rank)} if 0 <= local_rank <= rank:
+                local_ranks[rank] = local_rank
+                away += [] if shares else [rank]
+            case _:
+                raise TrainingError(
+                    f"{hellos[rank].host} answers what nobody asked; this is a bug, or no Echelon"
+                )
     if not away:
         return True
-    for rank, answer in answers.items():
+    for rank, local_rank in local_ranks.items():
         if rank not in away and (place.is_host or hellos[rank].host != hellos[0].host):
             raise UserError(
                 f"{hellos[rank].host} sees the run folder of {hellos[0].host} and {hellos[away[0]].host} does not; "
                 "put it where all hosts see it, or where each has its own"
             )
-        leader = rank - int(answer["local_rank"])
-        if hellos[leader].host != hellos[rank].host:
+        if hellos[rank - local_rank].host != hellos[rank].host:
             raise UserError(
                 "without a shared run folder, ranks must be dealt out host by host: mpirun --map-by slot, "
                 "srun --distribution=block"
@@ -322,11 +351,6 @@ def _refuse_other_key(prepared: AnyPrepared, key: str) -> None:
         raise UserError(
             f"the recipe's data in {prepared.folder} are not those of the first host; bring the same files here"
         )
-
-
-def _secret_by_hand() -> str:
-    """Where no run folder is shared, users may give all processes a secret of their own."""
-    return os.environ.get("ECHELON_SECRET", "")
 
 
 def _listen(address: str, port: int) -> socket.socket:

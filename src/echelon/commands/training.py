@@ -10,13 +10,24 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 from rich.console import Console
 
 from echelon.commands.clusters import ClusterOptions, train_on_hosts
-from echelon.commands.listing import read_scores
+from echelon.commands.disk import require_room
 from echelon.commands.preparing import prepare_data
+from echelon.commands.resume import (
+    is_own_recipe,
+    last_step,
+    length_note,
+    load_own_recipe,
+    open_own_data,
+    refuse_other_data,
+    refuse_other_recipe,
+)
 from echelon.commands.tuning import find_workers, refuse_auto_batch, resolve_batch
+from echelon.console import tell
 from echelon.data.images.store import PreparedImages
 from echelon.data.planning import AnyPrepared, steps_per_epoch
 from echelon.data.prepare import default_cache
@@ -26,8 +37,9 @@ from echelon.launch.local import LocalJob, StopRequests, follow
 from echelon.launch.supervise import Supervised, policy_of, supervise
 from echelon.monitor.provenance import collect_provenance
 from echelon.monitor.records import RecordWriter, read_records
+from echelon.monitor.scores import read_scores
 from echelon.monitor.screen import open_screen
-from echelon.recipe.continuing import find_changes, found_in, refuse_another_s, with_found
+from echelon.recipe.continuing import found_in, refuse_another_s, with_found
 from echelon.recipe.length import length_in_steps
 from echelon.recipe.loading import load_recipe
 from echelon.recipe.schedule import warm_up_note
@@ -47,6 +59,8 @@ class TrainOptions:
     workers: WorkerRange | None = None
     overrides: list[str] = field(default_factory=list)
     cluster: ClusterOptions | None = None
+    as_before: bool = False
+    """Resume with the run's own recipe, whatever `recipe` says."""
 
 
 @dataclass(frozen=True)
@@ -57,6 +71,8 @@ class Begun:
     recipe: Recipe
     prepared: AnyPrepared
     lock: int
+    before: Recipe | None = None
+    """The recipe of its last start, if it was begun before."""
 
 
 def train(options: TrainOptions, console: Console) -> dict[str, Any]:
@@ -74,15 +90,18 @@ def train(options: TrainOptions, console: Console) -> dict[str, Any]:
 
 def open_run(options: TrainOptions) -> tuple[Recipe, RunFolder]:
     """The recipe and the run's folder, which need not exist; refuses a folder that another recipe began."""
-    recipe = _with_absolute_init(load_recipe(local_recipe(options.recipe), options.overrides))
+    recipe = load_recipe(local_recipe(options.recipe), options.overrides)
     run = _local_run(options.run, recipe)
+    if options.as_before or is_own_recipe(options.recipe, run):
+        recipe = load_own_recipe(run, options.overrides)
+    recipe = _with_absolute_init(recipe)
     if options.cluster is not None:
         run = RunFolder(run.path.absolute())
     found = _workers_found_before(recipe, run)
     recipe = _with_resolved(recipe, run)
     if options.workers is not None and options.workers.is_auto:
         recipe = _with_workers(recipe, found or "auto")
-    _refuse_other_recipe(run, recipe)
+    refuse_other_recipe(run, recipe, options.overrides)
     if options.cluster is not None:
         refuse_auto_batch(recipe)
     return recipe, run
@@ -99,7 +118,12 @@ def local_recipe(recipe: Path) -> Path:
     address = address_of(recipe)
     if address is None:
         return recipe
-    copy = default_cache() / "recipes" / hashlib.sha256(address.encode()).hexdigest()[:16] / recipe.name
+    copy = (
+        default_cache()
+        / "recipes"
+        / hashlib.sha256(address.encode()).hexdigest()[:16]
+        / Path(urlsplit(address).path).name
+    )
     get_file(address, copy)
     return copy
 
@@ -111,21 +135,33 @@ def begin(options: TrainOptions, console: Console) -> Iterator[Begun]:
     # Before there is a folder to leave behind.
     if not run.recipe.exists():
         _require_init(recipe)
-    prepared = prepare_data(recipe, options.recipe.parent, console)
+    prepared = find_or_prepare(options, recipe, run, console)
     run.create()
     with run.lock() as lock:
         recipe, run = open_run(options)  # again: somebody may have begun a run here meanwhile
-        _refuse_other_data(run, prepared)
+        refuse_other_data(run, prepared)
+        before = load_recipe(run.recipe) if run.recipe.exists() else None
         if _must_measure(recipe, options):
             recipe = _with_mirrored(recipe)
         recipe = _with_measured(recipe, prepared, options, console)
         write_run(run, recipe, prepared)
-        yield Begun(run, recipe, prepared, lock)
+        yield Begun(run, recipe, prepared, lock, before)
+
+
+def find_or_prepare(options: TrainOptions, recipe: Recipe, run: RunFolder, console: Console) -> AnyPrepared:
+    """The run's data; of a run that is resumed with its own recipe, those it was begun with."""
+    if is_own_recipe(options.recipe, run):
+        return open_own_data(run, recipe)
+    return prepare_data(recipe, options.recipe.parent, console)
 
 
 def say_what_begins(begun: Begun, workers: WorkerRange, console: Console) -> None:
-    for line in (*notes(begun.recipe, begun.prepared, workers), f"run folder: {begun.run.path}"):
-        console.print(line, markup=False, highlight=False, soft_wrap=True)
+    """Print notes on what will be trained; RunError if the disk has no room for a checkpoint."""
+    run, recipe, prepared = begun.run, begun.recipe, begun.prepared
+    changed = length_note(begun.before, recipe, prepared, last_step(run)) if begun.before else None
+    found = [changed, require_room(run, recipe, prepared), *notes(recipe, prepared, workers)]
+    for line in (*filter(None, found), f"run folder: {run.path}"):
+        tell(console, line)
 
 
 def summarise(run: RunFolder, recipe: Recipe, ended: Supervised) -> dict[str, Any]:
@@ -286,37 +322,6 @@ def _with_workers(recipe: Recipe, workers: int | str) -> Recipe:
     return recipe.model_copy(update={"train": recipe.train.model_copy(update={"workers": workers})})
 
 
-def _refuse_other_recipe(run: RunFolder, recipe: Recipe) -> None:
-    """A run goes on with the recipe it was begun with, but for what does not change the model it is training."""
-    if not run.recipe.exists():
-        return
-    before = load_recipe(run.recipe)
-    changed = find_changes(before, recipe)
-    if changed:
-        raise RunError(
-            f"{run.path}: was begun with another recipe ({', '.join(changed)} changed); "
-            "undo that, or use --run to begin a new run"
-        )
-
-
-def _refuse_other_data(run: RunFolder, prepared: AnyPrepared) -> None:
-    """The same recipe means other data when somebody has changed the files it names."""
-    if not run.data.exists():
-        return
-    try:
-        key = read_json(run.data)["key"]
-    except (OSError, ValueError, KeyError, TypeError):
-        raise RunError(
-            f"{run.data}: is damaged, so nobody knows which data the run was begun with; "
-            "if the recipe's files are as they were, delete it and start again"
-        ) from None
-    if key != prepared.key:
-        raise RunError(
-            f"{run.path}: was begun with other data, the files that the recipe names have changed since; "
-            "bring them back, or use --run to begin a new run"
-        )
-
-
 def write_run(run: RunFolder, recipe: Recipe, prepared: AnyPrepared) -> None:
     """Put what the workers need, and where the run comes from, into its folder."""
     write_atomically(run.recipe, dump_recipe(recipe))
@@ -351,12 +356,6 @@ def best_valid(run: RunFolder, metric: str) -> dict[str, Any] | None:
         return None
     best = (min if metric in LOWER_IS_BETTER else max)(records, key=lambda record: float(record[metric]))
     return {name: value for name, value in best.items() if name not in ("kind", "time", "seconds")}
-
-
-def last_step(run: RunFolder, kind: str = "step") -> int:
-    """The last step that worker 0 wrote such a record of; 0 where there is none."""
-    records = [record for record in read_records(run.worker_records(0)) if record["kind"] == kind]
-    return int(records[-1].get("step") or 0) if records else 0
 
 
 def test_scores(run: RunFolder) -> dict[str, Any]:

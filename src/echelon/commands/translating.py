@@ -16,12 +16,12 @@ from pathlib import Path
 from typing import Any, TextIO
 
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 from echelon.data.corpora import LineReader
 from echelon.errors import EchelonError, UserError
 from echelon.inference.decoding import Translation
 from echelon.inference.translator import LINES_AT_A_TIME, Translator, with_defaults
+from echelon.monitor.bar import open_bars
 
 _CHUNK = 256
 """Lines that one of several processes is given at a time."""
@@ -152,15 +152,8 @@ def _in_chunks(lines: Iterable[str], size: int) -> Iterator[list[str]]:
 def _with_progress(
     translations: Iterator[Translation], count: int, console: Console
 ) -> Iterator[Translation]:
-    columns = (
-        TextColumn("translating"),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TextColumn("lines"),
-        TimeRemainingColumn(),
-    )
-    with Progress(*columns, console=console, disable=not console.is_terminal) as progress:
-        task = progress.add_task("", total=count)
+    with open_bars(console) as progress:
+        task = progress.add_task(f"translating {count:,} lines", total=count)
         for done, translation in enumerate(translations, start=1):
             yield translation
             progress.update(task, completed=done)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -12,10 +12,12 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from rich.console import Console
 from torch import nn
 
 from echelon.comm.group import Group
 from echelon.commands.given_sets import GivenSet, SetOptions
+from echelon.console import SafeConsole
 from echelon.data.fingerprints import sha256_of_file
 from echelon.data.held_out import encode_set
 from echelon.data.images.folder import find_labelled
@@ -24,6 +26,7 @@ from echelon.data.tokeniser import Tokeniser
 from echelon.errors import DataError, UserError
 from echelon.inference.pictures import PictureRules, read_rules
 from echelon.models.kernels.choice import choose_kernels
+from echelon.monitor.bar import working
 from echelon.recipe.loading import load_recipe
 from echelon.recipe.schema import ClassificationRecipe, Recipe, TranslationRecipe
 from echelon.runfolder import RunFolder
@@ -63,11 +66,11 @@ class Scorable:
 
 
 def evaluate(
-    run: RunFolder, options: EvaluateOptions, tell: Callable[[str], None] = lambda _: None
+    run: RunFolder, options: EvaluateOptions, console: Console | None = None
 ) -> list[dict[str, Any]]:
     """Score one checkpoint; keeps scores and outputs in the run folder by the name of each set.
 
-    The keys of `evaluate --json`, a dictionary for each set. `tell` is called with a message when a scoring begins.
+    The keys of `evaluate --json`, a dictionary for each set. The console shows how far a scoring is.
     """
     for override in options.overrides:
         if not override.startswith(_SETTABLE):
@@ -87,8 +90,10 @@ def evaluate(
         load_weights(model, weights)
         precision, results = Precision(recipe.train.precision, device), []
         for name, scoring in scorable.scorings.items():
-            tell(f"scoring the {name} set ..." if not sets else f"scoring {name} ...")
-            scores = score_together(scoring, model, Group(0, 1), precision)
+            with working(
+                console or SafeConsole(quiet=True), f"scoring {name}" if sets else f"scoring the {name} set"
+            ) as show:
+                scores = score_together(scoring, model, Group(0, 1), precision, show=show)
             assert scores is not None, "nobody stops it"
             summary = score_summary(scores, weights, name)
             summary |= {"files": scorable.files[name]} if name in scorable.files else {}

@@ -6,38 +6,42 @@ any other address a token is asked for, which the printed address carries and a 
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
-import errno
-import hmac
 import ipaddress
 import secrets
 import socket
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from dataclasses import dataclass, field
-from http import HTTPStatus
-from http.cookies import CookieError, SimpleCookie
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from importlib.resources import files
-from typing import Any
-from urllib.parse import parse_qs, urlsplit
 
-from echelon.errors import EchelonError, RunError
+from starlette.applications import Starlette
+from starlette.middleware import Middleware
+from starlette.requests import HTTPConnection, Request
+from starlette.responses import HTMLResponse, PlainTextResponse, RedirectResponse, Response, StreamingResponse
+from starlette.routing import Route
+
+from echelon.errors import EchelonError
 from echelon.explain.history import RecordStore
 from echelon.explain.page import render_page, report_sections
 from echelon.explain.report import Report, build_report
 from echelon.launch.machine import find_interfaces
 from echelon.monitor.run_state import FRESH_S, read_state
 from echelon.runfolder import RunFolder, to_json
+from echelon.serve.access import Access, Token, bearer_token, sha256_of
+from echelon.serve.guard import Guard
+from echelon.serve.http_server import Entrance, HttpServer, Listening
+from echelon.serve.limits import ByteBudget, Limits
 
 _LOOK_S = 1.0
 """How often the records are looked at for something new."""
-_COOKIE = "echelon-token"
-_ASK_S = 10.0
-"""How long a connection may take to ask for something, and a reader to take what it gets."""
-_MOST_CONNECTIONS = 64
-"""Each has a thread."""
+_FINISH_S = 5
+_HEADERS = {"Cache-Control": "no-store", "Content-Security-Policy": "frame-ancestors 'none'"}
+"""The page has its own policy for what it loads."""
+_ADVICE = "the token is missing or wrong; open the address that `echelon watch` has printed"
+_LIMITS = Limits(body_bytes=1024, client_connections=64)
 
 
 @dataclass
@@ -83,200 +87,85 @@ class LivePage:
             return self._report
 
 
-class _Server(ThreadingHTTPServer):
-    """At most so many connections: when another comes, the one that has been silent longest is closed."""
-
-    daemon_threads = True
-
-    def __init__(self, place: tuple[str, int], page: LivePage, token: str | None) -> None:
-        self.page, self.token, self.is_closing = page, token, False
-        self.address_family = socket.AF_INET6 if ":" in place[0] else socket.AF_INET
-        self._turn = threading.Lock()
-        self._open: set[socket.socket] = set()
-        self._silent: dict[socket.socket, float] = {}
-        """Since when a connection has been asked for nothing; the longest first."""
-        super().__init__(place, _Handler)
-
-    def process_request(self, request: Any, client_address: Any) -> None:
-        with self._turn:
-            self._open.add(request)
-            self._silent[request] = time.monotonic()
-            if len(self._open) > _MOST_CONNECTIONS:
-                longest = next(iter(self._silent))
-                del self._silent[longest]
-                _hang_up(longest)
-        super().process_request(request, client_address)
-
-    def shutdown_request(self, request: Any) -> None:
-        with self._turn:
-            self._open.discard(request)
-            self._silent.pop(request, None)
-        super().shutdown_request(request)
-
-    def service_actions(self) -> None:
-        """Called twice a second: a byte now and then is no request either."""
-        with self._turn:
-            late = [one for one, since in self._silent.items() if time.monotonic() - since > _ASK_S]
-        for one in late:
-            _hang_up(one)
-
-    def set_asking(self, request: socket.socket, is_asking: bool) -> None:
-        """Note that a connection has asked for something, or has got its answer."""
-        with self._turn:
-            self._silent.pop(request, None)
-            if not is_asking and request in self._open:
-                self._silent[request] = time.monotonic()
-
-
-def _hang_up(connection: socket.socket) -> None:
-    """Have the connection's own thread find it closed."""
-    with contextlib.suppress(OSError):
-        connection.shutdown(socket.SHUT_RDWR)
-
-
-class _Handler(BaseHTTPRequestHandler):
+@dataclass
+class _Pages:
     """Answers GET / (the page), /sections (its parts as JSON) and /events (a line whenever they change)."""
 
-    server: _Server
-    protocol_version = "HTTP/1.1"
-    server_version = "echelon"
-    sys_version = ""
-    timeout = _ASK_S
+    page: LivePage
+    token: str | None
+    cookie: str
+    is_closing: Callable[[], bool]
 
-    def handle_one_request(self) -> None:
-        self.server.set_asking(self.connection, False)
-        super().handle_one_request()
+    def app(self, access: Access) -> Starlette:
+        guard = Middleware(Guard, access=access, limits=_LIMITS, budget=ByteBudget(_LIMITS))
+        routes = [
+            Route("/", self.show),
+            Route("/sections", self.show_sections),
+            Route("/events", self.follow),
+        ]
+        return Starlette(routes=routes, middleware=[guard], exception_handlers={EchelonError: _explain})
 
-    def parse_request(self) -> bool:
-        is_whole = super().parse_request()
-        self.server.set_asking(self.connection, True)
-        return is_whole
+    def find_token(self, connection: HTTPConnection) -> str:
+        given = connection.query_params.get("token") or connection.cookies.get(self.cookie)
+        return given or bearer_token(connection)
 
-    def do_GET(self) -> None:
-        try:
-            self._answer()
-        except EchelonError as error:
-            self._send(HTTPStatus.SERVICE_UNAVAILABLE, "text/plain", f"{error}\n".encode())
-        except (BrokenPipeError, ConnectionResetError, TimeoutError):
-            self.close_connection = True
-
-    def _answer(self) -> None:
-        try:
-            address = urlsplit(self.path)
-            name = urlsplit(f"//{self.headers.get('Host', '')}").hostname or ""
-        except ValueError:
-            self._send(HTTPStatus.BAD_REQUEST, "text/plain", b"that is no address\n")
-            return
-        if not self._is_own_name(name):
-            self._send(HTTPStatus.MISDIRECTED_REQUEST, "text/plain", b"ask under this server's own address\n")
-        elif not self._may_look(parse_qs(address.query)):
-            self._send(
-                HTTPStatus.FORBIDDEN, "text/plain", b"the token is missing or wrong; see `echelon watch`\n"
-            )
-        else:
-            self._show(address.path)
-
-    def _show(self, path: str) -> None:
-        match path:
-            case "/":
-                self._send_page()
-            case "/sections":
-                content = to_json(report_sections(self.server.page.report())).encode()
-                self._send(HTTPStatus.OK, "application/json", content)
-            case "/events":
-                self._send_events()
-            case _:
-                self._send(HTTPStatus.NOT_FOUND, "text/plain", b"there is no such page\n")
-
-    def _is_own_name(self, name: str) -> bool:
-        """Whether the request names this server by address or as localhost: another site's page cannot do that."""
-        if name == "localhost":
-            return True
-        with contextlib.suppress(ValueError):
-            ipaddress.ip_address(name)
-            return True
-        return self.server.token is not None  # a host's name is fine where the token guards
-
-    def _may_look(self, query: dict[str, list[str]]) -> bool:
-        token = self.server.token
-        if token is None:
-            return True
-        given = [*query.get("token", []), self._cookie()]
-        return any(hmac.compare_digest(each.encode(), token.encode()) for each in given)
-
-    def _cookie(self) -> str:
-        with contextlib.suppress(CookieError):
-            cookie = SimpleCookie(self.headers.get("Cookie", "")).get(_COOKIE)
-            return cookie.value if cookie else ""
-        return ""
-
-    def _send_page(self) -> None:
-        report, nonce = self.server.page.report(), secrets.token_urlsafe(16)
+    def show(self, request: Request) -> Response:
+        if self.token is not None and "token" in request.query_params:
+            answer = RedirectResponse("/", 303, _HEADERS)  # without the token, which histories would keep
+            secure = request.url.scheme == "https"
+            answer.set_cookie(self.cookie, self.token, httponly=True, samesite="lax", secure=secure)
+            return answer
+        report, nonce = self.page.report(), secrets.token_urlsafe(16)
         script = files("echelon.explain").joinpath("page.js").read_text()
-        page = render_page(report.name, report_sections(report), script, nonce)
-        headers = {}
-        if self.server.token is not None:
-            headers["Set-Cookie"] = f"{_COOKIE}={self.server.token}; HttpOnly; SameSite=Strict; Path=/"
-        self._send(HTTPStatus.OK, "text/html; charset=utf-8", page.encode(), headers)
+        return HTMLResponse(
+            render_page(report.name, report_sections(report), script, nonce), headers=_HEADERS
+        )
 
-    def _send_events(self) -> None:
+    def show_sections(self, _: Request) -> Response:
+        content = to_json(report_sections(self.page.report()))
+        return Response(content, headers=_HEADERS, media_type="application/json")
+
+    async def follow(self, _: Request) -> Response:
+        return StreamingResponse(self._events(), headers=_HEADERS, media_type="text/event-stream")
+
+    async def _events(self) -> AsyncIterator[str]:
         """Server-sent events until the run is over or the reader has gone."""
-        self.send_response(HTTPStatus.OK)
-        self.send_header("Content-Type", "text/event-stream")
-        self.send_header("Cache-Control", "no-store")
-        self.send_header("Connection", "close")
-        self.end_headers()
-        page, said = self.server.page, None
-        while not self.server.is_closing:
-            version = page.version()
-            if page.is_over:
-                self.wfile.write(b"event: over\ndata: over\n\n")
-                break
-            self.wfile.write(f"data: {version}\n\n".encode() if version != said else b": still here\n\n")
-            self.wfile.flush()
+        said = None
+        while not self.is_closing():
+            version, is_over = await asyncio.to_thread(lambda: (self.page.version(), self.page.is_over))
+            if is_over:
+                yield "event: over\ndata: over\n\n"
+                return
+            yield f"data: {version}\n\n" if version != said else ": still here\n\n"
             said = version
-            time.sleep(_LOOK_S)
-        self.close_connection = True
+            next_look = time.monotonic() + _LOOK_S
+            while time.monotonic() < next_look and not self.is_closing():
+                await asyncio.sleep(0.1)
 
-    def _send(
-        self, status: HTTPStatus, kind: str, content: bytes, headers: dict[str, str] | None = None
-    ) -> None:
-        self.send_response(status)
-        safe = {
-            "X-Content-Type-Options": "nosniff",
-            "Referrer-Policy": "no-referrer",
-            "Cache-Control": "no-store",
-        }
-        values = {"Content-Type": kind, "Content-Length": str(len(content)), **safe, **(headers or {})}
-        for name, value in values.items():
-            self.send_header(name, value)
-        self.end_headers()
-        self.wfile.write(content)
 
-    def log_message(self, format: str, *args: object) -> None:
-        """Requests are nobody's news."""
+async def _explain(_: Request, error: Exception) -> Response:
+    return PlainTextResponse(f"{error}\n", 503)
 
 
 @contextlib.contextmanager
 def open_page(run: RunFolder, host: str, port: int, hourly: float | None = None) -> Iterator[list[str]]:
-    """Serve a run's page as long as this lasts; the addresses at which it opens, with the token where it has one."""
-    token = None if _is_loopback(host) else secrets.token_urlsafe(24)
-    try:
-        server = _Server((host, port), LivePage(run.require(), hourly), token)
-    except OSError as error:
-        other = "--port" if error.errno == errno.EADDRINUSE else "--address"
-        raise RunError(
-            f"{_in_address(host)}:{port} cannot be used for the page: {error.strerror}; choose another {other}"
-        ) from None
-    thread = threading.Thread(target=server.serve_forever, name="page", daemon=True)
+    """Serve a run's page as long as this lasts; the addresses at which it opens, with the token if it has one."""
+    page, listening = LivePage(run.require(), hourly), Listening(host, port, limits=_LIMITS)
+    entrance = Entrance(listening)
+    token = None if listening.is_private else secrets.token_urlsafe(24)
+    # Browsers send cookies to all ports of a host, and another run's page may be there.
+    pages = _Pages(page, token, f"echelon-token-{entrance.port}", lambda: server.should_exit)
+    tokens = (Token(name="page", sha256=sha256_of(token)),) if token else None
+    access = Access(tokens, listening.own_names, find_token=pages.find_token, advice=_ADVICE)
+    server = HttpServer(pages.app(access), entrance, _FINISH_S)
+    thread = threading.Thread(target=server.run_here, name="page", daemon=True)
     thread.start()
     query = f"?token={token}" if token else ""
     try:
-        yield [f"http://{_in_address(name)}:{server.server_port}/{query}" for name in _names(host)]
+        yield [f"{entrance.address_of(name)}{query}" for name in _names(host)]
     finally:
-        server.is_closing = True
-        server.shutdown()
-        server.server_close()
+        server.should_exit = True
+        thread.join()
 
 
 def _names(host: str) -> list[str]:
@@ -289,14 +178,3 @@ def _names(host: str) -> list[str]:
         return [host]
     reached = [address for card in find_interfaces() if not card.is_loopback for address in card.addresses]
     return [socket.gethostname(), *(each for each in reached if place.version == 6 or ":" not in each)]
-
-
-def _in_address(host: str) -> str:
-    return f"[{host}]" if ":" in host else host
-
-
-def _is_loopback(host: str) -> bool:
-    try:
-        return host == "localhost" or ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return False

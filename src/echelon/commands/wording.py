@@ -13,6 +13,7 @@ from echelon.data.held_out import describe_left_out
 from echelon.data.images.store import PreparedImages, SplitEntry
 from echelon.data.planning import AnyPrepared
 from echelon.data.prepared import CorpusEntry
+from echelon.explain.tables import render_table
 from echelon.monitor.screen import describe_scores, show_seconds
 
 _WORST_CLASSES = 5
@@ -58,10 +59,10 @@ def trained_words(result: dict[str, Any]) -> str:
     if not result["finished"]:
         saved = result["saved_step"]
         where = f"saved at step {saved}" if saved else "before anything was saved"
-        return f"{result['run']}: interrupted, {where}; the same command goes on from there"
+        return f"{result['run']}: interrupted, {where}; the same command resumes from there"
     if result.get("paused"):
         return (
-            f"{result['run']}: saved at step {result['step']}; the same command without train.stop_at goes on"
+            f"{result['run']}: saved at step {result['step']}; the same command without train.stop_at resumes"
         )
     test, valid = result.get("test"), result.get("valid")
     if test:
@@ -86,19 +87,23 @@ def _left_out_words(result: dict[str, Any]) -> str:
 
 
 def _class_words(result: dict[str, Any]) -> str:
-    """Of image classification: the classes that are known worst, and what they are taken for."""
+    """Of image classification: the classes with the lowest accuracy, and what they are mistaken for."""
     scored = [entry for entry in result.get("classes", []) if entry["top1"] is not None]
     if not scored:
         return ""
     worst = sorted(scored, key=lambda entry: entry["top1"])[:_WORST_CLASSES]
-    lines = ["\nclasses known worst:"]
+    lines = ["\nclasses with the lowest accuracy:"]
     for entry in worst:
         taken = [pair for pair in result.get("confused", []) if pair["class"] == entry["name"]]
-        mistakes = ", ".join(f"{pair['taken_for']} {pair['images']}" for pair in taken[:3])
+        mistakes = ", ".join(f"{pair['taken_for']!r} ({_times(pair['images'])})" for pair in taken[:3])
         lines.append(
-            f"  {entry['name']:<20}{entry['top1']:6.2f}%" + (f"  taken for {mistakes}" if taken else "")
+            f"  {entry['name']:<20}{entry['top1']:6.2f}%" + (f"  mistaken for {mistakes}" if taken else "")
         )
     return "\n".join(lines)
+
+
+def _times(count: int) -> str:
+    return "once" if count == 1 else f"{count} times"
 
 
 def classified_words(pictures: Sequence[dict[str, Any]]) -> str:
@@ -123,8 +128,8 @@ def demo_words(result: dict[str, Any]) -> str:
     return "\n".join(lines)
 
 
-def runs_words(runs: Sequence[RunSummary], folder: Path) -> str:
-    """A table of runs."""
+def runs_words(runs: Sequence[RunSummary], folder: Path, width: int | None = None) -> str:
+    """A table of runs that fits `width`."""
     if not runs:
         return f"no runs in {folder}"
     rows = [("RUN", "STATE", "STEP", "SCORE", "SIZE", "CHANGED")]
@@ -139,11 +144,7 @@ def runs_words(runs: Sequence[RunSummary], folder: Path) -> str:
         )
         for run in runs
     ]
-    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
-    return "\n".join(
-        "  ".join(f"{cell:<{width}}" for cell, width in zip(row, widths, strict=True)).rstrip()
-        for row in rows
-    )
+    return render_table(rows, width)
 
 
 def status_words(status: RunStatus) -> str:
@@ -169,8 +170,13 @@ def status_words(status: RunStatus) -> str:
 def _score_words(run: RunSummary) -> str:
     """The run's own score, and those of the sets that it was given to score."""
     others = {name: found for name, found in run.scores.items() if name not in ("valid", "test")}
-    bleu = {run.bleu_of: run.bleu} | {name: found.get("bleu") for name, found in others.items()}
-    top1 = {run.top1_of: run.top1} | {name: found.get("top1") for name, found in others.items()}
+    checkpoint = f"test, {run.test['checkpoint']}" if run.test else "test"
+    bleu = {checkpoint if run.bleu_of == "test" else run.bleu_of: run.bleu} | {
+        name: found.get("bleu") for name, found in others.items()
+    }
+    top1 = {checkpoint if run.top1_of == "test" else run.top1_of: run.top1} | {
+        name: found.get("top1") for name, found in others.items()
+    }
     words = [f"BLEU {value:.2f} ({name})" for name, value in bleu.items() if value is not None]
     words += [f"top-1 {value:.2f}% ({name})" for name, value in top1.items() if value is not None]
     return ", ".join(words)
@@ -179,8 +185,12 @@ def _score_words(run: RunSummary) -> str:
 def stopped_words(result: dict[str, Any]) -> str:
     """That a run has been stopped, or did not run."""
     if not result["was_running"]:
-        return f"{result['run']}: nobody was training it ({result['state']} at step {result['step']:,})"
-    return f"{result['run']}: {result['state']} at step {result['step']:,}"
+        words = f"{result['run']}: nobody was training it ({result['state']} at step {result['step']:,})"
+    else:
+        words = f"{result['run']}: {result['state']} at step {result['step']:,}"
+    if result["unreachable"]:
+        words += f"; not reached: {', '.join(result['unreachable'])}, whose agents leave when they find out"
+    return words
 
 
 def benchmark_words(result: dict[str, Any]) -> str:

@@ -7,11 +7,13 @@ fetched.json     size, SHA-256 and origin of every file at its first fetch
 
 from __future__ import annotations
 
+import base64
 import errno
 import http.client
 import os
 import time
 import urllib.error
+import urllib.parse
 import urllib.request
 from collections.abc import Callable, Sequence
 from contextlib import suppress
@@ -22,6 +24,7 @@ from itertools import chain
 from pathlib import Path, PurePosixPath
 from typing import Any
 
+from echelon.addresses import fill_in, redact_url, take_out
 from echelon.data.claim import OnWait, locked
 from echelon.data.fetched import FETCHED, first_fetches
 from echelon.data.fingerprints import sha256_of_file
@@ -91,7 +94,7 @@ def fetch(
             ) as error:
                 if _is_ours(error):
                     raise
-                problems.append(f"{url}: {_reason(error)}")
+                problems.append(f"{redact_url(url)}: {take_out(_reason(error), url)}")
     raise DataError(
         f"{wanted.name} could not be fetched; put it into the folder that ECHELON_DATA names, or into {folder}"
         + "".join(f"\n  {problem}" for problem in problems)
@@ -142,8 +145,8 @@ class _Partial:
         return self.path.stat().st_size if self.path.exists() else 0
 
     def begin(self, url: str, validator: str | None) -> None:
-        self.url, self.validator = url, validator
-        write_json(self._note, {"url": url, "validator": validator})
+        self.url, self.validator = redact_url(url), validator
+        write_json(self._note, {"url": self.url, "validator": validator})
 
     def keep_as(self, path: Path) -> None:
         """Give it its name, once all of it is on the disk: after a power cut nobody would look into it again."""
@@ -208,12 +211,23 @@ def _ask(url: str, partial: _Partial, *, shows_mistakes: bool) -> Any:
     `shows_mistakes`: halves that do not belong together would be noticed, so any two may be joined.
     """
     headers = {"User-Agent": "echelon", "Accept-Encoding": "identity"}
-    validator = partial.validator if partial.url == url else None
+    validator = partial.validator if partial.url == redact_url(url) else None
     if partial.size and (validator or shows_mistakes):
         headers["Range"] = f"bytes={partial.size}-"
         if validator:
             headers["If-Range"] = validator
-    return urllib.request.urlopen(urllib.request.Request(url, headers=headers), timeout=TIMEOUT_S)
+    return urllib.request.urlopen(_request(fill_in(url), headers), timeout=TIMEOUT_S)
+
+
+def _request(url: str, headers: dict[str, str]) -> urllib.request.Request:
+    """Ask with the address's user and password, which are not for servers that it redirects to."""
+    parts = urllib.parse.urlsplit(url)
+    login, _, host = parts.netloc.rpartition("@")
+    request = urllib.request.Request(parts._replace(netloc=host).geturl(), headers=headers)
+    if login:
+        encoded = base64.b64encode(urllib.parse.unquote_to_bytes(login)).decode()
+        request.add_unredirected_header("Authorization", f"Basic {encoded}")
+    return request
 
 
 def _validator(headers: Message) -> str | None:
@@ -253,7 +267,7 @@ def _check(path: Path, wanted: Wanted, folder: Path, url: str) -> None:
     if wanted.sha256 is None:
         _check_kind(path, wanted.name)
     with locked(folder / f"{FETCHED}.lock"):
-        _compare_and_record(wanted, folder, {"bytes": size, "sha256": sha256, "url": url})
+        _compare_and_record(wanted, folder, {"bytes": size, "sha256": sha256, "url": redact_url(url)})
 
 
 def _check_kind(path: Path, name: str) -> None:
@@ -297,5 +311,7 @@ def _is_ours(error: Exception) -> bool:
 def _reason(error: Exception) -> str:
     if isinstance(error, urllib.error.HTTPError):
         return f"the server answers {error.code} {error.reason}"
+    if isinstance(error, http.client.InvalidURL | ValueError):  # its text may have a part of a password
+        return "is no valid address; in a user or password, / is written as %2F, @ as %40 and : as %3A"
     reason = error.reason if isinstance(error, urllib.error.URLError) else error
     return str(reason) or type(reason).__name__

@@ -62,20 +62,23 @@ def ordered_map(workers: int) -> Iterator[OrderedMap]:
         raise EchelonError("a process of prepare was killed, perhaps because memory ran out") from error
     finally:
         held_end.close()
-        _hear_that_workers_ended(executor)
+        _close_workers_ends(executor)
         executor.shutdown(cancel_futures=True)
         lifeline.close()
 
 
-def _hear_that_workers_ended(executor: ProcessPoolExecutor) -> None:
-    """Close our copy of the pipe's end into which workers write their results.
+def _close_workers_ends(executor: ProcessPoolExecutor) -> None:
+    """Close this process's copies of the workers' ends of pipes.
 
-    A worker that ends while it sends a result leaves half of it in the pipe. The executor would wait for the other half
-    for ever, as long as this process itself could still write it.
+    A worker that ends while it sends a result leaves half of it in the pipe, and one that ends while it is sent work
+    leaves the pipe full. The executor would wait forever for the other half, or for room (in Debian's Python 3.11), as
+    long as this process itself could write or read it.
     """
-    results = getattr(executor, "_result_queue", None)  # None after an orderly shutdown
-    if results is not None:
+    results, calls = getattr(executor, "_result_queue", None), getattr(executor, "_call_queue", None)
+    if results is not None:  # None after an orderly shutdown
         results._writer.close()
+    if calls is not None:
+        calls._reader.close()
 
 
 @contextmanager

@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from urllib.parse import urlsplit
 
+from echelon.addresses import is_web_address, redact_url
 from echelon.data.accelerators import PlainLabels
 from echelon.data.corpora import FilePair, PairFile, ParallelText, expand, resolve
 from echelon.data.embedded import EmbeddedText, Split
@@ -22,7 +23,6 @@ from echelon.data.progress import Progress, Report, waiting
 from echelon.data.streams import Place
 from echelon.errors import DataError
 from echelon.recipe import schema
-from echelon.recipe.web import is_web_address
 
 
 @dataclass(frozen=True)
@@ -44,7 +44,7 @@ class Library:
         if here is not None:
             return here
         if not self.may_fetch:
-            raise DataError(f"{name} is not here yet")
+            raise DataError(f"{redact_url(name)} is not here yet")
         on_wait = waiting(self.report, f"fetches {wanted.name}")
         return fetch(self._with_mirrors(wanted), self.downloads, self._teller(wanted.name), on_wait)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from echelon.explain.drawing import SERIES_COLOURS, Area, Mark, Path, Sheet, Words
 from echelon.explain.wording import show_share
@@ -28,6 +28,8 @@ class Series:
     is_dashed: bool = False
     colour: int | None = None
     """A series' number; its place in the chart where not given."""
+    longest_gap: float = math.inf
+    """Points further apart along the axis are not joined: nothing is known of the time between them."""
 
 
 @dataclass(frozen=True)
@@ -67,11 +69,12 @@ def line_chart(
     marks = _axes(frame, x_label, show_x or show_number)
     for number, line in enumerate(drawn):
         colour = _colour(number) if line.colour is None else line.colour
-        places = tuple(frame.place(x, y) for x, y in _thinned(line.points))
-        if len(places) == 1:
-            x, y = places[0]
-            places = ((x - 4, y), (x + 4, y))
-        marks.append(Path(places, colour, is_dashed=line.is_dashed))
+        for piece in _pieces(line):
+            places = tuple(frame.place(x, y) for x, y in piece)
+            if len(places) == 1:
+                x, y = places[0]
+                places = ((x - 4, y), (x + 4, y))
+            marks.append(Path(places, colour, is_dashed=line.is_dashed))
     marks += _heading(title, key)
     words = "; ".join(
         f"{line.name} goes from {show_number(line.points[0][1])} to {show_number(line.points[-1][1])}"
@@ -222,16 +225,26 @@ def _nice_range(low: float, high: float) -> tuple[float, float]:
 
 
 def _widened(low: float, high: float) -> tuple[float, float]:
-    """A range that is not empty."""
-    if high > low:
+    """A range that is not empty, nor too narrow to have round numbers in it."""
+    if high - low > 1e-12 * max(abs(low), abs(high), 1e-200):
         return low, high
     around = abs(low) / 2 or 1.0
     return low - around if low else 0.0, high + around
 
 
-def _thinned(points: Sequence[tuple[float, float]]) -> list[tuple[float, float]]:
-    """At most as many points as can be seen: means of neighbours."""
-    size = math.ceil(len(points) / _MOST_POINTS)
+def _pieces(series: Series) -> list[list[tuple[float, float]]]:
+    """A series' points, thinned, in a piece for every stretch without a gap."""
+    pieces: list[list[tuple[float, float]]] = []
+    for x, y in series.points:
+        if not pieces or x - pieces[-1][-1][0] > series.longest_gap:
+            pieces.append([])
+        pieces[-1].append((x, y))
+    size = math.ceil(len(series.points) / _MOST_POINTS)
+    return [_thinned(piece, size) for piece in pieces]
+
+
+def _thinned(points: Sequence[tuple[float, float]], size: int) -> list[tuple[float, float]]:
+    """Means of so many neighbours: at most as many points as can be seen."""
     if size <= 1:
         return list(points)
     groups = [points[start : start + size] for start in range(0, len(points), size)]
@@ -240,4 +253,4 @@ def _thinned(points: Sequence[tuple[float, float]]) -> list[tuple[float, float]]
 
 def _finite(series: Series) -> Series:
     points = [(x, y) for x, y in series.points if y is not None and math.isfinite(x) and math.isfinite(y)]
-    return Series(series.name, points, series.is_dashed, series.colour)
+    return replace(series, points=points)

@@ -38,6 +38,14 @@ class ClassScores(BaseModel):
     classes: list[ClassScore]
     confused: list[ConfusedPair]
     confusion: list[list[Count]] | None = None
+    split: str = "test"
+    checkpoint: str = "?"
+
+    @property
+    def source(self) -> str:
+        """The set and the weights that the scores are of."""
+        name = "validation" if self.split == "valid" else self.split
+        return f"{name} set, checkpoint {self.checkpoint}"
 
 
 def read_class_scores(run: RunFolder) -> ClassScores | None:
@@ -62,7 +70,8 @@ def draw_confusion(scores: ClassScores | None) -> Sheet | None:
     height = min(cell, 30.0)
     names = [entry.name[:_LONGEST_NAME] for entry in scores.classes]
     marks: list[Mark] = [Words(16, 20, "Confusion matrix", "ink", size=14, is_bold=True)]
-    marks.append(Words(16, 38, "rows: what pictures show; columns: what they were taken for", size=11))
+    legend = f"{scores.source}; rows: what images show; columns: what they were taken for"
+    marks.append(Words(16, 38, legend, size=11))
     for row, counts in enumerate(scores.confusion):
         marks.append(Words(_LEFT - 8, _TOP + (row + 0.65) * height, names[row], anchor="end", size=11))
         for column, images in enumerate(counts):

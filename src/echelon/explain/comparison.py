@@ -1,4 +1,4 @@
-"""Runs side by side: what differs between them, the global batch first, and what came of it."""
+"""Runs side by side: what differs between them, the global batch first, and their results."""
 
 from __future__ import annotations
 
@@ -90,10 +90,13 @@ def _measures(reports: Sequence[Report]) -> list[tuple[str, list[str]]]:
     def row(name: str, show: Any) -> tuple[str, list[str]]:
         return name, [show(report) for report in reports]
 
+    metric, key = reports[0].history.metric
     return [
         row("steps", lambda r: show_count(len(r.history.steps))),
         row("time", lambda r: show_duration(r.history.training_seconds)),
-        row("a step", lambda r: show_step(r.history.seconds_per_step)),
+        row("starting", lambda r: show_duration(r.history.account.starting)),
+        row("steps, scoring and saving", lambda r: show_duration(r.history.loop_seconds)),
+        row("a step", lambda r: show_step(r.history.pace)),
         row("p99", lambda r: show_step(r.history.percentile(0.99))),
         row(f"{reports[0].history.unit}/s", lambda r: show_count(r.history.targets_per_second)),
         row("bound by", lambda r: r.case.bound),
@@ -107,9 +110,10 @@ def _measures(reports: Sequence[Report]) -> list[tuple[str, list[str]]]:
             lambda r: "-" if r.case.traffic.measured is None else show_bytes(r.case.traffic.measured),
         ),
         row("training loss at the end", lambda r: show_number(r.history.last_loss)),
+        row(f"best validation {metric}", lambda r: show_number(r.history.best_score())),
         row(
-            f"best {reports[0].history.metric[0]}",
-            lambda r: show_number(r.history.best_score()),
+            f"test {metric}",
+            lambda r: show_number(r.history.test.metrics.get(key) if r.history.test else None),
         ),
         row("cost", lambda r: next(a.verdict for a in r.answers if a.key == "cost")),
     ]
@@ -130,22 +134,34 @@ def _sentences(reports: Sequence[Report], names: Sequence[str]) -> list[str]:
     else:
         sentences.append("The global batch is the same, so steps can be compared one by one.")
     for report, name in zip(reports[1:], names[1:], strict=True):
-        speed, base = report.history.targets_per_second, first.history.targets_per_second
-        if not speed or not base:
-            continue
-        faster = speed / base
-        words = f"{name} does {faster:.2f} times as many {first.history.unit} a second as {names[0]}"
-        more = len(report.history.workers) / len(first.history.workers)
-        if more > 1:
-            words += f" with {more:g} times as many workers: {show_share(faster / more)} efficient"
-        if (
-            report.case.is_time_measured
-            and first.case.is_time_measured
-            and report.case.bound != first.case.bound
-        ):
-            words += f"; it is bound by {report.case.bound}, {names[0]} by {first.case.bound}"
-        sentences.append(f"{words}.")
+        sentences += _beside(report, name, first, names[0])
     return sentences
+
+
+def _beside(report: Report, name: str, first: Report, first_name: str) -> list[str]:
+    """One run against the first: its time, if it did the same work, and its speed."""
+    ours, theirs = report.history, first.history
+    found = []
+    if _have_same_batch([report, first]) and len(ours.steps) == len(theirs.steps) and theirs.loop_seconds:
+        times = ours.loop_seconds / theirs.loop_seconds
+        found.append(
+            f"{name} takes {times:.2f} times as long as {first_name} for the same steps: "
+            f"{show_duration(ours.loop_seconds)} against {show_duration(theirs.loop_seconds)}, scoring and saving "
+            "included, starting left out."
+        )
+    if not ours.targets_per_second or not theirs.targets_per_second:
+        return found
+    faster = ours.targets_per_second / theirs.targets_per_second
+    words = (
+        f"While it makes steps, {name} does {faster:.2f} times as many {theirs.unit} a second as {first_name}"
+    )
+    more = len(ours.workers) / len(theirs.workers)
+    if more > 1:
+        words += f" with {more:g} times as many workers: {show_share(faster / more)} efficient"
+    is_measured = report.case.is_time_measured and first.case.is_time_measured
+    if is_measured and report.case.bound != first.case.bound:
+        words += f"; it is bound by {report.case.bound}, {first_name} by {first.case.bound}"
+    return [*found, f"{words}."]
 
 
 def _have_same_batch(reports: Sequence[Report]) -> bool:

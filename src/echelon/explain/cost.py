@@ -5,8 +5,7 @@ backward finishes them. What the network has not done by then is waited for, and
 
     step = max(input, loading + compute + exposed communication + waiting for the slowest + optimiser)
 
-What cannot be known before is a factor with a range: how near to its peak a device comes, the line, how unequal the
-workers' shares are. The step's range is what comes out when all of them are good, and when all are bad.
+What cannot be known before makes the answer a range (uncertainty.py).
 """
 
 from __future__ import annotations
@@ -25,6 +24,7 @@ from echelon.explain.collectives import (
     exposed_seconds,
 )
 from echelon.explain.profile import Profile
+from echelon.explain.uncertainty import Estimate, Range, Scenario, find_range, scenarios
 from echelon.explain.workload import WIRE_BYTES, Workload
 from echelon.recipe import schema
 
@@ -47,49 +47,6 @@ _STEP_OVERHEAD_S = {True: 0.010, False: 0.002}
 """Starting kernels and Python, on a GPU and on a processor."""
 _COPY_BYTES_PER_S = 4e9
 """Of a checkpoint's snapshot, which training waits for."""
-
-
-@dataclass(frozen=True)
-class Scenario:
-    """How lucky one is."""
-
-    compute: float = 1.0
-    """Factor on the time of all computing."""
-    line: float = 1.0
-    """Factor on the line's rate."""
-    imbalance: float = 0.04
-    """Standard deviation of the workers' computing time in a step, relative to its mean."""
-    input: float = 1.0
-    """Factor on the time that making the input ready takes."""
-
-
-def scenarios(cluster: Cluster, profile: Profile | None) -> tuple[Scenario, Scenario, Scenario]:
-    """Good, expected, and bad luck."""
-    if cluster.line_range is not None:
-        low, high = (rate / cluster.line_bytes_per_s for rate in cluster.line_range)
-    else:
-        low, high = 0.85, 1.05
-    if profile is not None:
-        spread = max(0.02, profile.spread)
-        return (
-            Scenario(0.92, high, 0.0, 0.8),
-            Scenario(1.0, 1.0, min(spread, 0.05)),
-            Scenario(1.10, low, 2 * spread, 1.25),
-        )
-    known = 2.5 if cluster.device.is_gpu else 2.0
-    return Scenario(1 / known, high, 0.0, 0.8), Scenario(), Scenario(known, low, 0.10, 1.25)
-
-
-@dataclass(frozen=True)
-class Estimate:
-    """A number, and between which it lies."""
-
-    expected: float
-    low: float
-    high: float
-
-    def __contains__(self, value: float) -> bool:
-        return self.low <= value <= self.high
 
 
 @dataclass(frozen=True)
@@ -138,30 +95,36 @@ class Prediction:
 
     exchange: Exchange
     algorithm: Algorithm
-    seconds: Estimate
+    range: Range
+    """Of the step's time."""
     cost: StepCost
     bytes_per_step: float
     """Received, and sent, by each host's card, on average."""
     efficiency: float
     """Work done by each worker, against one worker alone."""
 
+    @property
+    def seconds(self) -> Estimate:
+        return self.range.seconds
+
 
 def predict(
     workload: Workload, cluster: Cluster, exchange: Exchange = "all_reduce", profile: Profile | None = None
 ) -> Prediction:
     """A step on the cluster; all-reduce goes by the algorithm that is the fastest there."""
-    good, expected, bad = scenarios(cluster, profile)
+    good, expected, bad = scenarios(cluster, workload.number_format, profile)
     algorithm = best_algorithm(workload, cluster, exchange, profile)
-    cost, lucky, unlucky = (
-        step_cost(workload, cluster, exchange, algorithm, profile=profile, luck=luck)
-        for luck in (expected, good, bad)
-    )
+
+    def cost_of(luck: Scenario) -> StepCost:
+        return step_cost(workload, cluster, exchange, algorithm, profile=profile, luck=luck)
+
+    cost = cost_of(expected)
     alone = step_cost(workload, cluster.alone(), "all_reduce", "ring", profile=profile, luck=expected)
     share = collective_cost(algorithm, _fabric(workload, cluster)).card_bytes_per_byte
     return Prediction(
         exchange=exchange,
         algorithm=algorithm,
-        seconds=Estimate(cost.seconds, min(lucky.seconds, cost.seconds), max(unlucky.seconds, cost.seconds)),
+        range=find_range(lambda luck: cost_of(luck).seconds, good, expected, bad),
         cost=cost,
         bytes_per_step=share * exchanged_bytes(workload, exchange) / steps_between(workload, exchange),
         efficiency=alone.seconds / (cluster.workers * cost.seconds),

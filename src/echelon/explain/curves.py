@@ -1,9 +1,14 @@
-"""Where a learning curve is going: a power law with a floor, fitted to what has been seen of it.
+"""Where a learning curve is going: fits to what has been seen of it, and how far real curves stray from them.
 
     loss(s) = floor + scale x s^-power
 
-The power is searched, floor and scale follow by least squares. Curves bend differently at their beginning, so several
-beginnings are left out in turn: how much the answers differ, and how noisy the curve is, make the interval.
+The power is searched, floor and scale follow by least squares; several beginnings are left out in turn, because curves
+bend differently there. The median of the fits is what is expected.
+
+The interval comes from the slope on double logarithmic axes, d ln loss / d ln step. A rate that falls late makes a
+curve steeper than it was; a model that has learnt all it can makes it flat. The constants below were chosen so that
+nine of ten real curves stay between these slopes (tests/explain/test_real_curves.py). No loss in the interval is below
+zero.
 """
 
 from __future__ import annotations
@@ -14,14 +19,28 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from echelon.explain.cost import Estimate
+from echelon.explain.uncertainty import Estimate
+from echelon.monitor.means import smoothing_width
 
 Numbers = NDArray[np.float64]
 FEWEST_POINTS = 8
+FEWEST_SCORINGS = 5
+"""Each is the mean of a whole validation set, and so has less noise than a step's loss."""
 _POWERS = np.geomspace(0.3, 1.0, 40)
 """Losses of one training fall between these powers of the step; a freer search takes noise for a trend."""
 _LEFT_OUT = (0.1, 0.2, 0.3, 0.4, 0.5)
 """Shares of the curve's beginning."""
+_STEEPER, _BENT_STEEPER, _BEND = 2.5, 1.5, 0.15
+"""The steepest slope that a curve may go on with: so many times its own, fewer if it has become flatter already, and
+this more."""
+_BENT = 0.8
+"""A curve has become flatter whose slope is less than this share of what it was."""
+_FLATTER = 0.25
+"""The flattest, relative to its own; a curve that falls faster than 1 / step may stop at any moment."""
+_NOISE = 1.64
+"""Standard deviations on either side of a mean that hold 90% of a normal distribution."""
+_LEAST = 1e-4
+"""Of a curve's highest value: what is less counts as this in logarithms."""
 _CLEAR_SHARE, _CLEAR_BENDS = 0.05, 4.0
 """A rise is clear that is more than this share of where the curve began, and than so many times its usual bend from
 mean to mean: the lowest of many means lies far below the others by chance alone."""
@@ -43,27 +62,24 @@ class Fit:
 
 @dataclass(frozen=True)
 class Forecast:
-    """Several fits of one curve, and its noise."""
+    """Several fits of one curve, its slopes and its noise."""
 
     fits: tuple[Fit, ...]
+    slopes: tuple[float, float]
+    """The flattest and the steepest that it may go on with, as powers of the step."""
     noise: float
+    """Of the natural logarithm of two means: the last one seen, and a later one."""
     last_step: float
     last: float
     """The smoothed loss at the last step seen."""
 
     def at(self, step: float) -> Estimate:
-        """The smoothed loss at a later step, never below the lowest floor."""
+        """The smoothed loss at a later step: more than zero, and in an interval that holds it nine times of ten."""
         values = self._continuations(step)
-        middle = float(np.median(values))
-        # Noise of a mean over as many points as smoothing takes, and what the fits do not agree on.
-        spread = float(max(max(values) - middle, middle - min(values)) + 2 * self.noise)
-        lowest = min(middle, *(fit.floor for fit in self.fits))
-        return Estimate(middle, max(lowest, middle - spread), middle + spread)
-
-    def gain(self, steps: float) -> Estimate:
-        """How much `steps` more steps lower the loss; never negative, because training can be ended here."""
-        gains = [self.last - value for value in self._continuations(self.last_step + steps)]
-        return Estimate(float(np.median(gains)), min(gains), max(gains))
+        flattest, steepest = (slope * np.log(step / self.last_step) for slope in self.slopes)
+        low = self.last * float(np.exp(-steepest - _NOISE * self.noise))
+        high = self.last * float(np.exp(-flattest + _NOISE * self.noise))
+        return Estimate(float(np.median(values)), min(low, *values), max(high, *values))
 
     def _continuations(self, step: float) -> list[float]:
         """Each fit's loss at a step, moved to begin at the last loss seen.
@@ -76,11 +92,6 @@ class Forecast:
             for fit in self.fits
             for floor in [min(fit.floor, self.last) if fit.scale else self.last]
         ]
-
-
-def smoothing_width(points: int) -> int:
-    """A twentieth of the points, but at least three."""
-    return max(3, round(0.05 * points))
 
 
 def smooth(values: Sequence[float] | Numbers, width: int | None = None) -> Numbers:
@@ -123,21 +134,42 @@ def find_rise(steps: Sequence[float], losses: Sequence[float]) -> Rise | None:
     return Rise(steps[lowest + width - 1], float(means[lowest]), steps[-1], float(means[-1]))
 
 
-def forecast(steps: Sequence[float], losses: Sequence[float]) -> Forecast | None:
-    """Fit a curve; None where there is too little of it."""
+def forecast(steps: Sequence[float], losses: Sequence[float], width: int | None = None) -> Forecast | None:
+    """Fit a curve, smoothed over `width` points (as `smooth`); None if there is too little of it."""
     x, y = np.asarray(steps, dtype=float), np.asarray(losses, dtype=float)
-    kept = np.isfinite(y) & (x > 0)
+    kept = np.isfinite(y) & (x > 0) & (y >= 0)
     x, y = x[kept], y[kept]
-    if len(x) < FEWEST_POINTS:
+    if len(x) < (FEWEST_SCORINGS if width == 1 else FEWEST_POINTS) or not y.max():
         return None
-    smoothed = smooth(list(y))
-    fits = []
-    for share in _LEFT_OUT:
-        late = x >= share * x[-1]
-        if late.sum() >= FEWEST_POINTS // 2:
-            fits.append(fit_power_law(x[late], y[late]))
-    noise = float(np.median([fit.error for fit in fits])) / np.sqrt(smoothing_width(len(y)))
-    return Forecast(tuple(fits), noise, float(x[-1]), float(smoothed[-1]))
+    late = [x >= share * x[-1] for share in _LEFT_OUT]
+    fits = [fit_power_law(x[part], y[part]) for part in late if part.sum() >= FEWEST_POINTS // 2]
+    smoothed = np.maximum(smooth(y, width), _LEAST * y.max())
+    logs = np.log(np.maximum(y, _LEAST * y.max()))[len(y) // 2 :]
+    noise = float(np.std(np.diff(logs))) / np.sqrt(2) if len(logs) > 1 else 0.0
+    points = width or smoothing_width(len(y))
+    return Forecast(
+        fits=tuple(fits) or (fit_power_law(x, y),),
+        slopes=_slopes(x, smoothed),
+        noise=noise * float(np.sqrt(2 / points)),
+        last_step=float(x[-1]),
+        last=float(smoothed[-1]),
+    )
+
+
+def _slopes(steps: Numbers, smoothed: Numbers) -> tuple[float, float]:
+    """Between which powers of the step a curve may go on falling, by that of its second half and of the quarter
+    before."""
+    own, before = _slope(steps, smoothed, 0.5, 1.0) or 0.0, _slope(steps, smoothed, 0.25, 0.5)
+    own = max(0.0, own)
+    is_bent = before is not None and own < _BENT * before
+    flattest = _FLATTER * own / max(1.0, own**2)
+    return flattest, (_BENT_STEEPER if is_bent else _STEEPER) * own + _BEND
+
+
+def _slope(steps: Numbers, smoothed: Numbers, first: float, last: float) -> float | None:
+    """The power of the step with which a part of a curve falls; None if it has too few points."""
+    part = (steps >= first * steps[-1]) & (steps <= last * steps[-1])
+    return -_line(np.log(steps[part]), np.log(smoothed[part]))[0] if part.sum() >= 3 else None
 
 
 def fit_power_law(steps: Numbers, losses: Numbers) -> Fit:
@@ -146,7 +178,7 @@ def fit_power_law(steps: Numbers, losses: Numbers) -> Fit:
     best: Fit | None = None
     for power in _POWERS:
         basis = (steps / scale_x) ** -power
-        slope, floor = _line(basis, losses)
+        slope, floor = _falling_line(basis, losses)
         error = float(np.sqrt(np.mean((floor + slope * basis - losses) ** 2)))
         if best is None or error < best.error:
             best = Fit(floor, slope * float(scale_x) ** power, float(power), error)
@@ -155,11 +187,16 @@ def fit_power_law(steps: Numbers, losses: Numbers) -> Fit:
 
 
 def _line(x: Numbers, y: Numbers) -> tuple[float, float]:
-    """Slope and intercept by least squares, neither below zero."""
+    """Slope and intercept by least squares."""
     spread = x - x.mean()
     total = float(spread @ spread)
     slope = float(spread @ (y - y.mean())) / total if total > 0 else 0.0
-    intercept = float(y.mean() - slope * x.mean())
+    return slope, float(y.mean() - slope * x.mean())
+
+
+def _falling_line(x: Numbers, y: Numbers) -> tuple[float, float]:
+    """The same, neither below zero."""
+    slope, intercept = _line(x, y)
     if slope < 0:
         return 0.0, float(y.mean())
     if intercept < 0:

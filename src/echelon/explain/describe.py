@@ -105,7 +105,7 @@ def render(description: Description) -> str:
         f"  vocabulary       {d.vocabulary:,} pieces{'' if d.is_prepared else ' at most'}",
         f"  parameters       {d.parameters:,}",
         *(f"    {name:<15}{count:>14,}" for name, count in d.parameters_by_layer.items()),
-        f"  gradient         {show_megabytes(d.gradient_bytes)} in float32: what a worker tells the others in a step",
+        f"  gradient         {show_megabytes(d.gradient_bytes)} in float32: what each worker exchanges per step",
         f"  checkpoint       about {show_megabytes(d.checkpoint_bytes)}: {d.checkpoint_parts}",
         f"  step             {AUTO_BATCH + ' ' if d.is_batch_auto else ''}"
         f"at most {d.tokens_per_step:,} tokens in {d.slots} slots "

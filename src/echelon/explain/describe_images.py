@@ -99,7 +99,7 @@ def render_images(description: ImageDescription) -> str:
         f"  pictures         {data}",
         f"  parameters       {d.parameters:,}",
         *(f"    {name:<15}{count:>14,}" for name, count in d.parameters_by_layer.items()),
-        f"  gradient         {show_megabytes(d.gradient_bytes)} in float32: what a worker tells the others in a step",
+        f"  gradient         {show_megabytes(d.gradient_bytes)} in float32: what each worker exchanges per step",
         f"  checkpoint       about {show_megabytes(d.checkpoint_bytes)}: {d.checkpoint_parts}",
         f"  step             {d.images_per_step:,} pictures in {d.slots} slots",
         f"  FLOPs a step     {d.flops_per_step:.3g}",

@@ -10,13 +10,15 @@ from typing import Literal
 from echelon.explain.charts import Series, line_chart
 from echelon.explain.drawing import Sheet
 from echelon.explain.history import History
-from echelon.explain.wording import show_count, show_number, show_share, show_step
+from echelon.explain.wording import show_count, show_duration, show_number, show_share, show_step
 from echelon.recipe.schema import Recipe
 
 Experiment = Literal["checkpoints", "resume", "workers", "exchanges"]
 INTERVALS = (100, 500, 1000)
 WORKERS = (1, 2, 4)
 EXCHANGES = ("all_reduce", "compressed", "low_rank", "local")
+_NOTICED = 0.01
+"""How much longer a run must be, relative to another, to be called longer."""
 
 
 @dataclass(frozen=True)
@@ -89,9 +91,7 @@ def draw_experiment(experiment: Experiment, runs: Sequence[History]) -> Sheet:
     """What an experiment shows, as one chart."""
     match experiment:
         case "checkpoints":
-            points = [
-                (float(run.recipe.checkpoint.every), 100 * run.share_of("checkpoint")) for run in runs[1:]
-            ]
+            points = [(float(_interval(run)), 100 * run.share_of("checkpoint")) for run in runs[1:]]
             return line_chart(
                 "What checkpoints cost, % of the time",
                 [Series("cost", points)],
@@ -103,13 +103,12 @@ def draw_experiment(experiment: Experiment, runs: Sequence[History]) -> Sheet:
         case "exchanges":
             return line_chart("Training loss by exchange", _loss_series(runs, dashed_from=len(runs)))
         case "workers":
-            speeds = [(float(run.size), run.targets_per_second) for run in runs]
-            ideal = [(count, count * speeds[0][1] / speeds[0][0]) for count, _ in speeds]
-            series = [Series("measured", speeds), Series("ideal", ideal, is_dashed=True, colour=7)]
-            unit = runs[0].unit
-            return line_chart(
-                f"{unit[0].upper()}{unit[1:]} a second", series, x_label="workers", starts_at_zero=True
-            )
+            alone = runs[0].loop_seconds
+            faster = [(float(run.size), alone / run.loop_seconds) for run in runs if run.loop_seconds]
+            ideal = [(count, count / runs[0].size) for count, _ in faster]
+            series = [Series("measured", faster), Series("ideal", ideal, is_dashed=True, colour=7)]
+            title = f"Times as fast as {runs[0].run.name}, wall time"
+            return line_chart(title, series, x_label="workers", starts_at_zero=True)
 
 
 def _loss_series(runs: Sequence[History], dashed_from: int) -> list[Series]:
@@ -119,34 +118,117 @@ def _loss_series(runs: Sequence[History], dashed_from: int) -> list[Series]:
     ]
 
 
+QUESTIONS: dict[Experiment, str] = {
+    "checkpoints": "What do frequent checkpoints cost?",
+    "resume": "Does an interrupted run end as if it had not been interrupted?",
+    "workers": "How much faster are more workers?",
+    "exchanges": "Which exchange is the fastest, and what does it do to the loss?",
+}
+
+
 def conclude(experiment: Experiment, runs: Sequence[History]) -> list[str]:
-    """What an experiment shows, in sentences."""
+    """The answer to the experiment's question in one sentence, then a line for each run.
+
+    Times are wall time of the same steps, scoring and saving included and starting left out: the figures of the
+    comparison's row "steps, scoring and saving".
+    """
     match experiment:
         case "checkpoints":
-            return [
-                f"{run.run.name}: checkpoints written: {len(run.checkpoints)}, in "
-                f"{show_share(run.share_of('checkpoint'))} of the time; {show_step(run.seconds_per_step)} a step"
-                for run in runs
-            ]
+            return [_answer_checkpoints(runs), *map(_about_checkpoints, runs)]
         case "resume":
             whole, resumed = runs
             return [_tell_apart(whole, resumed)]
         case "exchanges":
-            return [
-                f"{run.run.name}: {show_step(run.targets_per_step / run.targets_per_second)} a step, "
-                f"{show_count(run.targets_per_second)} {run.unit} a second; "
-                f"the training loss at the end is {show_number(run.last_loss)}"
-                for run in runs
-                if run.targets_per_second
-            ]
+            return [_answer_exchanges(runs), *map(_about_exchange, runs)]
         case "workers":
-            alone = runs[0].targets_per_second
-            return [
-                f"{run.run.name}: {show_count(run.targets_per_second)} {run.unit} a second, "
-                f"{run.targets_per_second / alone:.2f} times one worker's"
-                for run in runs
-                if alone
-            ]
+            return [_answer_workers(runs), *(_about_workers(run, runs[0]) for run in runs)]
+
+
+def _answer_checkpoints(runs: Sequence[History]) -> str:
+    """The most frequent against hardly any."""
+    few, often = runs[0], min(runs[1:] or runs, key=_interval)
+    share = often.loop_seconds / few.loop_seconds - 1 if few.loop_seconds else 0.0
+    more = len(often.checkpoints) - len(few.checkpoints)
+    each = (often.loop_seconds - few.loop_seconds) / more if more > 0 else 0.0
+    times = f"{show_duration(often.loop_seconds)} against {show_duration(few.loop_seconds)}"
+    every = "step" if _interval(often) == 1 else f"{_interval(often)} steps"
+    if share < _NOTICED:
+        return (
+            f"Nothing that can be measured here: with a checkpoint every {every} the same steps take {times}."
+        )
+    return (
+        f"A checkpoint every {every} makes the run {show_share(share)} longer than hardly any "
+        f"({times}), {show_step(each)} for each further checkpoint." + _other_causes(few, often)
+    )
+
+
+def _other_causes(few: History, often: History) -> str:
+    """That saving does not explain most of a difference in time, if so."""
+    saving = often.totals.get("checkpoint", 0.0) - few.totals.get("checkpoint", 0.0)
+    if saving >= (often.loop_seconds - few.loop_seconds) / 2:
+        return ""
+    return (
+        f" But only {show_duration(max(0.0, saving))} of that was waiting for checkpoints; the rest has another "
+        "cause, such as other programs on this machine."
+    )
+
+
+def _interval(run: History) -> int:
+    every = run.recipe.checkpoint.every
+    return every if isinstance(every, int) else run.planned_steps
+
+
+def _about_checkpoints(run: History) -> str:
+    return (
+        f"{run.run.name}: {show_duration(run.loop_seconds)}; checkpoints written: {len(run.checkpoints)}, in "
+        f"{show_share(run.share_of('checkpoint'))} of the time; {show_step(run.pace)} a step"
+    )
+
+
+def _answer_exchanges(runs: Sequence[History]) -> str:
+    fastest = min(runs, key=lambda run: run.loop_seconds)
+    losses = {run.run.name: run.last_loss for run in runs if run.last_loss is not None}
+    sentence = (
+        f"{fastest.run.name} is the fastest: {show_duration(fastest.loop_seconds)} for "
+        f"{show_count(len(fastest.steps))} steps"
+    )
+    if fastest is not runs[0] and fastest.loop_seconds:
+        sentence += f", {runs[0].loop_seconds / fastest.loop_seconds:.2f} times as fast as {runs[0].run.name}"
+    if fastest.run.name not in losses:
+        return f"{sentence}."
+    best = min(losses, key=lambda name: losses[name])
+    sentence += f"; it ends with a training loss of {show_number(losses[fastest.run.name])}"
+    return (
+        f"{sentence}, the lowest."
+        if best == fastest.run.name
+        else (f"{sentence}, the lowest is {show_number(losses[best])} ({best}).")
+    )
+
+
+def _about_exchange(run: History) -> str:
+    return (
+        f"{run.run.name}: {show_duration(run.loop_seconds)}; {show_step(run.pace)} a step, "
+        f"{show_count(run.targets_per_second)} {run.unit} a second; "
+        f"the training loss at the end is {show_number(run.last_loss)}"
+    )
+
+
+def _answer_workers(runs: Sequence[History]) -> str:
+    first, most = runs[0], max(runs, key=lambda run: run.size)
+    faster = first.loop_seconds / most.loop_seconds if most.loop_seconds else 0.0
+    return (
+        f"{most.size} workers make the same steps {faster:.2f} times as fast as {first.size}: "
+        f"{show_duration(most.loop_seconds)} against {show_duration(first.loop_seconds)}, "
+        f"{show_share(faster * first.size / most.size)} of perfect scaling."
+    )
+
+
+def _about_workers(run: History, first: History) -> str:
+    faster = first.loop_seconds / run.loop_seconds if run.loop_seconds else 0.0
+    return (
+        f"{run.run.name}: {show_duration(run.loop_seconds)}, {faster:.2f} times as fast as {first.run.name}; "
+        f"{show_count(run.targets_per_second)} {run.unit} a second while it makes steps"
+    )
 
 
 def _tell_apart(whole: History, resumed: History) -> str:

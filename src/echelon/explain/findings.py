@@ -144,7 +144,7 @@ class Traffic:
     size: float
     """What a step adds up over the workers: all of the gradient, or what the exchange makes of it."""
     line_bytes_per_s: float | None
-    """As it was measured before training; None where it was not, and on one machine."""
+    """As measured before training, or in it if that was faster; None on one machine, or if it was not measured."""
     used: float | None
     """What share of the line the run used over its steps."""
 
@@ -180,15 +180,18 @@ def traffic(history: History, workload: Workload | None = None) -> Traffic:
         share = 2.0 * len(history.workers) if history.num_hosts == 1 else _chief_share(history)
     moved = [float(step["received"]) for step in history.first.typical() if "received" in step]
     measured = typical_bytes(moved, exchange) if moved and history.size > 1 else None
-    line = float(history.link["bytes_per_s"]) if history.link and history.num_hosts > 1 else None
     pace = history.seconds_per_step
+    carried = measured / pace if measured and pace else None
+    line = float(history.link["bytes_per_s"]) if history.link and history.num_hosts > 1 else None
+    if line and carried:
+        line = max(line, carried)  # hosts that are busy before training measure too little
     return Traffic(
         measured=measured,
         expected=size * share,
         share=share,
         size=size,
         line_bytes_per_s=line,
-        used=measured / pace / line if measured and line and pace else None,
+        used=carried / line if carried and line else None,
     )
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import math
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
@@ -12,16 +11,17 @@ from typing import Any
 
 import numpy as np
 
+from echelon.explain.accounting import Account, account_for
 from echelon.explain.curves import smooth
+from echelon.monitor.means import warm_up_steps
 from echelon.monitor.meter import PHASES
-from echelon.monitor.records import RecordReader, is_number
+from echelon.monitor.records import RecordReader, is_number, training_records
 from echelon.monitor.run_state import read_state
+from echelon.monitor.scores import METRIC_NAMES, FinalScore, final_score
 from echelon.recipe.loading import load_recipe
 from echelon.recipe.schema import Recipe, TranslationRecipe
 from echelon.runfolder import RunFolder
 
-_WARM_UP = 0.05
-"""Share of the steps at the beginning that say little about the others: caches fill, libraries load."""
 Record = dict[str, Any]
 
 
@@ -41,7 +41,7 @@ class Worker:
 
     def typical(self) -> list[Record]:
         """The steps without the first few."""
-        return self.steps[math.ceil(_WARM_UP * len(self.steps)) :] if len(self.steps) > 20 else self.steps
+        return self.steps[warm_up_steps(len(self.steps)) :]
 
     def mean_phase(self, phase: str) -> float:
         """Mean seconds of a phase in a step."""
@@ -71,14 +71,10 @@ class History:
     recipe: Recipe
     workers: list[Worker]
     """Those that train."""
-    totals: dict[str, float]
-    """Seconds of the first worker by phase, from its first start to its last record, restarts included."""
+    account: Account
+    """Where the first worker's time went, restarts included."""
     num_made: int
     """Steps of the run while the first worker trained, those that were made again counted each time."""
-    seconds: float
-    """From the first record to the last, by the clock of each start."""
-    pause_seconds: float
-    """Of those, how many lie between a stop and the next start, when nobody trained."""
     starts: list[Record]
     """Of the first worker: one for every time that the run was started."""
     valid: list[Record]
@@ -90,6 +86,8 @@ class History:
     link: Record | None
     """What a test of the network measured before training."""
     outcome: str
+    test: FinalScore | None = None
+    """The score on the test set."""
     servers: list[Worker] = field(default_factory=list)
     """Of a run with parameter servers: those that keep the weights."""
 
@@ -129,17 +127,41 @@ class History:
         return int(self.steps[-1]["step"]) if self.steps else 0
 
     @property
+    def totals(self) -> dict[str, float]:
+        """Seconds of the first worker by phase."""
+        return self.account.phases
+
+    @property
+    def seconds(self) -> float:
+        """From the first start to the last record."""
+        return self.training_seconds + self.pause_seconds
+
+    @property
+    def pause_seconds(self) -> float:
+        """Of those, how many nobody trained."""
+        return self.account.pauses
+
+    @property
     def training_seconds(self) -> float:
-        """From the first record to the last, without pauses."""
-        return self.seconds - self.pause_seconds
+        """Starting, steps and whatever is between them; no pauses."""
+        return self.account.training
 
     @property
     def seconds_left(self) -> float | None:
         """Until the planned end, at the pace so far; None where it does not train, or has made no step."""
         if self.outcome != "training" or not self.steps:
             return None
-        pace = (sum(self.totals.values()) or self.training_seconds) / self.num_made
-        return (self.planned_steps - self.last_step) * pace
+        return max(0, self.planned_steps - self.last_step) * self.wall_pace
+
+    @property
+    def loop_seconds(self) -> float:
+        """Steps, and scoring and saving between and after them: the run without starting."""
+        return self.training_seconds - self.account.starting
+
+    @property
+    def wall_pace(self) -> float:
+        """Seconds for each step that the run has made, everything between steps included."""
+        return (sum(self.totals.values()) or self.training_seconds) / max(1, self.num_made)
 
     @property
     def unit(self) -> str:
@@ -150,12 +172,20 @@ class History:
     @property
     def metric(self) -> tuple[str, str]:
         """The score that people ask for first: its name, and its key in records."""
-        return ("BLEU", "bleu") if isinstance(self.recipe, TranslationRecipe) else ("top-1", "top1")
+        key = "bleu" if isinstance(self.recipe, TranslationRecipe) else "top1"
+        return METRIC_NAMES[key], key
+
+    def best_validation(self) -> Record | None:
+        """The scoring of the validation set with the best of that metric: its value and its step."""
+        key = self.metric[1]
+        scored = [record for record in self.valid if record.get(key) is not None]
+        best = max(scored, key=lambda record: float(record[key]), default=None)
+        return None if best is None else {"metric": key, "best": best[key], "step": best.get("step", 0)}
 
     def best_score(self) -> float | None:
-        """The best of that score on the validation set."""
-        key = self.metric[1]
-        return max((record[key] for record in self.valid if record.get(key) is not None), default=None)
+        """The best of that metric on the validation set."""
+        best = self.best_validation()
+        return None if best is None else float(best["best"])
 
     def step_seconds(self) -> list[float]:
         """Seconds of every step but the first few, without scoring and saving between them."""
@@ -174,15 +204,25 @@ class History:
     @property
     def targets_per_second(self) -> float:
         """What all workers do together; without synchrony each takes whole steps, side by side with the others."""
-        if self.recipe.train.exchange == "parameter_server" and not self.recipe.exchange.synchronous:
+        if self._is_asynchronous:
             return sum(worker.targets_per_second() for worker in self.workers)
         pace = self.seconds_per_step
         return self.targets_per_step / pace if pace else 0.0
 
-    def share_of(self, phase: str) -> float:
-        """Share of a phase, of those between steps too, in the run's time."""
-        total = sum(self.totals.values())
-        return self.totals.get(phase, 0.0) / total if total else 0.0
+    @property
+    def pace(self) -> float:
+        """Seconds in which the run makes a step: less than a worker's step takes if workers take them side by side."""
+        speed = self.targets_per_second
+        return self.targets_per_step / speed if self._is_asynchronous and speed else self.seconds_per_step
+
+    @property
+    def _is_asynchronous(self) -> bool:
+        return self.recipe.train.exchange == "parameter_server" and not self.recipe.exchange.synchronous
+
+    def share_of(self, part: str) -> float:
+        """Share of a phase, of starting or of unaccounted time in the run's; all of them sum to 1."""
+        total = self.training_seconds
+        return self.account.parts().get(part, 0.0) / total if total else 0.0
 
     @property
     def last_loss(self) -> float | None:
@@ -230,7 +270,7 @@ def read_history(run: RunFolder, store: RecordStore | None = None) -> History:
     run.require()
     read = (store or RecordStore()).read
     files = sorted(run.records.glob("worker-*.jsonl"), key=_rank_of)
-    by_rank = {_rank_of(file): read(file) for file in files}
+    by_rank = {rank: _trained(read(file), rank) for file in files for rank in [_rank_of(file)]}
     first = by_rank.get(0, [])
     starts = [record for record in first if record["kind"] == "start"]
     size = int(starts[-1].get("workers", 1)) if starts else 1
@@ -238,16 +278,13 @@ def read_history(run: RunFolder, store: RecordStore | None = None) -> History:
     workers = [worker for worker in everyone if not worker.is_server]
     told = [record for file in _tellers(run) for record in read(file)]
     every = [record for records in by_rank.values() for record in records]
-    training, pauses = _training_and_pauses(first)
     links = [record for record in told if record["kind"] == "link"]
     return History(
         run=run,
         recipe=load_recipe(run.recipe),
         workers=workers or [Worker(0, "", {}, [])],
-        totals=_totals(first),
+        account=account_for(first),
         num_made=sum(count for _, count in steps_made(first)),
-        seconds=training + pauses,
-        pause_seconds=pauses,
         starts=starts,
         valid=_latest_by_step(record for record in first if record["kind"] == "valid"),
         samples=[record for record in first if record["kind"] == "sample"],
@@ -256,8 +293,16 @@ def read_history(run: RunFolder, store: RecordStore | None = None) -> History:
         host_samples=_by_time(record for record in every if record["kind"] == "host"),
         link=links[-1] if links else None,
         outcome=read_state(run, first).name,
+        test=final_score(run, first),
         servers=[worker for worker in everyone if worker.is_server],
     )
+
+
+def _trained(records: Sequence[Record], rank: int) -> list[Record]:
+    """A worker's records of the training; none if it is one more than trained the run, which scored it again."""
+    start = next((record for record in records if record["kind"] == "start"), {})
+    joined_late = bool(start.get("steps")) and (start.get("step") or 0) >= start["steps"]
+    return training_records(records, is_over=rank > 0 and joined_late)
 
 
 def _rank_of(file: Path) -> int:
@@ -323,31 +368,3 @@ def _latest_by_step(records: Any) -> list[Record]:
 
 def _by_time(records: Any) -> list[Record]:
     return sorted(records, key=lambda record: float(record.get("time") or 0.0))
-
-
-def _totals(records: Sequence[Record]) -> dict[str, float]:
-    totals: dict[str, float] = dict.fromkeys(PHASES, 0.0)
-    for record in records:
-        if record["kind"] == "end" or _is_step(record):
-            for phase, seconds in record.get("phases", {}).items():
-                if phase in totals and is_number(seconds):
-                    totals[phase] += seconds
-    return totals
-
-
-def _training_and_pauses(records: Sequence[Record]) -> tuple[float, float]:
-    """Seconds of training, loading anew included, and those between a stop and the moment when the next start loaded.
-
-    Clocks may be behind where a run goes on, or be set back: from one record to the next, no time is taken back.
-    """
-    timed = [record for record in records if is_number(record.get("time"))]
-    training, pauses = [0.0], [0.0]
-    for before, record in itertools.pairwise(timed):
-        passed = record["time"] - before["time"]
-        if record["kind"] == "start":
-            loading = float(record.get("setup_seconds") or 0.0)
-            training.append(loading)
-            pauses.append(max(0.0, passed - loading))
-        else:
-            training.append(max(0.0, passed))
-    return math.fsum(training), math.fsum(pauses)

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import math
+import time
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any
 
+from echelon.explain.history import History
 from echelon.explain.wording import show_bytes, show_rate, show_share
 from echelon.monitor.run_state import FRESH_S
 from echelon.monitor.screen import show_seconds
@@ -98,18 +101,59 @@ def _number(values: Mapping[str, Any], name: str) -> float | None:
 
 
 def host_table(
-    samples: Sequence[Mapping[str, Any]], columns: Collection[str] = COLUMNS
+    samples: Sequence[Mapping[str, Any]],
+    columns: Collection[str] = COLUMNS,
+    lost: Mapping[str, float] = MappingProxyType({}),
 ) -> tuple[list[str], list[tuple[str, list[str]]]]:
-    """Heading and rows: each host's last sample, without the columns that no host has anything in. A host that fell
-    silent long before the others, and so takes no part any more, is shown as lost."""
+    """Heading and rows: each host's last sample, without the columns that no host has anything in. `lost` hosts, by
+    how long they have been silent, are shown as such, and without what they did before."""
     last = {str(sample.get("host", "")): sample for sample in samples}
     latest = {host: host_state(sample).cells() for host, sample in last.items()}
     shown = [name for name in columns if any(cells[name] != _NOTHING for cells in latest.values())]
-    times = {host: _number(sample, "time") or 0.0 for host, sample in last.items()}
-    now = max(times.values(), default=0.0)
     rows = []
     for host, cells in latest.items():
-        silent_s = now - times[host]
-        name = host if silent_s < FRESH_S else f"{host} (lost, silent for {show_seconds(silent_s)})"
-        rows.append((name, [cells[column] for column in shown]))
+        if host in lost:
+            name = f"{host} (lost, silent for {show_seconds(lost[host])})"
+            rows.append((name, [_NOTHING] * len(shown)))
+        else:
+            rows.append((host, [cells[column] for column in shown]))
     return ["host", *shown], rows
+
+
+def find_lost(history: History) -> dict[str, float]:
+    """Hosts that have no part in the run any more, by the seconds since their last sample: the run was started anew
+    without them, or they fell silent long before the others; while it trains, also before this moment."""
+    offsets = _clock_offsets(history)
+    last = {
+        host: (_number(sample, "time") or 0.0) - offsets.get(host, 0.0)
+        for sample in history.host_samples
+        for host in [str(sample.get("host", ""))]
+    }
+    newest = max(last.values(), default=0.0)
+    idle_s = _seconds_since_records(history) if history.outcome == "training" else 0.0
+    silent = {host: newest - at + idle_s for host, at in last.items()}
+    taking_part = {worker.host for worker in (*history.workers, *history.servers)}
+    return {
+        host: silent_s
+        for host, silent_s in silent.items()
+        if silent_s >= FRESH_S or (len(history.starts) > 1 and host not in taking_part)
+    }
+
+
+def _clock_offsets(history: History) -> dict[str, float]:
+    """By how many seconds each host's clock is ahead of the first one's: all workers end a step together."""
+    ends = {step["step"]: _number(step, "time") for step in history.first.steps}
+    found = {}
+    for worker in history.workers:
+        for step in reversed(worker.steps):
+            own, first = _number(step, "time"), ends.get(step["step"])
+            if own is not None and first is not None:
+                found[worker.host] = own - first
+                break
+    return found
+
+
+def _seconds_since_records(history: History) -> float:
+    """Since anybody of the run wrote anything."""
+    written = [file.stat().st_mtime for file in history.run.records.glob("worker-*.jsonl")]
+    return max(0.0, time.time() - max(written)) if written else 0.0

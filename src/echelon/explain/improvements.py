@@ -35,7 +35,7 @@ def find_improvements(
     history: History, time: StepTime, replanning: Replanning | None, *, has_overfitted: bool
 ) -> list[Improvement]:
     """Everything worth doing."""
-    total = sum(history.totals.values()) or 1.0
+    total = history.training_seconds or 1.0
     stepping = len(history.steps) * history.seconds_per_step / total
     found = [
         *_about_the_network(history, time, replanning, stepping),

@@ -14,7 +14,7 @@ from echelon.explain.answers import Answer
 from echelon.explain.comparison import Comparison
 from echelon.explain.drawing import SERIES_COLOURS, Sheet, to_svg
 from echelon.explain.history import History
-from echelon.explain.hosts import host_table
+from echelon.explain.hosts import find_lost, host_table
 from echelon.explain.report import Report
 from echelon.explain.serving import find_processes, traffic_table
 from echelon.explain.wording import show_count, show_step
@@ -37,7 +37,7 @@ def comparison_page(comparison: Comparison) -> str:
         "head": _header(" / ".join(comparison.names), "", ""),
         "words": "".join(f"<p>{escape(sentence)}</p>" for sentence in comparison.sentences),
         "differences": "<h2>What differs</h2>" + _table(heading, comparison.differences),
-        "measures": "<h2>What came of it</h2>" + _table(heading, comparison.measures),
+        "measures": "<h2>Results</h2>" + _table(heading, comparison.measures),
         "charts": f'<div class="charts">{charts}</div>',
     }
     return render_page(" / ".join(comparison.names), sections, script="")
@@ -77,7 +77,9 @@ def report_sections(report: Report) -> dict[str, str]:
     done, planned = history.last_step, history.planned_steps
     state = f"{history.outcome}, step {show_count(done)} of {show_count(planned)}"
     return {
-        "head": _header(report.name, state, _when(report.made)) + _progress(done, planned),
+        "head": _header(report.name, state, _when(report.made))
+        + _progress(done, planned)
+        + _test_score(history),
         "tiles": _tiles(report),
         "charts": f'<div class="charts">{"".join(_figure(sheet) for sheet in report.charts.values())}</div>',
         "servers": _servers(history),
@@ -86,6 +88,10 @@ def report_sections(report: Report) -> dict[str, str]:
         "answers": "<h2>Questions and answers</h2>" + "".join(map(_answer, report.answers)),
         "events": _events(history),
     }
+
+
+def _test_score(history: History) -> str:
+    return f'<p class="score">{escape(str(history.test))}</p>' if history.test else ""
 
 
 def _header(title: str, state: str, made: str) -> str:
@@ -106,15 +112,16 @@ def _progress(done: int, planned: int) -> str:
 
 
 def _tiles(report: Report) -> str:
-    history, pace = report.history, report.history.seconds_per_step
-    last = history.steps[-1] if history.steps else {}
-    best = history.best_score()
-    speed = last.get("targets", 0) / pace if pace and last else 0.0
+    history, pace = report.history, report.history.pace
+    best, (metric, key) = history.best_score(), history.metric
+    tested = history.test.metrics.get(key) if history.test else None
+    test = [] if tested is None else [(f"test {metric}", f"{tested:.2f}")]
     tiles = [
-        ("loss", f"{last['loss']:.3f}" if last.get("loss") is not None else "-"),
-        (f"best {history.metric[0]}", "-" if best is None else f"{best:.2f}"),
+        *test,
+        (f"best validation {metric}", "-" if best is None else f"{best:.2f}"),
+        ("training loss", "-" if history.last_loss is None else f"{history.last_loss:.3f}"),
         ("a step", show_step(pace) if pace else "-"),
-        (f"{history.unit.split()[-1]}/s", show_count(speed)),
+        (f"{history.unit.split()[-1]}/s", show_count(history.targets_per_second)),
         ("so far", show_seconds(history.training_seconds)),
         ("to go", _eta(history)),
         ("bound by", report.case.bound if pace else "-"),
@@ -144,7 +151,9 @@ def _servers(history: History) -> str:
 
 def _hosts(history: History) -> str:
     """What each host is doing."""
-    return "<h2>Hosts</h2>" + _table(*host_table(history.host_samples)) if history.host_samples else ""
+    if not history.host_samples:
+        return ""
+    return "<h2>Hosts</h2>" + _table(*host_table(history.host_samples, lost=find_lost(history)))
 
 
 def _samples(history: History) -> str:
@@ -178,7 +187,7 @@ def _answer(answer: Answer) -> str:
     evidence = "".join(f"<li>{escape(line)}</li>" for line in answer.evidence)
     details = f"<details><summary>evidence</summary><ul>{evidence}</ul></details>" if evidence else ""
     return (
-        f'<article class="answer" id="answer-{answer.key}"><h3>{escape(answer.question)}</h3>'
+        f'<article class="answer" id="answer-{answer.key}"><h3>{escape(answer.heading)}</h3>'
         f"<p>{escape(answer.answer)}</p>{details}</article>"
     )
 

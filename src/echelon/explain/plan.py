@@ -13,7 +13,6 @@ from echelon.explain.charts import Series, line_chart
 from echelon.explain.clusters import Cluster
 from echelon.explain.cost import (
     EXCHANGES,
-    Estimate,
     Exchange,
     Prediction,
     checkpoint_seconds,
@@ -25,11 +24,16 @@ from echelon.explain.describe import AUTO_BATCH
 from echelon.explain.drawing import Sheet
 from echelon.explain.profile import Profile
 from echelon.explain.tables import render_table
+from echelon.explain.uncertainty import Cause, Estimate
 from echelon.explain.wording import show_bytes, show_hours, show_step, speed_words
 from echelon.explain.workload import Workload
 from echelon.recipe.exchanges import WORTH_IT, most_exact, names_of
 
 _MOST_POINTS = 200
+_WIDE = 0.3
+"""Width of a range, relative to what is expected, from which it is worth measuring more."""
+_WORTH_MEASURING = 0.8
+"""What share of the range may at most be left for a measurement to be worth it."""
 
 
 @dataclass(frozen=True)
@@ -43,6 +47,12 @@ class ClusterPlan:
     workers: int
     seconds_per_step: float
     seconds_range: tuple[float, float]
+    """Holds the step's time nine times of ten."""
+    range_due_to: Cause
+    """What makes the range wide."""
+    narrowed_range: tuple[float, float]
+    """The range if that were measured."""
+    device: str
     objects_per_second: float
     unit: str
     bound: str
@@ -87,6 +97,9 @@ def plan_cluster(workload: Workload, cluster: Cluster, profile: Profile | None =
         workers=cluster.workers,
         seconds_per_step=chosen.seconds.expected,
         seconds_range=(chosen.seconds.low, chosen.seconds.high),
+        range_due_to=chosen.range.cause,
+        narrowed_range=(chosen.range.narrowed.low, chosen.range.narrowed.high),
+        device=cluster.device.name,
         objects_per_second=workload.objects / chosen.seconds.expected,
         unit=workload.unit,
         bound=chosen.cost.bound,
@@ -158,8 +171,10 @@ def _exchange_facts(prediction: Prediction, workload: Workload) -> dict[str, Any
     }
 
 
-def plan_words(plans: Sequence[ClusterPlan], workload: Workload, is_profiled: bool) -> str:
-    """The table, and what it means."""
+def plan_words(
+    plans: Sequence[ClusterPlan], workload: Workload, is_profiled: bool, width: int | None = None
+) -> str:
+    """The table, which fits `width`, and what it means."""
     rows = [
         (
             "CLUSTER",
@@ -191,13 +206,11 @@ def plan_words(plans: Sequence[ClusterPlan], workload: Workload, is_profiled: bo
         )
         for plan in plans
     ]
-    return "\n".join([render_table(rows), "", *_notes(plans, workload, is_profiled)])
+    return "\n".join([render_table(rows, width), "", *_notes(plans, workload, is_profiled)])
 
 
 def _notes(plans: Sequence[ClusterPlan], workload: Workload, is_profiled: bool) -> list[str]:
-    basis = (
-        "a profile measured on real hardware" if is_profiled else "data sheets; --profile narrows the range"
-    )
+    basis = "a profile measured on real hardware" if is_profiled else "data sheets"
     notes = [
         f"{workload.name}: {workload.training_flops:.3g} FLOPs and {show_bytes(workload.gradient_bytes)} of gradients "
         f"a step. Computed from {basis}."
@@ -221,11 +234,28 @@ def _notes(plans: Sequence[ClusterPlan], workload: Workload, is_profiled: bool) 
                 f"{plan.name}: {plan.best_exchange} would be {faster:.1f} times as fast as {plan.exchange}"
                 + ("." if best["is_exact"] else ", but its result is not the same.")
             )
+        notes += _range_notes(plan)
         if plan.hours is None:
             notes.append(
                 f"{plan.name}: hours need the number of steps; prepare the data, or set train.steps."
             )
     return list(dict.fromkeys(notes))
+
+
+def _range_notes(plan: ClusterPlan) -> list[str]:
+    """What would narrow a range that is too wide to decide by."""
+    (low, high), (least, most) = plan.seconds_range, plan.narrowed_range
+    if high - low < _WIDE * plan.seconds_per_step or most - least > _WORTH_MEASURING * (high - low):
+        return []
+    narrowed = f"would narrow {show_step(low)} - {show_step(high)} to {show_step(least)} - {show_step(most)}"
+    if plan.range_due_to == "line":
+        return [
+            f"{plan.name}: the line is not known; its rate in the SPEC, as in '2x(2xV100, 10gbit)', or a hostfile, "
+            f"whose network is measured, {narrowed}."
+        ]
+    where = "on this machine" if plan.name == "here" else f"with {plan.device} from `echelon benchmark`"
+    flag = "--profile" if plan.name == "here" else "--use-profile FILE"
+    return [f"{plan.name}: how fast it computes is from data sheets; {flag}, measured {where}, {narrowed}."]
 
 
 @dataclass(frozen=True)
@@ -297,7 +327,7 @@ def sweep_chart(points: Sequence[SweepPoint], name: str) -> Sheet:
     )
 
 
-def sweep_words(points: Sequence[SweepPoint], name: str) -> str:
+def sweep_words(points: Sequence[SweepPoint], name: str, width: int | None = None) -> str:
     """The curves as a table, with bars for the exact exchange: a full one is work that is all useful."""
     rows = [("HOSTS", "WORKERS", *(exchange.upper() for exchange in EXCHANGES), "ALL_REDUCE, EFFICIENCY")]
     for point in points:
@@ -305,4 +335,4 @@ def sweep_words(points: Sequence[SweepPoint], name: str) -> str:
         bar = f"{'█' * round(20 * efficiency):<20} {efficiency:.0%}"
         speedups = (f"{point.speedup[exchange]:.4g}x" for exchange in EXCHANGES)
         rows.append((str(point.hosts), str(point.workers), *speedups, bar))
-    return "\n".join([f"{name}: how many times as fast as one worker", render_table(rows)])
+    return "\n".join([f"{name}: how many times as fast as one worker", render_table(rows, width)])

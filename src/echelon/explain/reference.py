@@ -10,9 +10,10 @@ import numpy as np
 
 from echelon.errors import UserError
 from echelon.explain.answers import Answer
-from echelon.explain.curves import Numbers, smooth, smoothing_width
+from echelon.explain.curves import Numbers, smooth
 from echelon.explain.history import History
 from echelon.explain.wording import show_count, show_share
+from echelon.monitor.means import smoothing_width
 
 _STEP_NAMES = ("step", "steps", "last_printed_step", "global_step", "iteration")
 _LOSS_NAMES = ("train_loss", "training_loss", "loss", "nll", "value")

@@ -24,6 +24,7 @@ from echelon.explain.reference import Reference, answer_reference
 from echelon.explain.serving import draw_serving, find_processes
 from echelon.explain.workload import Workload, recipe_workload
 from echelon.monitor.meter import PHASES
+from echelon.monitor.run_state import FRESH_S
 from echelon.recipe.schedule import rate_by_step
 from echelon.recipe.schema import Recipe
 from echelon.runfolder import RunFolder, read_json
@@ -47,10 +48,13 @@ class Report:
     def to_json(self) -> dict[str, Any]:
         history, wire = self.history, self.case.traffic
         straggler = find_straggler(history)
+        loss, score = self.case.loss_outlook, self.case.score_outlook
         return {
             "run": str(history.run.path),
             "name": self.name,
             "outcome": history.outcome,
+            "test": history.test.to_json() if history.test else None,
+            "validation": history.best_validation(),
             "steps": len(history.steps),
             "seconds": history.seconds,
             "pause_seconds": history.pause_seconds,
@@ -59,7 +63,7 @@ class Report:
             "workers": history.size,
             "hosts": history.num_hosts,
             "bound": self.case.bound,
-            "breakdown": {phase: history.totals.get(phase, 0.0) for phase in PHASES},
+            "breakdown": history.account.parts(),
             "step_breakdown": dataclasses.asdict(self.case.time),
             "network": {
                 "bytes_per_step": wire.measured,
@@ -69,6 +73,11 @@ class Report:
             },
             "parameter_server": [dataclasses.asdict(each) for each in find_processes(history)],
             "straggler": straggler.worker.rank if straggler else None,
+            "outlook": {
+                "steps": 2 * history.last_step,
+                "loss": loss.to_json() if loss else None,
+                "score": None if isinstance(score, str) else score.to_json(),
+            },
             "improvements": [dataclasses.asdict(entry) for entry in improvements_of(self.case)],
             "answers": {answer.key: dataclasses.asdict(answer) for answer in self.answers},
         }
@@ -84,10 +93,8 @@ def build_report(
     history = read_history(run, store)
     prepared = _find_prepared(run, history.recipe)
     case = Case(history, prepared.manifest if prepared else None, _workload(history, prepared), hourly)
-    answers = answer_all(case)
     known = Reference.load(reference) if reference else None
-    if known is not None:
-        answers.insert(2, answer_reference(known, history))
+    answers = answer_all(case, [] if known is None else [answer_reference(known, history)])
     return Report(history.recipe.name, history, case, answers, draw_charts(case, known), time.time())
 
 
@@ -112,7 +119,7 @@ def draw_charts(case: Case, reference: Reference | None = None) -> dict[str, She
         "loss": _loss_chart(history, reference),
         "score": _score_chart(history),
         "rate": _rate_chart(history),
-        "breakdown": share_chart("Where the time went", _named(history.totals)),
+        "breakdown": share_chart("Where the time went", _named(history.account.parts())),
         "step_time": _step_time_chart(history),
         "speed": _speed_chart(history),
         "traffic": _traffic_chart(history),
@@ -121,14 +128,13 @@ def draw_charts(case: Case, reference: Reference | None = None) -> dict[str, She
     } | ({"confusion": confusion} if confusion else {})
 
 
-def _named(totals: dict[str, float]) -> list[tuple[str, float]]:
+def _named(parts: dict[str, float]) -> list[tuple[str, float]]:
     names = {
-        "data": "data",
-        "communication": "communication",
         "checkpoint": "checkpoints",
         "evaluation": "scoring",
+        "unaccounted": "not accounted for",
     }
-    return [(names.get(phase, phase), seconds) for phase, seconds in totals.items()]
+    return [(names.get(part, part), seconds) for part, seconds in parts.items()]
 
 
 def _loss_chart(history: History, reference: Reference | None) -> Sheet:
@@ -201,7 +207,7 @@ def _speed_chart(history: History) -> Sheet:
 def _traffic_chart(history: History) -> Sheet:
     """Megabits a second at each host's card of the cluster."""
     series = [
-        Series(host, [(at, 8e-6 * (state.received + state.sent) / 2) for at, state in states])
+        _over_time(host, [(at, 8e-6 * (state.received + state.sent) / 2) for at, state in states])
         for host, states in _states_by_host(history).items()
     ]
     return line_chart(
@@ -213,12 +219,17 @@ def _use_chart(history: History) -> Sheet:
     """How busy each host's GPUs are, or its processors where it has none."""
     by_host = _states_by_host(history)
     series = [
-        Series(host, [(at, 100 * state.busy) for at, state in states if state.busy is not None])
+        _over_time(host, [(at, 100 * state.busy) for at, state in states if state.busy is not None])
         for host, states in by_host.items()
     ]
     has_gpus = any(state.gpus for states in by_host.values() for _, state in states)
     title = "How busy the GPUs are, %" if has_gpus else "How busy the processors are, %"
     return line_chart(title, series, x_label="minutes", starts_at_zero=True)
+
+
+def _over_time(host: str, points: Sequence[tuple[float, float]]) -> Series:
+    """A host's line over minutes, broken where it was not sampled: nobody trained there then."""
+    return Series(host, points, longest_gap=FRESH_S / 60)
 
 
 def _states_by_host(history: History) -> dict[str, list[tuple[float, HostState]]]:

@@ -10,15 +10,26 @@ from echelon.explain.report import Report
 _WIDTH = 100
 
 
+def score_lines(report: Report) -> list[str]:
+    """What the run has reached: on the test set, and at best on the validation set."""
+    history = report.history
+    lines = [str(history.test)] if history.test else []
+    best = history.best_validation()
+    if best is not None:
+        lines.append(f"best validation {history.metric[0]} {best['best']:.2f} (step {best['step']:,})")
+    return lines
+
+
 def report_text(report: Report) -> str:
     """Question by question, with the evidence indented."""
     history = report.history
     lines = [
         f"{report.name}: {history.outcome}, {len(history.steps):,} of {history.planned_steps:,} steps",
+        *score_lines(report),
         "",
     ]
     for answer in report.answers:
-        lines.append(answer.question)
+        lines.append(answer.heading)
         lines += textwrap.wrap(answer.answer, _WIDTH, initial_indent="  ", subsequent_indent="  ")
         for evidence in answer.evidence:
             lines += textwrap.wrap(evidence, _WIDTH, initial_indent="    - ", subsequent_indent="      ")
@@ -34,9 +45,11 @@ def report_markdown(report: Report, charts: Mapping[str, str] | None = None) -> 
         "",
         f"{history.outcome.capitalize()}, {len(history.steps):,} of {history.planned_steps:,} steps.",
         "",
+        *(f"- {_escaped(line)}" for line in score_lines(report)),
+        "",
     ]
     for answer in report.answers:
-        lines += [f"## {answer.question}", "", _escaped(answer.answer), ""]
+        lines += [f"## {answer.heading}", "", _escaped(answer.answer), ""]
         lines += [f"- {_escaped(evidence)}" for evidence in answer.evidence]
         lines += [""] if answer.evidence else []
     for name, file in (charts or {}).items():

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from echelon.data.images.cifar10 import ARCHIVE_FILE, find_cifar10
 from echelon.errors import UserError
-from echelon.fronts.front import Flags, Modern, settings_words
+from echelon.fronts.front import Flags, Modern, given_words, settings_words
 from echelon.recipe.shipped import find_recipe
 from echelon.store import is_address
 
@@ -24,8 +24,8 @@ _NOT_THERE = (
     "they are in the cache already"
 )
 _NOT_THE_TUTORIALS = (
-    "training is in bf16, which is faster, and begins with an epoch of warm-up, as the tutorial's did not; to have it "
-    "as it was, add --set train.precision=float32 --set schedule.warmup_steps=0 to the command"
+    "training is in bf16, which is faster, and starts with an epoch of warm-up, unlike the tutorial's; to train as "
+    "it did, add --set train.precision=float32 --set schedule.warmup_steps=0"
 )
 _LAYERS = (20, 32, 44, 56, 110)
 _TRAINING_PICTURES = 45_000
@@ -103,7 +103,7 @@ def translate(arguments: list[str]) -> Modern:
     words = ["train", str(find_recipe("cifar10-resnet44")), "--run", run, "--workers", str(workers)]
     notes.append(_NOT_THE_TUTORIALS)
     on_cpu = {"CUDA_VISIBLE_DEVICES": ""} if given.num_gpus == 0 else {}
-    return Modern([*words, *settings_words(settings)], notes, environ=on_cpu)
+    return Modern([*words, *settings_words(settings), *given_words(given.settings)], notes, environ=on_cpu)
 
 
 def _check(given: Namespace) -> None:

@@ -6,11 +6,11 @@ import argparse
 import os
 import shlex
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import NoReturn
 
-from echelon.cli import fail, messages
+from echelon.cli.output import fail, messages
 from echelon.errors import EchelonError, UserError
 from echelon.launch.site import find_place
 
@@ -31,7 +31,21 @@ class Modern:
 
 
 class Flags(argparse.ArgumentParser):
-    """Flags of an old command; a mistake is the user's error, as everywhere else."""
+    """Flags of an old command; a mistake is the user's error, as everywhere else.
+
+    What its notes advise can be added to the old command itself: each takes --set.
+    """
+
+    def __init__(self, prog: str, description: str) -> None:
+        super().__init__(prog, description=description)
+        self.add_argument(
+            "--set",
+            dest="settings",
+            action="append",
+            default=[],
+            metavar="KEY=VALUE",
+            help="override a recipe key",
+        )
 
     def error(self, message: str) -> NoReturn:
         raise UserError(f"{message}; see `{self.prog} --help`")
@@ -39,7 +53,12 @@ class Flags(argparse.ArgumentParser):
 
 def settings_words(settings: Mapping[str, object]) -> list[str]:
     """Changes to a recipe as `echelon train` takes them."""
-    return [word for key, value in settings.items() for word in ("--set", f"{key}={value}")]
+    return given_words([f"{key}={value}" for key, value in settings.items()])
+
+
+def given_words(settings: Iterable[str]) -> list[str]:
+    """What the user has given with --set, as `echelon train` takes it."""
+    return [word for setting in settings for word in ("--set", setting)]
 
 
 def main(translate: Callable[[list[str]], Modern]) -> NoReturn:

@@ -11,7 +11,7 @@ from echelon.commands.converting import convert_openseq2seq
 from echelon.data.corpora import LineReader, resolve
 from echelon.data.pieces import joined
 from echelon.errors import UserError
-from echelon.fronts.front import Flags, Modern
+from echelon.fronts.front import Flags, Modern, given_words
 from echelon.launch.site import find_place
 from echelon.recipe.loading import load_recipe
 from echelon.recipe.schema import TranslationRecipe
@@ -55,15 +55,17 @@ def translate(arguments: list[str]) -> Modern:
         raise UserError(f"--logdir {address}: a run's folder is on this machine; name one here")
     run = str(config.run)
     if known.benchmark:
-        return Modern(["benchmark", config.write_recipe(), "--steps", str(known.bench_steps)], notes)
+        words = ["benchmark", config.write_recipe(), "--steps", str(known.bench_steps)]
+        return Modern([*words, *given_words(known.settings)], notes)
     match known.mode:
         case "train" | "train_eval":
             _check_folder(config.run, goes_on=known.continue_learning or known.no_dir_check)
             if known.mode == "train":
                 notes.append(_TRAIN_SCORES)
-            return Modern(["train", config.write_recipe(), "--run", run], notes)
+            words = ["train", config.write_recipe(), "--run", run, *_length_words(config)]
+            return Modern([*words, *given_words(known.settings)], notes)
         case "eval":
-            return Modern(["evaluate", run, "--split", "valid"], notes)
+            return Modern(["evaluate", run, "--split", "valid", *given_words(known.settings)], notes)
         case "infer":
             return _infer(config, known.infer_output_file, notes)
     return Modern(["translate", run], notes)
@@ -104,9 +106,7 @@ def _changes(others: list[str]) -> dict[str, str]:
 def _open_config(config: Path, logdir: str | None, changes: dict[str, str], notes: list[str]) -> _Config:
     if config.suffix == ".toml":
         if changes:
-            raise UserError(
-                f"--{next(iter(changes))}: a recipe's keys are changed with `echelon train --set`"
-            )
+            raise UserError(f"--{next(iter(changes))}: a recipe's keys are changed with --set KEY=VALUE")
         recipe = load_recipe(config)
         test = recipe.data.test if isinstance(recipe, TranslationRecipe) else None
         return _Config(config, None, Path(logdir or f"runs/{recipe.name}"), test.source if test else None)
@@ -115,6 +115,14 @@ def _open_config(config: Path, logdir: str | None, changes: dict[str, str], note
     run = Path(logdir or converted.logdir or f"runs/{config.stem}")
     notes += converted.notes
     return _Config(run.with_name(f"{run.name}.toml"), converted.text, run, converted.infer_source)
+
+
+def _length_words(config: _Config) -> list[str]:
+    """A run is resumed with the length that the configuration has now, as run.py did."""
+    if config.text is None or not RunFolder(config.run).recipe.exists():
+        return []
+    train = load_recipe(config.recipe).train
+    return ["--steps", str(train.steps)] if train.steps is not None else ["--epochs", f"{train.epochs:g}"]
 
 
 def _check_folder(run: Path, *, goes_on: bool) -> None:

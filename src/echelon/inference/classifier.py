@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from pathlib import Path
+from typing import overload
 
 import numpy as np
 
@@ -41,11 +42,21 @@ class Classifier:
 
         return load_classifier(Path(path), checkpoint=checkpoint, threads=threads)
 
-    def classify(self, pictures: Iterable[str | Path | bytes], top: int = 5) -> list[list[Guess]]:
-        """The `top` likeliest classes of each picture, the likeliest first.
+    @overload
+    def classify(self, pictures: str | Path | bytes, top: int = 5) -> list[Guess]: ...  # type: ignore[overload-overlap]
 
-        Pictures are files of any usual kind: their paths, or what is in them. UserError names the one that is none.
+    @overload
+    def classify(self, pictures: Iterable[str | Path | bytes], top: int = 5) -> list[list[Guess]]: ...
+
+    def classify(
+        self, pictures: str | Path | bytes | Iterable[str | Path | bytes], top: int = 5
+    ) -> list[Guess] | list[list[Guess]]:
+        """The `top` most likely classes of one image, or of each of several; the most likely first.
+
+        Images are files of any usual format: their paths, or their bytes. UserError names the one that cannot be read.
         """
+        if isinstance(pictures, str | Path | bytes):
+            return self.classify([pictures], top)[0]
         seen = [self._see(picture, number) for number, picture in enumerate(pictures, start=1)]
         starts = range(0, len(seen), _AT_A_TIME)
         return [guesses for start in starts for guesses in self._guess(seen[start : start + _AT_A_TIME], top)]

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
 from pathlib import Path
-from typing import overload
+from typing import Any, overload
 
 import numpy as np
 
@@ -15,7 +15,16 @@ from echelon.data.cleaning import normalise
 from echelon.data.splitting import join_parts, parts_of
 from echelon.data.tokeniser import EOS, UNK, Tokeniser
 from echelon.errors import UserError
-from echelon.inference.decoding import Alignment, Alternative, Decoding, Engine, Found, Job, Translation
+from echelon.inference.decoding import (
+    LARGEST_BEAM,
+    Alignment,
+    Alternative,
+    Decoding,
+    Engine,
+    Found,
+    Job,
+    Translation,
+)
 from echelon.inference.package import TextRules
 
 LINES_AT_A_TIME = 512
@@ -212,5 +221,13 @@ def join_alternatives(parts: list[list[Alternative]]) -> tuple[Alternative, ...]
 
 
 def with_defaults(decoding: Decoding, **changes: object) -> Decoding:
-    """The decoding with the changes that are not None; UserError where they do not fit together."""
-    return replace(decoding, **{name: value for name, value in changes.items() if value is not None})  # type: ignore[arg-type]
+    """The decoding with the changes that are not None; UserError if they do not fit together.
+
+    The beam is at least as wide as the number of translations asked for: how many are shown must not change which is
+    found best.
+    """
+    given: dict[str, Any] = {name: value for name, value in changes.items() if value is not None}
+    if given.get("temperature", decoding.temperature) is None:
+        wanted = min(given.get("n_best", decoding.n_best), LARGEST_BEAM)
+        given["beam"] = max(given.get("beam", decoding.beam), wanted)
+    return replace(decoding, **given)

@@ -10,6 +10,7 @@ import json
 import subprocess
 import sys
 import tempfile
+import zipfile
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,7 @@ SHOW_VERSIONS = (
     "import dataclasses, json; from echelon.launch.machine import own_versions;"
     " print(json.dumps(dataclasses.asdict(own_versions())))"
 )
+LOCK = "echelon/launch/locked.txt"
 _LAST_LINES = 12
 
 
@@ -64,15 +66,33 @@ def _has_pip(python: Path) -> bool:
 
 
 def _fill(python: Path, order: dict[str, Any], folder: Path, wheel: bytes) -> None:
-    """torch first, and exactly this one: another package's looser wish for torch then finds it and pulls nothing."""
-    package, constraints = folder / order["wheel_name"], folder / "constraints.txt"
+    package, itself = folder / order["wheel_name"], folder / "echelon.txt"
     package.write_bytes(wheel)
-    constraints.write_text(order["constraints"])
+    itself.write_text(f"{package.as_uri()} --hash=sha256:{order['wheel_sha256']}\n")
     pip = [str(python), "-m", "pip", "install", "--disable-pip-version-check", "--progress-bar", "off"]
+    if order["checks_hashes"]:
+        _install_locked(
+            [*pip, "--require-hashes", "--requirement", str(itself)], folder / "locked.txt", package
+        )
+    else:
+        _install_pinned(pip, order, folder / "constraints.txt", package)
+    # The version may be the same while the code has changed.
+    again = ["--no-deps", "--force-reinstall", "--require-hashes", "--requirement", str(itself)]
+    _step("installing Echelon", [*pip, *again])
+
+
+def _install_locked(pip: list[str], lock: Path, package: Path) -> None:
+    """Install what the lock in the package lists; pip refuses a file with another hash, and what is not listed."""
+    with zipfile.ZipFile(package) as archive:
+        lock.write_bytes(archive.read(LOCK))
+    _step("installing what Echelon needs, checking hashes", [*pip, "--requirement", str(lock)])
+
+
+def _install_pinned(pip: list[str], order: dict[str, Any], constraints: Path, package: Path) -> None:
+    """torch first, and exactly this one: what else wants torch then finds it and pulls no other."""
+    constraints.write_text(order["constraints"])
     _step("installing torch", [*pip, "--constraint", str(constraints), order["torch"]])
     _step("installing what Echelon needs", [*pip, "--constraint", str(constraints), str(package)])
-    # The version may be the same while the code has changed.
-    _step("installing Echelon", [*pip, "--no-deps", "--force-reinstall", str(package)])
 
 
 def _step(title: str, command: list[str]) -> None:

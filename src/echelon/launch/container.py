@@ -15,6 +15,7 @@ import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import IO
 
 from echelon.errors import HostsError, RemoteError
 from echelon.launch.ssh import Remote, explain_failure
@@ -158,6 +159,11 @@ def find_image(remote: Remote, image: str) -> str | None:
     raise _docker_error(remote.host, said)
 
 
+def _piped(process: subprocess.Popen[bytes]) -> IO[bytes]:
+    assert process.stdout is not None
+    return process.stdout
+
+
 def send_image(remote: Remote, image: str) -> bool:
     """Put the image that is here on a host, if it is not there; whether it had to be sent."""
     here = find_image(Remote("localhost"), image)
@@ -168,10 +174,10 @@ def send_image(remote: Remote, image: str) -> bool:
     with (
         tempfile.TemporaryFile() as errors,
         subprocess.Popen(["docker", "save", image], stdout=subprocess.PIPE, stderr=errors) as save,
-        remote.start(["docker", "load"], stdin=save.stdout, stdout=subprocess.DEVNULL, stderr=errors) as load,
+        _piped(save) as image_bytes,
+        remote.start(["docker", "load"], stdin=image_bytes, stderr=errors) as load,
     ):
-        assert save.stdout is not None
-        save.stdout.close()  # so that `docker save` notices when the other end goes
+        image_bytes.close()  # so that `docker save` notices when the other end goes
         load.wait()
         save.wait()
         errors.seek(0)

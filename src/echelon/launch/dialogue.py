@@ -26,6 +26,20 @@ def say(answer: dict[str, Any]) -> None:
     sys.stdout.flush()
 
 
+def parse_answer(host: str, line: bytes, about: str = "") -> dict[str, Any]:
+    """A host's answer, which is an object in JSON; RemoteError if it is another thing, or says that it failed."""
+    try:
+        answer = parse_json(line)
+    except ValueError:
+        answer = None
+    match answer:
+        case {"error": problem}:
+            raise RemoteError(host, "failed", f"{about}{problem}")
+        case dict():
+            return answer
+    raise RemoteError(host, "failed", f"{about}it answers {line[:100].decode(errors='replace')!r}")
+
+
 class Dialogue:
     """A command on a host that answers by `say`. What fails there or on the way raises RemoteError.
 
@@ -76,10 +90,7 @@ class Dialogue:
             ) from None
         if line is None:
             raise self._failure()
-        answer: dict[str, Any] = parse_json(line)
-        if "error" in answer:
-            raise RemoteError(self.host, "failed", f"{question} failed there: {answer['error']}")
-        return answer
+        return parse_answer(self.host, line, f"{question} failed there: ")
 
     def close(self) -> None:
         """End it; what is at work there notices that its input has ended."""

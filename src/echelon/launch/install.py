@@ -13,7 +13,7 @@ from echelon.errors import RemoteError, UserError
 from echelon.launch import bootstrap
 from echelon.launch.dialogue import Dialogue
 from echelon.launch.machine import own_versions
-from echelon.launch.pins import pin_versions
+from echelon.launch.pins import find_unlocked, pin_versions
 from echelon.launch.ssh import Remote, on_all
 from echelon.launch.wheel import Wheel, pack_wheel
 
@@ -43,7 +43,10 @@ class InstallOptions:
     base_python: str | None = None
     """The Python to make the environment with; None looks for one of the version here."""
     uses_system_packages: bool = False
-    """Packages of the system's Python, e.g. a torch built for that machine, are used where they have the version."""
+    """Packages of the system's Python, e.g. a torch built for that machine, are used if they have the version."""
+    checks_hashes: bool = False
+    """Install only the package index's own files, by their hashes; not for hosts whose pip has an index, or builds
+    of torch, of its own. Has no effect if the versions here are others than those whose hashes are known."""
 
 
 @dataclass(frozen=True)
@@ -94,6 +97,8 @@ def render_order(options: InstallOptions, wheel: Wheel) -> dict[str, Any]:
         "constraints": pin_versions(),
         "wheel_name": wheel.name,
         "wheel_bytes": len(wheel.content),
+        "wheel_sha256": wheel.sha256,
+        "checks_hashes": options.checks_hashes and not find_unlocked(),
         "versions": {"echelon": versions.echelon, "source": versions.source, "torch": torch},
     }
 

@@ -88,7 +88,7 @@ def call(address: Address) -> Link | None:
     """A connection to `address`; None where nobody answers, or no name server knows it yet."""
     try:
         return Link(socket.create_connection((address.host, address.port), timeout=_PATIENCE_S))
-    except (OSError, UnicodeError):
+    except (OSError, ValueError, OverflowError):  # a note may name a host or a port that there cannot be
         return None
 
 

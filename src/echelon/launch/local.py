@@ -336,7 +336,7 @@ class LocalJob:
         if is_stopping and self._killed.issuperset(failed):
             raise TrainingError(
                 f"{self._run.path}: the workers were killed before they had saved; "
-                "the same command goes on from the last checkpoint"
+                "the same command resumes from the last checkpoint"
             )
         first = min(failed, key=self._failure_time)
         self.failed_at = self._failure_time(first)

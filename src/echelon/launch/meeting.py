@@ -22,8 +22,9 @@ import secrets
 import selectors
 import socket
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field
+from pathlib import Path
 from typing import Any, NamedTuple
 
 from echelon.errors import EchelonError, RefusedError, StoppedError, TrainingError, UserError
@@ -35,6 +36,9 @@ from echelon.monitor.heartbeat import Pulse, find_hung
 from echelon.runfolder import to_json
 from echelon.untrusted import printable
 
+SECRET_VARIABLE = "ECHELON_SECRET"
+_FEWEST_CHARACTERS = 16
+"""Of a secret that people choose: an eavesdropper can try shorter ones on a hello that was recorded."""
 JOIN_S = 600.0
 """How long processes wait for each other to be started."""
 _SOON_S = 2.0
@@ -53,6 +57,7 @@ _HELLO_BYTES, _MESSAGE_BYTES = 4096, 2**20
 _TEXT_CHARACTERS = 20_000
 _NAME_CHARACTERS = 300
 _NONCE_BYTES = 32
+_MOST_WORKERS = 2**16
 
 Tell = Callable[[str], None]
 
@@ -286,11 +291,11 @@ class Master:
 
     def _admit(self, link: Link, message: Message, tell: Tell) -> None:
         challenge = self._strangers.pop(link).challenge
-        hello = _hello_of(message)
-        if hello is None:
+        hello, nonce = _hello_of(message), message.get("nonce")
+        if hello is None or not isinstance(nonce, str):
             link.close()
             return
-        handshake = _Handshake(self._secret, challenge, str(message.get("nonce")), hello)
+        handshake = _Handshake(self._secret, challenge, nonce, hello)
         if not handshake.is_proved("caller", message.get("proof")):
             link.close()
             return
@@ -309,7 +314,7 @@ class Master:
         """Why this process cannot take part; nothing where it can."""
         if hello.size != self.own.size:
             return f"it counts {hello.size} {self._nouns}, {self._noun} 0 counts {self.own.size}"
-        if not 0 < hello.rank < self.own.size or hello.workers < 1:
+        if not 0 < hello.rank < self.own.size or not 0 < hello.workers <= _MOST_WORKERS:
             return f"there is no {self._noun} {hello.rank} of {self.own.size} with {hello.workers} workers"
         if hello.rank in self.hellos and not self._links[hello.rank].is_closed:
             other = self.hellos[hello.rank]
@@ -352,6 +357,21 @@ class Invitation:
     def fingerprint(self) -> str:
         """Tells invitations apart without telling the secret."""
         return hashlib.sha256(b"invitation " + self.secret.encode()).hexdigest()
+
+
+def read_secret(file: Path | None, environ: Mapping[str, str]) -> str:
+    """The secret of processes that share no folder: what `file` holds, or ECHELON_SECRET; empty without both."""
+    try:
+        secret = (environ.get(SECRET_VARIABLE, "") if file is None else file.read_text()).strip()
+        secret.encode()
+    except (OSError, UnicodeError) as error:
+        raise UserError(f"{file or SECRET_VARIABLE}: the secret cannot be read: {error}") from None
+    if len(secret) < _FEWEST_CHARACTERS and (secret or file is not None):
+        raise UserError(
+            f"{file or SECRET_VARIABLE}: a secret has {_FEWEST_CHARACTERS} characters or more; "
+            "`openssl rand -hex 32` makes one"
+        )
+    return secret
 
 
 class Member:
@@ -475,7 +495,8 @@ def _is_welcome(link: Link, hello: Hello, secret: str, hear: Callable[[], Messag
 
 def _status(message: Message) -> int:
     status = message.get("exit_status")
-    return status if status in (UserError.exit_status, StoppedError.exit_status) else EchelonError.exit_status
+    known = (UserError.exit_status, StoppedError.exit_status)
+    return status if isinstance(status, int) and status in known else EchelonError.exit_status
 
 
 def _hello_of(message: Message) -> Hello | None:
@@ -535,4 +556,5 @@ def _verdict_of(message: Message) -> Verdict:
 
 
 def _text(message: Message, name: str) -> str:
-    return printable(str(message.get(name) or ""))[:_TEXT_CHARACTERS]
+    text = message.get(name)
+    return printable(text[:_TEXT_CHARACTERS])[:_TEXT_CHARACTERS] if isinstance(text, str) else ""

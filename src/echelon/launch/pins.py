@@ -1,14 +1,19 @@
-"""The versions that Echelon runs with: what it asks for, and what is installed here."""
+"""The versions that Echelon runs with: what it asks for, what is installed here, and whose hashes are known."""
 
 from __future__ import annotations
 
 import importlib.metadata
+import re
 
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
 from echelon.extras import DISTRIBUTION
+from echelon.launch.package import FOLDER
 from echelon.launch.wheel import find_checkout, read_project
+
+LOCK = FOLDER / "launch" / "locked.txt"
+"""Requirements with the hashes of their files; tools/pin_versions.py writes it."""
 
 
 def find_requirements() -> list[Requirement]:
@@ -38,3 +43,18 @@ def pin_versions() -> str:
     """Return constraints for pip: the version of every package here but Echelon."""
     pinned = {name: version for name, version in installed_versions().items() if name != DISTRIBUTION}
     return "".join(f"{name}=={version}\n" for name, version in sorted(pinned.items()))
+
+
+def locked_versions() -> dict[str, str]:
+    """Return the packages of the lock, by normalised name: all that Echelon needs on a rented machine."""
+    return dict(re.findall(r"^([a-z0-9-]+)==(\S+)", LOCK.read_text(encoding="utf-8"), re.MULTILINE))
+
+
+def find_unlocked() -> list[str]:
+    """Return what is installed here in another version than the one whose files' hashes are known."""
+    here = installed_versions()
+    return [
+        f"{name} {here[name]} instead of {version}"
+        for name, version in locked_versions().items()
+        if here.get(name, version) != version
+    ]

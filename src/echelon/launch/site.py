@@ -9,6 +9,7 @@ import os
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 
 from echelon.errors import UserError
 from echelon.launch.cores import available_cores
@@ -44,6 +45,8 @@ class Place:
     """Tells this start from others on the same run folder."""
     master: Address | None = None
     """Where process 0 listens, where that is known beforehand."""
+    secret_file: Path | None = None
+    """What the processes know each other by if they meet at `master`; ECHELON_SECRET if not given."""
     is_host: bool = False
     """The process stands for a whole host and starts its workers; otherwise it is one worker's."""
 

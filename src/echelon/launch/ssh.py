@@ -17,9 +17,10 @@ import tempfile
 import threading
 import weakref
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, wait
 from dataclasses import dataclass
 from pathlib import Path
+from threading import Thread
 from types import TracebackType
 from typing import IO, Self, TypeVar
 
@@ -27,7 +28,7 @@ from echelon.errors import HostsError, Reason, RemoteError
 
 CONFIG_VARIABLE = "ECHELON_SSH_CONFIG"
 LOCAL_NAMES = ("localhost", "local")
-Stream = int | IO[bytes] | None
+Stream = int | IO[bytes]
 Item = TypeVar("Item")
 Value = TypeVar("Value")
 
@@ -97,10 +98,12 @@ class Remote:
         command: Sequence[str],
         *,
         stdin: Stream = subprocess.DEVNULL,
-        stdout: Stream = None,
-        stderr: Stream = None,
+        stdout: Stream = subprocess.DEVNULL,
+        stderr: Stream = subprocess.DEVNULL,
     ) -> subprocess.Popen[bytes]:
         """Start a command and return the process here that stands for it; RemoteError where there is no connection.
+
+        What it writes never reaches the terminal by itself: hosts may write anything.
 
         The process leads a group of its own, so that Ctrl-C reaches the caller alone. Ending it ends the command's
         input and output, not the command. `explain_failure` tells what its exit status means.
@@ -215,12 +218,23 @@ class Remote:
 def side_by_side(items: Iterable[Item], action: Callable[[Item], Value]) -> list[Value]:
     """Run `action` on all items at once, each in a thread of its own; results in order.
 
-    If some fail, the first of their errors is raised once all are done.
+    If some fail, the first of their errors is raised once all are done. Ctrl-C is raised at once: nobody waits for the
+    threads then, not even the interpreter at its end.
     """
-    items = list(items)
-    with ThreadPoolExecutor(max(1, len(items))) as threads:
-        futures = [threads.submit(action, item) for item in items]
+    futures: list[Future[Value]] = []
+    for item in items:
+        future = Future[Value]()
+        Thread(target=_settle, args=(future, action, item), daemon=True).start()
+        futures.append(future)
+    wait(futures)
     return [future.result() for future in futures]
+
+
+def _settle(future: Future[Value], action: Callable[[Item], Value], item: Item) -> None:
+    try:
+        future.set_result(action(item))
+    except BaseException as error:  # for whoever waits for the result
+        future.set_exception(error)
 
 
 def on_all(remotes: Sequence[Remote], action: Callable[[Remote], Value]) -> dict[str, Value | RemoteError]:

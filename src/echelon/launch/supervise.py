@@ -112,7 +112,7 @@ def supervise(
             else:
                 return Supervised(is_finished, len(failures))
     raise TrainingError(
-        "stopped while the workers were being restarted; the same command goes on from the last checkpoint"
+        "stopped while the workers were being restarted; the same command resumes from the last checkpoint"
     )
 
 

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import echelon
+from echelon.addresses import redact_text
 
 _PACKAGES = ("torch", "numpy", "sentencepiece", "sacrebleu", "safetensors")
 _MAX_DIFF_CHARACTERS = 200_000
@@ -23,7 +24,7 @@ def collect_provenance(hosts: list[str] | None = None) -> dict[str, Any]:
     """What is needed to say later, and elsewhere, how a run was made."""
     return {
         "time": datetime.now(UTC).isoformat(timespec="seconds"),
-        "command": shlex.join(sys.argv),
+        "command": redact_text(shlex.join(sys.argv)),
         "folder": str(Path.cwd()),
         "hosts": hosts or [socket.gethostname()],
         "processors": os.cpu_count(),

@@ -10,7 +10,7 @@ import contextlib
 import os
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from io import FileIO
 from pathlib import Path
 from typing import Any, TypeGuard
@@ -19,6 +19,8 @@ from echelon.runfolder import open_no_link, parse_json, to_json
 
 _STEP = b'{"kind": "step",'
 """How the line of a step begins."""
+_COMPLETE = ("finished", "stopped early")
+"""Outcomes after which a run has no more steps to make."""
 _MOST_WAITING_BYTES = 2**26
 """Of records that a full disk does not take; those that come later are lost."""
 
@@ -107,6 +109,30 @@ def skim_records(path: Path) -> list[dict[str, Any]]:
                 lines.pop()
             lines.append(line)
     return [record for record in map(_parse, lines) if record is not None]
+
+
+def training_records(records: Sequence[dict[str, Any]], *, is_over: bool = False) -> list[dict[str, Any]]:
+    """A worker's records without those of starts that found the training complete.
+
+    `train` on a finished run starts its workers, which score the test set again and leave. What comes after a finished
+    end counts only from a start that makes steps again, because the run was made longer. `is_over`: the run had
+    finished before this worker's first record.
+    """
+    kept: list[dict[str, Any]] = []
+    repeated: list[dict[str, Any]] = []
+    for record in records:
+        if not is_over:
+            kept.append(record)
+            is_over = record["kind"] == "end" and record.get("outcome", "finished") in _COMPLETE
+            repeated = []
+        elif record["kind"] == "start":
+            repeated = [record]
+        else:
+            repeated.append(record)
+            if record["kind"] == "step":
+                kept += repeated
+                is_over = False
+    return kept
 
 
 def _parse(line: bytes) -> dict[str, Any] | None:

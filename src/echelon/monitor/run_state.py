@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from echelon.monitor.records import read_records, skim_records
+from echelon.monitor.records import read_records, skim_records, training_records
 from echelon.runfolder import RunFolder, read_json
 
 FRESH_S = 30.0
@@ -27,14 +27,17 @@ class RunState:
     """When its first worker last wrote something, or its recipe was written; seconds since the epoch."""
 
 
-def read_state(run: RunFolder, records: Sequence[dict[str, Any]] | None = None) -> RunState:
-    """How a run stands; `records` are those of its first worker, if they have been read already."""
-    records = skim_records(run.worker_records(0)) if records is None else records
+def read_state(
+    run: RunFolder, records: Sequence[dict[str, Any]] | None = None, *, is_over: bool = False
+) -> RunState:
+    """How a run stands; `records` are those of its first worker, if they have been read already. `is_over`: somebody
+    knows that it is, though its lock may still be held, by a launcher about to leave or a host that is cut off."""
+    records = training_records(skim_records(run.worker_records(0)) if records is None else records)
     steps = [record["steps"] for record in records if record["kind"] == "start" and "steps" in record]
     # A start goes back behind the steps that were made after its checkpoint.
     standing = (record for record in reversed(records) if record["kind"] in ("start", "step"))
     return RunState(
-        name=_name(run, records),
+        name="training" if run.is_locked() and not is_over else _name(run, records),
         step=next((record.get("step") or 0 for record in standing), 0),
         steps=steps[-1] if steps else None,
         as_of=max((record.get("time") or 0 for record in records), default=_written(run)),
@@ -42,8 +45,6 @@ def read_state(run: RunFolder, records: Sequence[dict[str, Any]] | None = None) 
 
 
 def _name(run: RunFolder, records: Sequence[dict[str, Any]]) -> str:
-    if run.is_locked():
-        return "training"
     last = next((r for r in reversed(records) if r["kind"] in ("start", "end", "failure")), None)
     if last is not None and last["kind"] == "end":
         return str(last.get("outcome", "finished"))

@@ -16,9 +16,12 @@ from rich.progress import (
     TimeRemainingColumn,
 )
 
-_SMOOTHING = 0.9
+from echelon.monitor.means import StepMeans
+
 _WIDE = 100
 """Columns from which a line of progress has room for everything."""
+_NARROW = 70
+"""Columns below which there is room for the step, the loss and the ETA only."""
 
 
 class Screen(Protocol):
@@ -29,29 +32,21 @@ class Screen(Protocol):
     def close(self) -> None: ...
 
 
-class Speed:
-    """Targets per second, smoothed over the last few steps so that it can be read."""
+class Speed(StepMeans):
+    """Targets per second, and the loss, in the words of the run."""
 
     def __init__(self) -> None:
+        super().__init__()
         self.unit = "tokens"
         """What targets are: the word that the run's `start` record has for them."""
-        self._targets = 0.0
-        self._seconds = 0.0
 
-    def add(self, record: dict[str, Any]) -> None:
-        self._targets = _smoothed(self._targets, record["targets"])
-        self._seconds = _smoothed(self._seconds, record["seconds"])
-
-    @property
-    def per_second(self) -> float:
-        return self._targets / self._seconds if self._seconds else 0.0
+    def start(self, record: dict[str, Any]) -> None:
+        """Go on from a `start` record."""
+        self.unit = str(record.get("unit", "tokens"))
+        self.go_back(record["step"])
 
     def __str__(self) -> str:
         return f"{self.per_second:,.0f} {self.unit}/s"
-
-
-def _smoothed(before: float, value: float) -> float:
-    return _SMOOTHING * before + (1 - _SMOOTHING) * value
 
 
 class LineScreen:
@@ -68,7 +63,7 @@ class LineScreen:
         if record["kind"] == "start":
             self._steps = record["steps"]
             self._started = None  # a group that was started again goes back to its checkpoint
-            self._speed.unit = str(record.get("unit", "tokens"))
+            self._speed.start(record)
         if record["kind"] != "step":
             for line in describe_record(record):
                 self._say(line)
@@ -96,13 +91,15 @@ class BarScreen:
 
     def __init__(self, console: Console) -> None:
         self._speed = Speed()
+        self._is_narrow = console.width < _NARROW
+        bar = BarColumn(bar_width=None if console.width >= _WIDE else 10)
         self._progress = Progress(
-            BarColumn(bar_width=None if console.width >= _WIDE else 10),
+            *([] if self._is_narrow else [bar]),
             MofNCompleteColumn(),
             TextColumn("{task.fields[words]}", markup=False),
-            TimeElapsedColumn(),
+            *([] if self._is_narrow else [TimeElapsedColumn()]),
             TextColumn("ETA"),
-            TimeRemainingColumn(),
+            TimeRemainingColumn(compact=self._is_narrow),
             console=console,
             transient=True,
         )
@@ -110,7 +107,7 @@ class BarScreen:
 
     def show(self, record: dict[str, Any]) -> None:
         if record["kind"] == "start":
-            self._speed.unit = str(record.get("unit", "tokens"))
+            self._speed.start(record)
             self._progress.start()
             self._progress.update(self._bar, total=record["steps"], completed=record["step"])
             self._progress.start_task(self._bar)
@@ -119,7 +116,9 @@ class BarScreen:
                 self._progress.console.print(line, markup=False, highlight=False)
             return
         self._speed.add(record)
-        words = f"loss {_number(record['loss'])}  {self._speed}"
+        words = f"loss {_loss(record, self._speed)}"
+        if not self._is_narrow:
+            words += f"  {self._speed}"
         if self._progress.console.width >= _WIDE:
             words += f"  rate {record['learning_rate']:.2e}"
         self._progress.update(self._bar, completed=record["step"], words=words)
@@ -143,7 +142,7 @@ def open_screen(console: Console, log_every: int) -> Screen:
 
 def describe_step(record: dict[str, Any], speed: Speed) -> str:
     return (
-        f"step {record['step']}  loss {_number(record['loss'])}  {speed}  "
+        f"step {record['step']}  loss {_loss(record, speed)}  {speed}  "
         f"rate {record['learning_rate']:.3e}  gradient norm {_number(record['gradient_norm'])}"
     )
 
@@ -155,12 +154,12 @@ def describe_record(record: dict[str, Any]) -> list[str]:
             workers = "1 worker" if record["workers"] == 1 else f"{record['workers']} workers"
             if record["step"] >= record["steps"]:
                 return [f"training is complete already: {record['steps']} steps"]
-            begin = f"goes on from step {record['step']}" if record["step"] else "starts"
+            begin = f"resumes at step {record['step']}" if record["step"] else "starts"
             kernels = f", {record['kernels']}" if record.get("kernels") else ""
             return [f"training {begin}: {record['steps']} steps, {workers}{kernels}"]
         case "valid":
             return [
-                f"step {record['step']}  valid  {describe_scores(record)}  ({show_seconds(record['seconds'])})"
+                f"step {record['step']}  validation  {describe_scores(record)}  ({show_seconds(record['seconds'])})"
             ]
         case "sample":
             return [f"    {_shortened(record['source'])}  ->  {_shortened(record['output'])}"]
@@ -203,6 +202,11 @@ def show_seconds(seconds: float) -> str:
 def _shortened(text: str) -> str:
     """At most 80 characters: a model that has learnt little yet repeats itself at length."""
     return text if len(text) <= 80 else f"{text[:77]}..."
+
+
+def _loss(record: dict[str, Any], means: StepMeans) -> str:
+    """The smoothed loss, as pages and reports have it, unless this step has none."""
+    return _number(None if record["loss"] is None else means.loss)
 
 
 def _number(value: float | None) -> str:

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from typing import Any
 from urllib.parse import urlsplit
 
+from echelon.addresses import PREFIX, find_secret, is_web_address
 from echelon.errors import Problem
 from echelon.recipe.continuing import with_found
 from echelon.recipe.schema import (
@@ -21,7 +22,6 @@ from echelon.recipe.schema import (
     TranslationRecipe,
 )
 from echelon.recipe.sizes import model_pixels, model_sizes
-from echelon.recipe.web import is_web_address
 
 _AUTO: dict[ExchangeClass, dict[str, Any]] = {
     "exact": {"exchange": "all_reduce"},
@@ -42,6 +42,21 @@ def find_problems(recipe: Recipe) -> list[Problem]:
         *_early_stop_problems(recipe),
         *_exchange_problems(recipe),
     ]
+
+
+def secret_problems(value: Any, key: str = "") -> Iterator[Problem]:
+    """Addresses with secrets anywhere in a recipe's table: it is copied into run folders, models and manifests."""
+    match value:
+        case dict() | list():
+            entries = value.items() if isinstance(value, dict) else enumerate(value)
+            for name, entry in entries:
+                yield from secret_problems(entry, f"{key}.{name}" if key else str(name))
+        case str() if secret := find_secret(value):
+            yield Problem(
+                key,
+                f"has {secret} in its address, and everybody who sees the run or the model would have it; put it into "
+                f"an environment variable, and write ${{{PREFIX}NAME}} in its place",
+            )
 
 
 def _task_problems(recipe: Recipe) -> Iterator[Problem]:

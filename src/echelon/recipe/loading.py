@@ -6,7 +6,6 @@ import copy
 import difflib
 import re
 import tomllib
-import types
 import typing
 from collections.abc import Sequence
 from pathlib import Path
@@ -15,11 +14,14 @@ from typing import Any
 import pydantic
 from pydantic_core import ErrorDetails
 
+from echelon.addresses import redact_text
 from echelon.errors import Problem, RecipeError, UserError
-from echelon.recipe.checks import find_problems
+from echelon.recipe.checks import find_problems, secret_problems
+from echelon.recipe.keys import keys_called, sections_in
 from echelon.recipe.schema import RECIPES, SCHEMA_VERSION, ClassificationRecipe, Recipe, TranslationRecipe
 from echelon.recipe.section import Section
 from echelon.recipe.shipped import suggest_shipped
+from echelon.shapes.transformer import Sizes
 
 
 def load_recipe(path: Path, overrides: Sequence[str] = ()) -> Recipe:
@@ -28,9 +30,29 @@ def load_recipe(path: Path, overrides: Sequence[str] = ()) -> Recipe:
     Raises RecipeError with every problem found, UserError where the file cannot be read.
     """
     table = read_toml(path)
+    if problems := list(
+        secret_problems(table)
+    ):  # an override may hide them, but not where the file itself is copied
+        raise RecipeError(str(path), problems)
     for override in overrides:
         apply_override(table, override)
-    return check_recipe(table, where=str(path))
+    recipe = check_recipe(table, where=str(path))
+    _refuse_idle_preset(recipe, overrides)
+    return recipe
+
+
+def _refuse_idle_preset(recipe: Recipe, overrides: Sequence[str]) -> None:
+    """A preset only fills in the sizes that a recipe leaves open; asking for one that fills in none is a mistake."""
+    asked = [override for override in overrides if override.partition("=")[0].strip() == "model.preset"]
+    if not asked or not isinstance(recipe, TranslationRecipe):
+        return
+    sizes = Sizes.__annotations__
+    if all(getattr(recipe.model, size) is not None for size in sizes):
+        leave_out = " ".join(f"--set model.{size}=" for size in sizes)
+        raise UserError(
+            f"--set {asked[-1]} changes nothing, because the recipe gives every size itself; to use the preset's, "
+            f"add {leave_out}"
+        )
 
 
 def load_translation_recipe(path: Path, overrides: Sequence[str] = ()) -> TranslationRecipe:
@@ -73,6 +95,7 @@ def apply_override(table: dict[str, Any], override: str) -> None:
     With nothing after the `=`, the key is taken out, as if the file did not have it.
     """
     key, equals, text = override.partition("=")
+    override = redact_text(override)  # from here on only shown
     parts = key.strip().split(".")
     if not equals or not all(parts):
         raise UserError(f"--set {override}: write it as KEY=VALUE, e.g. --set train.steps=100")
@@ -115,7 +138,7 @@ def parse_value(text: str) -> Any:
 
 def check_recipe(table: dict[str, Any], where: str) -> Recipe:
     """The table as a Recipe; raises RecipeError with every problem, `where` naming the file."""
-    problems = [*_version_problems(table), *_task_problems(table)]
+    problems = [*secret_problems(table), *_version_problems(table), *_task_problems(table)]
     if problems:
         raise RecipeError(where, problems)
     try:
@@ -182,7 +205,7 @@ def _as_problem(details: ErrorDetails, recipe: type[Section]) -> Problem:
     given, context = details["input"], details.get("ctx", {})
     match details["type"]:
         case "extra_forbidden":
-            return Problem(key, f"there is no such key{_suggestion(keys[-1], section)}")
+            return Problem(key, f"there is no such key{_suggestion(keys, section)}")
         case "missing":
             return Problem(key, f"is missing; {_meaning(keys[-1], section)}")
         case "union_tag_not_found":
@@ -225,19 +248,10 @@ def _walk(location: tuple[int | str, ...], recipe: type[Section]) -> tuple[list[
     return keys, holder
 
 
-def _annotation_types(annotation: Any) -> list[Any]:
-    """The classes inside an annotation: optional, list, union and Annotated are looked through."""
-    origin = typing.get_origin(annotation)
-    if origin in (typing.Union, types.UnionType, list, typing.Annotated):
-        return [inner for argument in typing.get_args(annotation) for inner in _annotation_types(argument)]
-    return [annotation]
-
-
 def _sections(holder: type[Section] | None, key: str) -> list[type[Section]]:
     if holder is None or key not in holder.model_fields:
         return []
-    found = _annotation_types(holder.model_fields[key].annotation)
-    return [kind for kind in found if isinstance(kind, type) and issubclass(kind, Section)]
+    return sections_in(holder.model_fields[key].annotation)
 
 
 def _section_of(holder: type[Section] | None, key: str) -> type[Section] | None:
@@ -267,11 +281,14 @@ def _near_literal(given: Any, context: dict[str, Any]) -> str:
     return _near(given, allowed) if isinstance(given, str) else ""
 
 
-def _suggestion(word: str, section: type[Section] | None) -> str:
-    if section is None:
-        return ""
-    names = list(section.model_fields)
-    return _near(word, names) or f"; the keys here are {', '.join(names)}"
+def _suggestion(keys: Sequence[str], section: type[Section] | None) -> str:
+    """What is meant by a key that does not exist: one nearby in its table, or one of that name in another table."""
+    names = list(section.model_fields) if section is not None else []
+    if near := _near(keys[-1], names):
+        return near
+    if elsewhere := [key for key in keys_called(keys[-1]) if key != ".".join(keys)]:
+        return f"; did you mean {' or '.join(elsewhere)}?"
+    return f"; the keys here are {', '.join(names)}" if names else ""
 
 
 def _meaning(key: str, section: type[Section] | None) -> str:

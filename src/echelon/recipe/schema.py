@@ -18,6 +18,7 @@ from pydantic import (
 )
 from pydantic_core import PydanticCustomError
 
+from echelon.addresses import redact_url
 from echelon.recipe.image_sections import ImageData, ImageEvaluation, ImageModel
 from echelon.recipe.section import Fraction, Section
 from echelon.recipe.workers import parse_workers
@@ -57,7 +58,8 @@ class Corpus(Section):
     or the embedded corpus.
 
     Files may be plain, .gz, .xz, .bz2 or .zst. A relative path is looked for beside the recipe, then under the folder
-    named by the environment variable ECHELON_DATA, then among the downloads. An http or https address is fetched.
+    named by the environment variable ECHELON_DATA, then among the downloads. An http or https address is fetched, with
+    the environment's value in place of `${ECHELON_URL_NAME}`: secrets in addresses are refused.
     """
 
     embedded: bool = False
@@ -83,7 +85,8 @@ class Corpus(Section):
         """What messages call this corpus."""
         if self.embedded:
             return "embedded"
-        return self.pairs if self.pairs is not None else f"{self.source} | {self.target}"
+        names = [self.pairs] if self.pairs is not None else [self.source, self.target]
+        return " | ".join(redact_url(str(name)) for name in names)
 
 
 class TrainingCorpus(Corpus):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from importlib.resources import files
@@ -21,10 +21,12 @@ from echelon.errors import UserError
 from echelon.inference.classifier import Classifier
 from echelon.inference.decoding import Decoding
 from echelon.inference.translator import Translator
+from echelon.serve.access import Access
 from echelon.serve.answering import answer_in_time
+from echelon.serve.audit import AuditLog, Handled
 from echelon.serve.batching import Batcher
-from echelon.serve.guard import Guard
-from echelon.serve.limits import Limits
+from echelon.serve.guard import OPEN_PATHS, Guard
+from echelon.serve.limits import ByteBudget, Limits
 from echelon.serve.metrics import Metrics
 from echelon.serve.pictures import add_classification
 from echelon.serve.schema import (
@@ -64,6 +66,11 @@ _ERRORS: dict[int | str, dict[str, Any]] = {
 }
 
 
+def needs_token(path: str) -> bool:
+    """The page itself is open, and holds nothing."""
+    return path.startswith(("/v1/", "/metrics", "/openapi.json"))
+
+
 @dataclass
 class ServerState:
     """What the endpoints share."""
@@ -72,12 +79,34 @@ class ServerState:
     name: str
     precision: str
     limits: Limits
-    token: str | None = None
-    """What every request to the API must bring; None on loopback."""
-    hosts: frozenset[str] | None = None
-    """Names by which the server may be asked for; None: any. Keeps other sites' scripts off a loopback server."""
+    access: Access = field(default_factory=Access)
+    audit: AuditLog | None = None
     metrics: Metrics = field(default_factory=Metrics)
+    num_waiting: Callable[[], int] = lambda: 0
+    """Lines or pictures in the queue."""
     is_stopping: bool = False
+
+    def __post_init__(self) -> None:
+        self.budget = ByteBudget(self.limits)
+        self.metrics.queue_lines.set_function(self._num_waiting_now)
+
+    def _num_waiting_now(self) -> int:
+        return self.num_waiting()  # which changes when the queue is made
+
+    def note(self, handled: Handled) -> None:
+        """Count a request, and log it unless it is a load balancer's."""
+        self.metrics.count_request(handled)
+        if self.audit is not None and handled.path not in OPEN_PATHS:
+            self.audit.write(handled)
+            self.metrics.audit_lost.set(self.audit.num_lost)
+
+    def why_not_ready(self) -> str | None:
+        """What keeps it from taking another request; None if nothing does."""
+        if self.is_stopping:
+            return "stopping"
+        if self.num_waiting() >= self.limits.queue_lines or not self.budget.has_room(self.limits.body_bytes):
+            return "too many requests are waiting"
+        return None
 
 
 def build_app(state: ServerState) -> FastAPI:
@@ -91,7 +120,9 @@ def build_app(state: ServerState) -> FastAPI:
         redoc_url=None,
         responses=_ERRORS,
     )
-    app.add_middleware(Guard, state=state)
+    app.add_middleware(
+        Guard, access=state.access, limits=state.limits, budget=state.budget, on_handled=state.note
+    )
     _answer_errors(app)
     _add_state(app, state)
     if isinstance(model, Classifier):
@@ -110,6 +141,7 @@ def _add_translation(app: FastAPI, translator: Translator, state: ServerState) -
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
         batcher.append(Batcher(translator, state.limits.queue_lines, state.metrics))
+        state.num_waiting = lambda: batcher[0].num_waiting
         batcher[0].start()
         yield
         await batcher[0].stop()
@@ -165,10 +197,10 @@ def _add_state(app: FastAPI, state: ServerState) -> None:
     async def health() -> StateAnswer:
         return StateAnswer(status="ok")
 
-    @app.get("/ready", summary="Whether it takes requests: 503 when it is about to stop")
+    @app.get("/ready", summary="Whether it takes requests: 503 if its queue is full or it is about to stop")
     async def ready() -> StateAnswer:
-        if state.is_stopping:
-            raise HTTPException(503, "stopping")
+        if reason := state.why_not_ready():
+            raise HTTPException(503, reason, {"Retry-After": "1"})
         return StateAnswer(status="ready")
 
     @app.get("/metrics", summary="Counters for Prometheus", response_class=PlainTextResponse)

@@ -42,7 +42,10 @@ class Batcher:
         self._has_work = asyncio.Event()
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="translate")
         self._task: asyncio.Task[None] | None = None
-        metrics.queue_lines.set_function(lambda: len(self._waiting))
+
+    @property
+    def num_waiting(self) -> int:
+        return len(self._waiting)
 
     def start(self) -> None:
         self._task = asyncio.create_task(self._work())
@@ -72,9 +75,11 @@ class Batcher:
         self._has_work.set()
         try:
             return list(await asyncio.gather(*(one.result for one in mine)))
-        finally:
+        except (Exception, asyncio.CancelledError):
             for one in mine:
                 one.result.cancel()
+            self._waiting = deque(one for one in self._waiting if not one.result.done())
+            raise
 
     async def _work(self) -> None:
         while True:

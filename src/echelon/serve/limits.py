@@ -40,23 +40,41 @@ class Limits:
     """Of one address; closed at once beyond."""
     held_bytes: int = 128 << 20
     """Of the bodies of all requests under way; 503 beyond."""
+    send_s: float = 30.0
+    """For a client to take what it is sent; its connection is closed beyond."""
+
+    @property
+    def rate(self) -> tuple[float, float]:
+        """Of one client: requests a second on average, and at once."""
+        return self.requests_per_second, self.burst
+
+
+class ByteBudget:
+    """Bytes that all requests under way may hold together. Belongs to one event loop."""
+
+    def __init__(self, limits: Limits) -> None:
+        self.held = 0
+        self._most = limits.held_bytes
+
+    def has_room(self, count: int) -> bool:
+        """Whether so many more would fit."""
+        return self.held + count <= self._most
 
 
 class RateLimiter:
-    """A bucket for each client: it holds `burst` requests and fills at the rate that is allowed."""
+    """A bucket for each client or token: it holds `burst` requests and fills at the rate that is allowed."""
 
-    def __init__(self, limits: Limits, clock: Callable[[], float] = time.monotonic) -> None:
-        self._rate, self._burst = limits.requests_per_second, limits.burst
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
         self._buckets: OrderedDict[str, tuple[float, float]] = OrderedDict()
 
-    def seconds_to_wait(self, client: str) -> float:
-        """0 where the request may go on, and is counted; otherwise when to try again."""
+    def seconds_to_wait(self, key: str, per_second: float, burst: float) -> float:
+        """0 if the request may go on, and is counted; otherwise when to try again."""
         now = self._clock()
-        level, since = self._buckets.pop(client, (float(self._burst), now))
-        level = min(float(self._burst), level + (now - since) * self._rate)
-        wait = 0.0 if level >= 1 else (1 - level) / self._rate
-        self._buckets[client] = (level if wait else level - 1, now)
+        level, since = self._buckets.pop(key, (burst, now))
+        level = min(burst, level + (now - since) * per_second)
+        wait = 0.0 if level >= 1 else (1 - level) / per_second
+        self._buckets[key] = (level if wait else level - 1, now)
         if len(self._buckets) > _REMEMBERED_CLIENTS:
             self._buckets.popitem(last=False)
         return wait

@@ -4,33 +4,41 @@ from __future__ import annotations
 
 import ipaddress
 import socket
+import sys
 from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import Any
+
+from echelon.serve.limits import Limits
 
 Network = ipaddress.IPv4Network | ipaddress.IPv6Network
 
 
 class FairListener(socket.socket):
-    """Closes connections of a client that has `most` already, before anything is read from them, TLS included.
+    """Closes connections of a client that has too many already, before anything is read from them, TLS included.
 
     Proxies speak for many clients, and have no such bound.
     """
 
-    def __init__(self, family: int, most: int, proxies: Sequence[Network]) -> None:
+    def __init__(self, family: int, limits: Limits, proxies: Sequence[Network]) -> None:
         super().__init__(family, socket.SOCK_STREAM)
-        self._most = most
+        self._limits = limits
         self._proxies = proxies
         self._clients: Counter[str] = Counter()
 
     def accept(self) -> tuple[socket.socket, Any]:
         """The next connection; BlockingIOError for one that was closed, as though it had not come."""
         connection, address = super().accept()
-        client = str(address[0])
-        if self._clients[client] >= self._most and not is_within(client, self._proxies):
+        client = client_of(str(address[0]))
+        is_proxy = is_within(str(address[0]), self._proxies)
+        if self._clients[client] >= self._limits.client_connections and not is_proxy:
             connection.close()
             raise BlockingIOError
         self._clients[client] += 1
+        if sys.platform == "linux":
+            # Otherwise a client that reads nothing of a long answer would keep it, and its connection, for ever.
+            patience_ms = round(self._limits.send_s * 1000)
+            connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, patience_ms)
         return _Counted(connection, lambda: self._forget(client)), address
 
     def _forget(self, client: str) -> None:
@@ -51,6 +59,17 @@ class _Counted(socket.socket):
         if self._tell is not None:
             self._tell()
             self._tell = None
+
+
+def client_of(address: str) -> str:
+    """Whose address it is: of IPv6, a client has a whole /64 network to choose from."""
+    try:
+        found = ipaddress.ip_address(address.partition("%")[0])
+    except ValueError:
+        return address
+    if isinstance(found, ipaddress.IPv4Address):
+        return str(found)
+    return str(found.ipv4_mapped or ipaddress.ip_network((found, 64), strict=False))
 
 
 def is_within(client: str, networks: Sequence[Network]) -> bool:

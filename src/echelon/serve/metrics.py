@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 
+from echelon.serve.audit import Handled
+
 _BOUNDS_S = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)
 _BOUNDS_LINES = (1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0)
 _METHODS = frozenset({"CONNECT", "DELETE", "GET", "HEAD", "OPTIONS", "PATCH", "POST", "PUT", "TRACE"})
@@ -15,7 +17,10 @@ class Metrics:
     def __init__(self) -> None:
         self._registry = CollectorRegistry()
         self._requests = Counter(
-            "echelon_requests", "Requests answered", ("method", "path", "status"), registry=self._registry
+            "echelon_requests",
+            "Requests answered",
+            ("method", "path", "status", "token"),
+            registry=self._registry,
         )
         self._request_seconds = self._seconds("request", "Time from a request's first byte to its answer's")
         self.wait_seconds = self._seconds("wait", "Time that a line waited for its batch")
@@ -26,15 +31,20 @@ class Metrics:
         self.queue_lines = Gauge(
             "echelon_queue_lines", "Lines or pictures that wait", registry=self._registry
         )
+        self.audit_lost = Gauge(
+            "echelon_audit_lost",
+            "Requests that could not be written to the audit log",
+            registry=self._registry,
+        )
 
     def _seconds(self, what: str, documentation: str) -> Histogram:
         return Histogram(f"echelon_{what}_seconds", documentation, registry=self._registry, buckets=_BOUNDS_S)
 
-    def count_request(self, method: str, path: str, status: int, seconds: float) -> None:
-        """Count an answer. `path` is a route's, never a client's: each combination of labels is kept for ever."""
-        known = method if method in _METHODS else "other"
-        self._requests.labels(known, path, str(status)).inc()
-        self._request_seconds.observe(seconds)
+    def count_request(self, handled: Handled) -> None:
+        """Count an answer. No label is what a client made up: each combination of labels is kept for ever."""
+        method = handled.method if handled.method in _METHODS else "other"
+        self._requests.labels(method, handled.route, str(handled.status), handled.token).inc()
+        self._request_seconds.observe(handled.seconds)
 
     @property
     def num_requests(self) -> int:

@@ -36,7 +36,7 @@ _BODY = {
 
 def add_classification(app: FastAPI, classifier: Classifier, state: ServerState) -> None:
     queue = PictureQueue(classifier, state.limits.queue_lines)
-    state.metrics.queue_lines.set_function(lambda: queue.num_waiting)
+    state.num_waiting = lambda: queue.num_waiting
 
     @app.post("/v1/classify", summary="Classify a picture", openapi_extra={"requestBody": _BODY})
     async def classify(
@@ -81,12 +81,16 @@ async def read_picture(request: Request) -> bytes:
 
 
 class PictureQueue:
-    """Classifies one picture after the other, in the order they came, in a thread. Belongs to one event loop."""
+    """Classifies one picture after the other, in the order they came, in a thread. Belongs to one event loop.
+
+    A picture is handed to the thread when it is its turn: those of clients that have gone are not kept till then.
+    """
 
     def __init__(self, classifier: Classifier, most: int) -> None:
         self._classifier = classifier
         self._most = most
         self.num_waiting = 0
+        self._turn = asyncio.Lock()
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="classify")
 
     async def classify(self, content: bytes, top: int) -> list[Guess]:
@@ -95,8 +99,11 @@ class PictureQueue:
             raise QueueFullError
         self.num_waiting += 1
         try:
+            await self._turn.acquire()
             loop = asyncio.get_running_loop()
-            (guesses,) = await loop.run_in_executor(self._thread, self._classifier.classify, [content], top)
+            work = loop.run_in_executor(self._thread, self._classifier.classify, [content], top)
+            work.add_done_callback(lambda _: self._turn.release())
+            (guesses,) = await asyncio.shield(work)
             return guesses
         finally:
             self.num_waiting -= 1

@@ -21,6 +21,7 @@ from torch.nn import functional as F
 from echelon.data.images.batches import ImagePlan, load_slot, take_middle
 from echelon.data.images.store import Normalisation, Pixels, PreparedImages, open_images
 from echelon.data.planning import plan_images
+from echelon.data.run_data import find_run_data
 from echelon.errors import RunError
 from echelon.models.image_loss import class_loss
 from echelon.models.loss import SummedLoss
@@ -33,7 +34,6 @@ from echelon.runfolder import RunFolder
 from echelon.shapes.images import training_flops
 from echelon.shapes.speednet import SpeedNetShape
 from echelon.tasks.accuracy import combine_guesses, ranked_guesses
-from echelon.tasks.run_data import find_run_data
 from echelon.tasks.task import Scores, Slot, Split
 
 _SCORING_IMAGES = 256
@@ -143,12 +143,14 @@ class ClassificationScoring:
     classes: Sequence[str]
     normalise: Normaliser
 
-    def share(self, model: nn.Module, *, rank: int, size: int, on_batch: Callable[[], None]) -> list[Any]:
+    def share(
+        self, model: nn.Module, *, rank: int, size: int, on_batch: Callable[[float], None]
+    ) -> list[Any]:
         """Every size-th batch: its number, its loss, and of each picture where its class came and what was guessed."""
         shares = []
         for number, indices in _batches(len(self.pictures.labels)):
             if number % size == rank:
-                on_batch()
+                on_batch(int(indices[0]) / len(self.pictures.labels))
                 shares.append([number, *self._score_batch(model, indices)])
         return shares
 

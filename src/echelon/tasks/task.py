@@ -39,10 +39,11 @@ class Scores:
 class Scoring(Protocol):
     """A set of examples, and how workers score it together."""
 
-    def share(self, model: nn.Module, *, rank: int, size: int, on_batch: Callable[[], None]) -> Any:
+    def share(self, model: nn.Module, *, rank: int, size: int, on_batch: Callable[[float], None]) -> Any:
         """This worker's share, as JSON.
 
-        `on_batch` is called before every batch, so that a long scoring is seen to make progress; it may raise.
+        `on_batch` is called before every batch with the share of the work that is done, so that a long scoring is seen
+        to make progress; it may raise.
         """
         ...
 

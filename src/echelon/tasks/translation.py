@@ -8,6 +8,7 @@ import torch
 
 from echelon.data.planning import plan_batches, step_tokens
 from echelon.data.prepared import PairStore, Prepared, how_to_prepare_again, open_prepared
+from echelon.data.run_data import find_run_data
 from echelon.data.tokeniser import Tokeniser
 from echelon.errors import DataError, RunError
 from echelon.models.kernels.choice import choose_kernels
@@ -16,7 +17,6 @@ from echelon.recipe.schema import TranslationRecipe
 from echelon.recipe.sizes import transformer_shape
 from echelon.runfolder import RunFolder
 from echelon.shapes.transformer import training_flops
-from echelon.tasks.run_data import find_run_data
 from echelon.tasks.task import Slot, Split
 from echelon.tasks.translation_loss import TranslationBatch, TranslationLoss, to_batch
 from echelon.tasks.translation_scoring import TranslationScoring

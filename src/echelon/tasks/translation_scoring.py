@@ -24,6 +24,8 @@ from echelon.tasks.translation_loss import TranslationBatch, to_batch
 from echelon.tasks.translator import Translator, recipe_search
 
 _SCORING_TOKENS = 4096
+_LOSS_SHARE = 0.1
+"""About how much of the time of a scoring its loss takes; the rest is translating."""
 
 
 @dataclass(frozen=True)
@@ -44,11 +46,11 @@ class TranslationScoring:
     """Whether to search thoroughly rather than quickly."""
 
     def share(
-        self, model: nn.Module, *, rank: int, size: int, on_batch: Callable[[], None]
+        self, model: nn.Module, *, rank: int, size: int, on_batch: Callable[[float], None]
     ) -> dict[str, Any]:
         """Every size-th batch of sentences, sorted by length: loss per batch, translation per sentence."""
         assert isinstance(model, Transformer)
-        losses = self._share_of_losses(model, rank, size, on_batch)
+        losses = self._share_of_losses(model, rank, size, lambda done: on_batch(_LOSS_SHARE * done))
         lines = self.store.source_lines()[: self.count]
         mine = _every_nth_by_length(self.store.source_lengths[: self.count], rank, size)
         translator = Translator(
@@ -58,24 +60,28 @@ class TranslationScoring:
             self.device,
             longest_part(self.recipe),
         )
-        translations = translator.translate([lines[index] for index in mine], on_batch)
+        translations = translator.translate(
+            [lines[index] for index in mine], lambda done: on_batch(_LOSS_SHARE + (1 - _LOSS_SHARE) * done)
+        )
         outputs = [[index, text] for index, text in zip(mine, translations, strict=True)]
         return {"losses": losses, "outputs": outputs}
 
     def _share_of_losses(
-        self, model: nn.Module, rank: int, size: int, on_batch: Callable[[], None]
+        self, model: nn.Module, rank: int, size: int, on_batch: Callable[[float], None]
     ) -> list[list[Any]]:
         """Of every size-th batch its number, its loss and its targets."""
         lengths = longer_sides(self.store, self.count)
         counted = np.flatnonzero(lengths <= longest_scored(self.recipe.data))
-        losses = []
+        losses: list[list[Any]] = []
+        done = 0
         for number, places in enumerate(length_sorted_batches(lengths[counted], _SCORING_TOKENS)):
             if number % size == rank:
-                on_batch()
+                on_batch(done / len(counted))
                 assert self.store.folder is not None
                 pairs = packed(self.store, counted[places])
                 batch = to_batch(pairs, self.tokeniser.size, self.store.folder, self.device)
                 losses.append([number, self.loss(model, batch).nll.item(), len(batch.target.tokens)])
+            done += len(places)
         return losses
 
     def combine(self, shares: Sequence[Any]) -> Scores:

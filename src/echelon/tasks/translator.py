@@ -38,20 +38,27 @@ class Translator:
     longest: int
     """Tokens, EOS included, above which a line is translated in parts."""
 
-    def translate(self, lines: Sequence[str], on_batch: Callable[[], None] = lambda: None) -> list[str]:
-        """Translate normalised lines; an empty line stays empty. `on_batch` is called before every batch."""
+    def translate(
+        self, lines: Sequence[str], on_batch: Callable[[float], None] = lambda _: None
+    ) -> list[str]:
+        """Translate normalised lines; an empty line stays empty.
+
+        `on_batch` is called before every batch with the share of the tokens that are translated.
+        """
         parts = [parts_of(line, self.longest, self.tokeniser.count) for line in lines]
         found = iter(self._translate([part for line in parts for part in line], on_batch))
         return [join_parts([next(found) for _ in line]) for line in parts]
 
-    def _translate(self, parts: list[str], on_batch: Callable[[], None]) -> list[str]:
+    def _translate(self, parts: list[str], on_batch: Callable[[float], None]) -> list[str]:
         results = [""] * len(parts)
         if not parts:
             return results
         tokens = [[*ids, EOS] for ids in self.tokeniser.encode(parts)]
         model, lengths = self._model_for_decoding(), np.array([len(ids) for ids in tokens])
+        done = 0
         for indices in length_sorted_batches(lengths, _BATCH_TOKENS):
-            on_batch()
+            on_batch(done / int(lengths.sum()))
+            done += int(lengths[indices].sum())
             batch = [tokens[index] for index in indices.tolist()]
             for index, text in zip(indices.tolist(), self._translate_batch(model, batch), strict=True):
                 results[index] = text

@@ -1,4 +1,4 @@
-"""A running average of the weights, which is scored, saved and used in their place; training goes on with its own."""
+"""A running average of the weights, which is scored, saved and used in their place; training continues with its own."""
 
 from __future__ import annotations
 

@@ -30,14 +30,18 @@ def score_together(
     group: Group,
     precision: Precision,
     must_stop: Callable[[], bool] = lambda: False,
+    *,
+    show: Callable[[float], None] = lambda _: None,
 ) -> Scores | None:
     """Score a set, shared out over the workers; the same Scores everywhere. Collective.
 
-    `must_stop` is asked before every batch. If any worker has to stop, all of them get None.
+    `must_stop` is asked before every batch, and `show` told the share of this worker's work that is done. If any worker
+    has to stop, all of them get None.
     """
 
-    def on_batch() -> None:
+    def on_batch(done: float) -> None:
         group.heart.beat()
+        show(done)
         if must_stop():
             raise _StoppedError
 

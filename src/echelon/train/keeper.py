@@ -129,7 +129,7 @@ class Keeper:
             self.may_write()
             clear_for_saving(folder)
         except (OSError, TrainingError) as error:
-            self._note_failure(error)  # the saver will fail as well, and say so; training goes on
+            self._note_failure(error)  # the saver will fail as well, and say so; training continues
         return False
 
     def _job(self, pending: Pending) -> SaveJob:
@@ -170,7 +170,7 @@ class Keeper:
     def _note_failure(self, error: Exception) -> None:
         self._retry_at = time.monotonic() + self._retry_s
         message = (
-            f"saving failed: {error}; training goes on, and saving is tried again in {self._retry_s:g} s"
+            f"saving failed: {error}; training continues, and saving is tried again in {self._retry_s:g} s"
         )
         self._retry_s = min(2 * self._retry_s, _LONGEST_RETRY_S)
         self.records.write("event", message=message)
@@ -204,7 +204,7 @@ class Keeper:
             self.save(state)
         raise CheckpointError(
             f"{checkpoint_folder(self.run.checkpoints, state.step)} could not be saved: {problems[0]}; "
-            "put that right and run the same command: it goes on from the newest checkpoint"
+            "put that right and run the same command: it resumes from the newest checkpoint"
         )
 
     def _conclude(self) -> None:

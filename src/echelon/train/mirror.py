@@ -86,7 +86,7 @@ class Mirror:
         try:
             action()
         except (StoreError, UserError, OSError) as error:
-            self._records.write("event", message=f"mirroring failed: {error}; training goes on")
+            self._records.write("event", message=f"mirroring failed: {error}; training continues")
 
     def _upload(self, folder: Path) -> None:
         for held in self.held:

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Iterator
+from typing import TypeVar, cast
 
 import torch
 from torch import Tensor
 
 from echelon.recipe import schema
 from echelon.train.flat import FlatParameters
+
+Kind = TypeVar("Kind", bound=torch.optim.Optimizer)
 
 
 class FlatOptimiser:
@@ -40,7 +44,8 @@ class FlatOptimiser:
             part.grad = self._flat.gradients[start : start + part.numel()]
         for group in self._optimiser.param_groups:
             group["lr"] = learning_rate * group["rate"]
-        self._optimiser.step()
+        with torch.no_grad():
+            self._optimiser.step()
 
     def state(self) -> dict[str, Tensor]:
         """Every state tensor by name, e.g. `exp_avg/decoder.norm.weight`; independent of the flat layout."""
@@ -94,18 +99,28 @@ def _part(flat: FlatParameters, start: int, end: int) -> Tensor:
 def _build(recipe: schema.Optimiser, groups: list[dict[str, object]]) -> torch.optim.Optimizer:
     match recipe:
         case schema.AdamW():  # before Adam, of which it is a kind
-            return torch.optim.AdamW(
+            return _without_compiler(torch.optim.AdamW)(
                 groups, betas=(recipe.beta1, recipe.beta2), eps=recipe.epsilon, fused=True
             )
         case schema.Adam():
-            return torch.optim.Adam(
+            return _without_compiler(torch.optim.Adam)(
                 groups, betas=(recipe.beta1, recipe.beta2), eps=recipe.epsilon, fused=True
             )
         case schema.Sgd():
-            return torch.optim.SGD(
+            return _without_compiler(torch.optim.SGD)(
                 groups,
                 lr=1.0,
                 momentum=recipe.momentum,
                 nesterov=recipe.nesterov and recipe.momentum > 0,
                 fused=True,
             )
+
+
+def _without_compiler(kind: type[Kind]) -> type[Kind]:
+    """This kind of optimiser, without what torch wraps round it for torch.compile.
+
+    The wrappers import the compiler, which takes a worker longer than the rest of torch and is not used here. They also
+    turn gradients off, which is now up to the caller.
+    """
+    plain = {name: inspect.unwrap(getattr(kind, name)) for name in ("add_param_group", "step")}
+    return cast(type[Kind], type(kind.__name__, (kind,), plain))

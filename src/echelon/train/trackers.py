@@ -14,6 +14,7 @@ from functools import cached_property, partial
 from pathlib import Path
 from typing import Any, Literal, Protocol
 
+from echelon.addresses import fill_in
 from echelon.errors import UserError
 from echelon.extras import install_hint
 from echelon.monitor.heartbeat import Heart
@@ -76,7 +77,7 @@ class MlflowTracker:
         except ImportError:
             raise _missing("track.mlflow", "mlflow") from None
         self._metric = Metric
-        self._client = MlflowClient(tracking_uri=address)
+        self._client = MlflowClient(tracking_uri=fill_in(address))
         self._begin = partial(self._begin_run, run, recipe)
         self._known_id = _known(run, "mlflow")
 
@@ -217,7 +218,7 @@ def build_trackers(
 
 
 def _report(name: str, why: str, records: RecordWriter) -> None:
-    records.write("event", message=f"{name} gets no more points: {why}; training goes on")
+    records.write("event", message=f"{name} gets no more points: {why}; training continues")
 
 
 def _missing(key: str, extra: str) -> UserError:

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
-from echelon.cloud.aws.calls import Clients
+from dataclasses import replace
+
+from echelon.cloud.aws.calls import NO_CAPACITY, Clients
 from echelon.cloud.aws.context import Context
 from echelon.cloud.aws.files import FileSystem, MountTarget
 from echelon.cloud.aws.machines import Machines
 from echelon.cloud.aws.network import FilesGroup, HostsGroup, KeyPair, Placement, uses_placement
 from echelon.cloud.aws.permission import Profile, Role
+from echelon.cloud.aws.zones import other_subnets
 from echelon.cloud.journal import Journal
-from echelon.cloud.parts import Part
+from echelon.cloud.parts import Part, Tell, make_parts, remove_part
+from echelon.errors import CloudError
 
 
 class AwsCluster:
@@ -18,6 +22,41 @@ class AwsCluster:
     def __init__(self, clients: Clients, journal: Journal) -> None:
         self._context = Context(clients, journal)
         self.machines = Machines(self._context)
+
+    def make(self, tell: Tell) -> None:
+        """Make all parts, or what is missing of them; if a zone has no machines left, in the next one.
+
+        A cluster stays in one zone: machines that it has already are not left behind.
+        """
+        tried: list[str] = []
+        while True:
+            try:
+                return make_parts(self.parts(), tell)
+            except CloudError as error:
+                if error.code not in NO_CAPACITY:
+                    raise
+                tried.append(self._context.cluster.zone)
+                if not self._move(tried, tell):
+                    raise CloudError(f"{error}\n{self._advise(tried)}", error.code) from None
+
+    def _move(self, tried: list[str], tell: Tell) -> bool:
+        """Go to a zone that has not been tried; whether there is one."""
+        cluster, journal = self._context.cluster, self._context.journal
+        if cluster.spec.subnet or self.machines.find():
+            return False
+        others = other_subnets(self._context.clients, cluster.spec, cluster.subnet)
+        fresh = [each for each in others if each.zone not in tried]
+        if not fresh:
+            return False
+        tell(f"{cluster.zone} has no {cluster.spec.type} left; trying {fresh[0].zone} ...")
+        if cluster.spec.shared and remove_part(MountTarget(self._context), journal, tell):
+            return False
+        journal.write(replace(journal.require(), subnet=fresh[0].id, zone=fresh[0].zone))
+        return True
+
+    def _advise(self, tried: list[str]) -> str:
+        kind, zones = self._context.cluster.spec.type, ", ".join(tried)
+        return f"AWS has too few {kind} left in {zones} at the moment; try later, or another region, type or subnet"
 
     def parts(self) -> list[Part]:
         """All parts; those that a cluster may have where nobody knows what was asked for."""
@@ -30,8 +69,8 @@ class AwsCluster:
             (Placement(context), not spec or uses_placement(spec)),
             (FileSystem(context), not spec or spec.shared),
             (MountTarget(context), not spec or spec.shared),
-            (Role(context), not spec or spec.bucket is not None),
-            (Profile(context), not spec or spec.bucket is not None),
+            (Role(context), not spec or spec.needs_role),
+            (Profile(context), not spec or spec.needs_role),
             (self.machines, True),
         ]
         return [part for part, is_wanted in parts if is_wanted]

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from echelon.cloud.aws.calls import Clients
-from echelon.cloud.aws.context import CLUSTER_TAG
+from echelon.cloud.aws.context import CLUSTER_TAG, OWNER_TAG
 from echelon.cloud.aws.permission import ROLE_PATH
 from echelon.errors import CloudError
 
@@ -24,6 +24,8 @@ class Found:
     is_spot: bool = False
     started: float = 0.0
     """Seconds since 1970; 0 where it does not matter."""
+    owner: str = ""
+    """The ARN of whoever made it; empty if nobody says."""
 
 
 def find_everything(clients: Clients) -> list[Found]:
@@ -36,16 +38,20 @@ def find_everything(clients: Clients) -> list[Found]:
     ):
         filters = [{"Name": "tag-key", "Values": [CLUSTER_TAG]}]
         found += [
-            Found(cluster, kind, str(entry[id_key]))
+            Found(_tag(entry, CLUSTER_TAG), kind, str(entry[id_key]), owner=_tag(entry, OWNER_TAG))
             for entry in clients.pages("ec2", operation, key, Filters=filters)
-            if (cluster := _cluster_of(entry))
+            if _tag(entry, CLUSTER_TAG)
         ]
-    return [*found, *_roles(clients)]
+    return [
+        *found,
+        *_permissions(clients, "Role", "role"),
+        *_permissions(clients, "InstanceProfile", "instance profile"),
+    ]
 
 
-def _cluster_of(entry: dict[str, Any]) -> str:
+def _tag(entry: dict[str, Any], name: str) -> str:
     tags = {tag["Key"]: tag["Value"] for tag in entry.get("Tags", [])}
-    return str(tags.get(CLUSTER_TAG, ""))
+    return str(tags.get(name, ""))
 
 
 def _instances(clients: Clients) -> Iterator[Found]:
@@ -55,28 +61,36 @@ def _instances(clients: Clients) -> Iterator[Found]:
             state = str(instance["State"]["Name"])
             if state != "terminated":
                 yield Found(
-                    _cluster_of(instance),
+                    _tag(instance, CLUSTER_TAG),
                     "machine",
                     str(instance["InstanceId"]),
                     state,
                     str(instance["InstanceType"]),
                     instance.get("InstanceLifecycle") == "spot",
                     instance["LaunchTime"].timestamp(),
+                    _tag(instance, OWNER_TAG),
                 )
 
 
 def _file_systems(clients: Clients) -> Iterator[Found]:
     for system in clients.pages("efs", "describe_file_systems", "FileSystems"):
-        cluster = _cluster_of(system)
+        cluster, state = _tag(system, CLUSTER_TAG), str(system["LifeCycleState"])
         if cluster:
-            yield Found(cluster, "file system", str(system["FileSystemId"]), str(system["LifeCycleState"]))
+            owner = _tag(system, OWNER_TAG)
+            yield Found(cluster, "file system", str(system["FileSystemId"]), state, owner=owner)
 
 
-def _roles(clients: Clients) -> list[Found]:
+def _permissions(clients: Clients, kind: str, name: str) -> list[Found]:
+    """Roles or instance profiles of the region: the whole account has one list, which does not tell their tags."""
+    operation = {"Role": "role", "InstanceProfile": "instance_profile"}[kind]
     try:
-        roles = list(clients.pages("iam", "list_roles", "Roles", PathPrefix=ROLE_PATH))
+        entries = list(clients.pages("iam", f"list_{operation}s", f"{kind}s", PathPrefix=ROLE_PATH))
+        names = [str(entry[f"{kind}Name"]) for entry in entries]
+        return [
+            Found(_tag(whole, CLUSTER_TAG), name, each, owner=_tag(whole, OWNER_TAG))
+            for each in names
+            if each.endswith(f".{clients.region}")
+            for whole in [clients.call("iam", f"get_{operation}", **{f"{kind}Name": each})[kind]]
+        ]
     except CloudError:
         return []  # not everybody may ask
-    return [
-        Found(str(role["RoleName"]).removeprefix("echelon-"), "role", str(role["RoleName"])) for role in roles
-    ]

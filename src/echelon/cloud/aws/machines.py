@@ -2,110 +2,167 @@
 
 from __future__ import annotations
 
-import hashlib
+import secrets
 import time
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 from dataclasses import replace
 from typing import Any
 
-from echelon.cloud.aws.calls import gone_is_fine
-from echelon.cloud.aws.context import GONE_S, HOST_TAG, READY_S, Context
-from echelon.cloud.aws.files import FileSystem
-from echelon.cloud.aws.network import HostsGroup, find_groups, uses_placement
+from echelon.cloud.aws.calls import NO_CAPACITY, OVER_QUOTA
+from echelon.cloud.aws.context import ASK_AGAIN_S, CONSISTENT_S, GONE_S, HOST_TAG, MACHINES, READY_S, Context
+from echelon.cloud.aws.files import MountTarget
+from echelon.cloud.aws.image import find_root_disk
+from echelon.cloud.aws.network import HostsGroup, uses_placement
+from echelon.cloud.aws.quotas import format_request
 from echelon.cloud.inventory import host_name
 from echelon.cloud.journal import HostRecord, PartRecord
 from echelon.cloud.keys import make_key
-from echelon.cloud.parts import wait_until
 from echelon.cloud.userdata import SAVING_S, Birth, render_user_data
 from echelon.errors import CloudError
 
 _ALIVE = ("pending", "running", "shutting-down", "stopping", "stopped")
+_USABLE = ("pending", "running")
+_JUDGED = (*NO_CAPACITY, *OVER_QUOTA, "SpotMaxPriceTooLow")
+"""What AWS answers to an order that it has looked at as a whole, and has not carried out before."""
+
+_CARRIED_OUT = ("IdempotentInstanceTerminated", "IdempotentParameterMismatch")
+"""What AWS answers to an order that it has carried out before, but cannot answer with those machines."""
 
 
 class Machines:
-    """All machines of a cluster: made together or not at all."""
+    """All machines of a cluster, ordered together: AWS starts all that are missing, or none.
 
-    name = "machines"
+    Which machine is which host is written down, by its identifier; the tags are for people, and for `find` after the
+    journal was lost.
+    """
+
+    name = MACHINES
 
     def __init__(self, context: Context) -> None:
         self._context = context
 
-    def _instances(self) -> list[dict[str, Any]]:
-        """Those that are not gone, in the order of their start."""
+    def find(self) -> list[str]:
+        while True:
+            record = self._context.record(self.name) or PartRecord()
+            found = {*self._list(), *self._describe(record.ids)}
+            are_all_known = len(found - {*record.ids}) >= len(record.numbers)
+            if are_all_known or self._context.is_settled(self.name):
+                return sorted(found)
+            self._context.clients.clock.sleep(ASK_AGAIN_S)
+
+    def _list(self) -> list[str]:
         filters = [
             *self._context.tag_filter("machine"),
             {"Name": "instance-state-name", "Values": list(_ALIVE)},
         ]
-        reservations = self._context.clients.pages(
-            "ec2", "describe_instances", "Reservations", Filters=filters
-        )
-        instances = [instance for reservation in reservations for instance in reservation["Instances"]]
-        return sorted(
-            instances, key=lambda i: (str(i["LaunchTime"]), i.get("AmiLaunchIndex", 0), i["InstanceId"])
-        )
+        return [str(instance["InstanceId"]) for instance in self._ask(filters)]
 
-    def find(self) -> list[str]:
-        return [str(instance["InstanceId"]) for instance in self._instances()]
+    def _ask(self, filters: list[dict[str, Any]]) -> list[dict[str, Any]]:
+        pages = self._context.clients.pages
+        reservations = pages("ec2", "describe_instances", "Reservations", Filters=filters)
+        return [instance for reservation in reservations for instance in reservation["Instances"]]
 
-    def make(self) -> list[str]:
-        usable = [i for i in self._instances() if i["State"]["Name"] in ("pending", "running")]
-        missing = self._context.cluster.spec.count - len(usable)
-        if missing > 0:
-            made = self._run(missing)
-            usable += sorted(made, key=lambda instance: int(instance.get("AmiLaunchIndex", 0)))
-        ids = [str(instance["InstanceId"]) for instance in usable]
-        # Before they have started: AWS refuses the same order again once a machine of it has ended.
-        self._context.journal.note(self.name, PartRecord("making", tuple(ids)))
-        self._number(usable)
-        self.wait_for_machines(range(self._context.cluster.spec.count))
-        return ids
+    def _describe(self, ids: Iterable[str]) -> dict[str, dict[str, Any]]:
+        """Those of these machines that are not gone; one that AWS does not know yet is asked for until it must."""
+        wanted = {id_ for id_ in ids if id_}
+        while wanted:
+            # A filter, as AWS forgets ended machines after an hour, and refuses their identifiers then.
+            answer = self._ask([{"Name": "instance-id", "Values": sorted(wanted)}])
+            found = {str(instance["InstanceId"]): instance for instance in answer}
+            if wanted <= found.keys() or self._context.is_settled(self.name):
+                return {id_: each for id_, each in found.items() if each["State"]["Name"] in _ALIVE}
+            self._context.clients.clock.sleep(ASK_AGAIN_S)
+        return {}
 
-    def _run(self, count: int, address: str = "") -> list[dict[str, Any]]:
+    def make(self) -> None:
+        count = self._context.cluster.spec.count
+        record = self._context.record(self.name) or PartRecord()
+        if record.order:
+            record = self._send(record, is_new=False)
+        alive = self._describe(record.ids)
+        usable = {id_: each for id_, each in alive.items() if each["State"]["Name"] in _USABLE}
+        ids = (*record.ids, *[""] * count)[:count]
+        missing = tuple(number for number, id_ in enumerate(ids) if id_ not in usable)
+        if missing:
+            record = self._order(ids, missing)
+        for number, id_ in enumerate(record.ids):
+            if not _is_tagged(usable.get(id_, {}), number):
+                self._tag(id_, number)
+        self.wait_for_machines(range(count))
+
+    def _order(self, ids: tuple[str, ...], numbers: tuple[int, ...], address: str = "") -> PartRecord:
+        """Order machines for the hosts with `numbers`; the order is written down first."""
+        token, now = secrets.token_hex(16), self._context.clients.clock.now()
+        record = PartRecord(ids, now, order=token, numbers=numbers, address=address)
+        self._context.journal.note(self.name, record)
+        return self._send(record, is_new=True)
+
+    def _send(self, record: PartRecord, *, is_new: bool) -> PartRecord:
+        """Send an order, or send it again: its token has AWS start the machines once; what is known then."""
+        journal, now = self._context.journal, self._context.clients.clock.now
+        try:
+            started = self._run(record)
+        except KeyboardInterrupt:
+            journal.note(self.name, replace(record, since=now()))
+            raise
+        except CloudError as error:
+            record = replace(record, since=now())  # AWS may have been throttled until now
+            journal.note(self.name, record)
+            done = _without_order(record)
+            if error.code in _CARRIED_OUT:
+                self._end_order(record)
+                journal.note(self.name, done)
+                return done
+            if error.code in _JUDGED or (is_new and not error.may_be_done):
+                journal.note(self.name, done)
+            raise
+        started.sort(key=lambda instance: int(instance.get("AmiLaunchIndex", 0)))
+        new = dict(zip(record.numbers, (str(instance["InstanceId"]) for instance in started), strict=True))
+        done = PartRecord(tuple(new.get(number, id_) for number, id_ in enumerate(record.ids)), now())
+        journal.note(self.name, done)
+        return done
+
+    def _end_order(self, record: PartRecord) -> None:
+        """End what is left of an order of which a machine has ended already: AWS does not tell which they are."""
+        clock = self._context.clients.clock
+        clock.sleep(max(0.0, record.since + CONSISTENT_S - clock.now()))
+        for id_ in {*self._list()} - {*record.ids}:
+            self.remove(id_)
+
+    def _run(self, record: PartRecord) -> list[dict[str, Any]]:
         """Start machines; waits for a role that AWS has made but does not know everywhere yet.
 
-        CloudError where their time is over: a timer in the past ends no machine.
+        CloudError if their time is over: a timer in the past ends no machine.
         """
         if time.time() > self._context.cluster.deadline - SAVING_S:
             raise CloudError(f"the time of {self._context.name} is over: no machine is started")
-        order, started = self._order(count, address), list[dict[str, Any]]()
+        order, started = self._render_order(record), list[dict[str, Any]]()
 
         def have_begun() -> bool:
             try:
                 started.extend(self._context.ec2("run_instances", **order)["Instances"])
             except CloudError as error:
+                if error.code in OVER_QUOTA:
+                    spec, clients = self._context.cluster.spec, self._context.clients
+                    raise CloudError(
+                        f"{error}\n{format_request(clients, spec, len(record.numbers))}", error.code
+                    ) from None
                 if "IAM Instance Profile" in str(error) and error.code == "InvalidParameterValue":
                     return False
                 raise
             return True
 
-        wait_until(have_begun, "making the role known", READY_S)
+        self._context.clients.wait_until(have_begun, "making the role known", READY_S)
         return started
 
-    def _number(self, instances: list[dict[str, Any]]) -> None:
-        """Give machines that have none the numbers that are free; CloudError where none is."""
-        taken = {number for instance in instances if (number := number_of(instance)) is not None}
-        free = [number for number in range(self._context.cluster.spec.count) if number not in taken]
-        unnumbered = [instance for instance in instances if number_of(instance) is None]
-        if len(unnumbered) > len(free):
-            raise CloudError(
-                f"{self._context.name} has more machines than hosts; `echelon cloud down {self._context.name}` ends "
-                "them all"
-            )
-        for instance, number in zip(unnumbered, free, strict=False):
-            self._tag(instance, number)
-
-    def _tag(self, instance: dict[str, Any], number: int) -> None:
-        """Have a machine known as host `number`."""
+    def _tag(self, id_: str, number: int) -> None:
+        """Show people which host a machine is."""
         tags = {HOST_TAG: str(number), "Name": host_name(self._context.name, number)}
-        self._context.ec2(
-            "create_tags", Resources=[instance["InstanceId"]], Tags=self._context.tags("machine", **tags)
-        )
+        self._context.ec2("create_tags", Resources=[id_], Tags=self._context.tags("machine", **tags))
 
-    def _order(self, count: int, address: str) -> dict[str, Any]:
+    def _render_order(self, record: PartRecord) -> dict[str, Any]:
         """What RunInstances is asked for: all machines or none; the same order twice starts them once."""
         cluster, spec = self._context.cluster, self._context.cluster.spec
-        before = cluster.parts["machines"].ids if "machines" in cluster.parts else ()
-        token = hashlib.sha256("".join([cluster.token, str(cluster.deadline), *before]).encode()).hexdigest()
         disk = {
             "VolumeSize": spec.disk_gb,
             "VolumeType": "gp3",
@@ -115,21 +172,24 @@ class Machines:
         interface = {
             "DeviceIndex": 0,
             "SubnetId": cluster.subnet,
-            "Groups": find_groups(self._context, HostsGroup.part),
-            "AssociatePublicIpAddress": True,
+            "Groups": [self._context.id_of(HostsGroup.name)],
+            "AssociatePublicIpAddress": not spec.is_private,
             "DeleteOnTermination": True,
+            **({"PrivateIpAddress": record.address} if record.address else {}),
         }
-        spot = {"MarketType": "spot", "SpotOptions": {"SpotInstanceType": "one-time"}}
+        price = {"MaxPrice": f"{cluster.max_price:.4f}"} if cluster.max_price else {}
+        spot = {"MarketType": "spot", "SpotOptions": {"SpotInstanceType": "one-time", **price}}
+        root = find_root_disk(self._context.clients, cluster.image)
         return {
-            "ClientToken": token,
+            "ClientToken": record.order,
             "ImageId": cluster.image,
             "InstanceType": spec.type,
-            "MinCount": count,
-            "MaxCount": count,
+            "MinCount": len(record.numbers),
+            "MaxCount": len(record.numbers),
             "KeyName": spec.key_name or self._context.resource_name,
             "UserData": self._user_data(),
-            "NetworkInterfaces": [{**interface, **({"PrivateIpAddress": address} if address else {})}],
-            "BlockDeviceMappings": [{"DeviceName": "/dev/sda1", "Ebs": disk}],
+            "NetworkInterfaces": [interface],
+            "BlockDeviceMappings": [{"DeviceName": root.device, "Ebs": disk}],
             "MetadataOptions": {
                 "HttpTokens": "required",
                 "HttpEndpoint": "enabled",
@@ -138,10 +198,15 @@ class Machines:
             "InstanceInitiatedShutdownBehavior": "terminate",  # so that the timer on the machine ends the bill
             "TagSpecifications": [
                 {"ResourceType": kind, "Tags": self._context.tags("machine")}
-                for kind in ("instance", "volume")
+                for kind in (
+                    "instance",
+                    "volume",
+                    "network-interface",
+                    *(["spot-instances-request"] * spec.spot),
+                )
             ],
             **({"Placement": {"GroupName": self._context.resource_name}} if uses_placement(spec) else {}),
-            **({"IamInstanceProfile": {"Name": self._context.resource_name}} if spec.bucket else {}),
+            **({"IamInstanceProfile": {"Name": self._context.account_name}} if spec.needs_role else {}),
             **({"InstanceMarketOptions": spot} if spec.spot else {}),
         }
 
@@ -157,73 +222,80 @@ class Machines:
             needs_docker=cluster.spec.container is not None,
         )
         if cluster.spec.shared:
-            server = f"{FileSystem(self._context).find()[0]}.efs.{self._context.clients.region}.amazonaws.com"
+            server = MountTarget(self._context).address()
             birth = replace(birth, mount=cluster.spec.mount, file_server=server)
         return render_user_data(birth)
 
     def hosts(self) -> list[HostRecord]:
         """The machines as AWS sees them now, by their numbers."""
-        records = [
+        record = self._context.record(self.name) or PartRecord()
+        alive = self._describe(record.ids)
+        return [
             HostRecord(
                 number,
-                str(instance["InstanceId"]),
-                str(instance.get("PrivateIpAddress") or ""),
-                str(instance.get("PublicIpAddress") or ""),
-                str(instance["State"]["Name"]),
+                id_,
+                str(alive[id_].get("PrivateIpAddress") or ""),
+                str(alive[id_].get("PublicIpAddress") or ""),
+                str(alive[id_]["State"]["Name"]),
             )
-            for instance in self._instances()
-            if (number := number_of(instance)) is not None
+            for number, id_ in enumerate(record.ids)
+            if id_ in alive
         ]
-        return sorted(records, key=lambda record: record.number)
 
     def wait_for_machines(self, numbers: Collection[int]) -> None:
-        """Until those with `numbers` have started; CloudError where one has ended instead."""
+        """Until those with `numbers` have started; CloudError if one has ended instead."""
 
         def have_started() -> bool:
-            hosts = [host for host in self.hosts() if host.state in ("pending", "running")]
-            hosts = [host for host in hosts if host.number in numbers]
+            hosts = [host for host in self.hosts() if host.number in numbers and host.state in _USABLE]
             if len(hosts) < len(numbers):
                 raise CloudError(
                     "a machine has ended while it was starting; AWS may have none left there: try another region, type "
                     "or subnet"
                 )
-            return all(host.state == "running" and host.public_address for host in hosts)
+            is_private = self._context.cluster.spec.is_private
+            return all(host.state == "running" and (is_private or host.public_address) for host in hosts)
 
-        wait_until(have_started, "starting the machines", READY_S)
+        self._context.clients.wait_until(have_started, "starting the machines", READY_S)
 
     def replace(self, lost: HostRecord) -> None:
         """Start a machine in the place of one that is gone, at the same address, so that the others know it.
 
-        Where another launcher has done so already, there is nothing to start.
+        If another launcher has done so already, there is nothing to start.
         """
-
-        def is_gone() -> bool:
-            return all(host.id != lost.id for host in self.hosts())
-
-        wait_until(is_gone, f"the end of {lost.id}", GONE_S)
-        numbered = [instance for instance in self._instances() if number_of(instance) is not None]
-        if all(number_of(instance) != lost.number for instance in numbered):
-            [made] = self._run(1, lost.private_address)
-            self._tag(made, lost.number)
-            ids = tuple(str(instance["InstanceId"]) for instance in [*numbered, made])
-            self._context.journal.note(self.name, PartRecord("made", ids))
+        wait_until = self._context.clients.wait_until
+        wait_until(lambda: not self._describe([lost.id]), f"the end of {lost.id}", GONE_S)
+        record = self._context.record(self.name) or PartRecord()
+        if record.order:
+            record = self._send(record, is_new=False)
+        if record.ids[lost.number] in ("", lost.id):
+            record = self._order(record.ids, (lost.number,), lost.private_address)
+            self._tag(record.ids[lost.number], lost.number)
         self.wait_for_machines([lost.number])
+
+    def remove_all(self) -> None:
+        """End all machines, also those of an order without an answer, which is dropped."""
+        for id_ in self.find():
+            self.remove(id_)
+        record = self._context.record(self.name)
+        if record:
+            self._context.journal.note(self.name, _without_order(record))
 
     def remove(self, id_: str) -> None:
         def is_gone() -> bool:
-            reservations = self._context.ec2("describe_instances", InstanceIds=[id_])["Reservations"]
-            states = [i["State"]["Name"] for reservation in reservations for i in reservation["Instances"]]
-            return all(state == "terminated" for state in states)
+            return not self._describe([id_])
 
-        with gone_is_fine():
-            if not is_gone():
-                # All at once: each costs until it has ended.
-                self._context.ec2("terminate_instances", InstanceIds=list({id_, *self.find()}))
-                wait_until(is_gone, f"ending {id_}", GONE_S)
+        if is_gone():
+            return
+        # All at once: each costs until it has ended.
+        record = self._context.record(self.name) or PartRecord()
+        others = {*self._list(), *self._describe(record.ids)}
+        self._context.delete("ec2", "terminate_instances", InstanceIds=sorted({id_, *others}))
+        self._context.clients.wait_until(is_gone, f"ending {id_}", GONE_S)
 
 
-def number_of(instance: dict[str, Any]) -> int | None:
-    """Which host of its cluster a machine is."""
-    tags = {tag["Key"]: tag["Value"] for tag in instance.get("Tags", [])}
-    text = tags.get(HOST_TAG, "")
-    return int(text) if text.isdecimal() else None
+def _without_order(record: PartRecord) -> PartRecord:
+    return replace(record, order="", numbers=(), address="")
+
+
+def _is_tagged(instance: dict[str, Any], number: int) -> bool:
+    return {"Key": HOST_TAG, "Value": str(number)} in instance.get("Tags", [])

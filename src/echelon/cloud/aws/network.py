@@ -1,107 +1,91 @@
 """The key pair, the security groups and the placement group of a cluster.
 
-No rule that is made here admits the whole internet: spec.py refuses such networks, and _admit looks again.
+No rule that is made here admits the whole internet: spec.py refuses such networks, and HostsGroup looks again.
 """
 
 from __future__ import annotations
 
 from typing import Any
 
-from echelon.cloud.aws.calls import NOT_FOUND, gone_is_fine
-from echelon.cloud.aws.context import GONE_S, Context
+from echelon.cloud.aws.context import Single
 from echelon.cloud.keys import make_key
-from echelon.cloud.parts import wait_until
 from echelon.cloud.spec import ClusterSpec, allowed_network
 from echelon.errors import CloudError
 
+_SSH = {"IpProtocol": "tcp", "FromPort": 22, "ToPort": 22}
+_ANYWHERE = ({"IpRanges": [{"CidrIp": "0.0.0.0/0"}]}, {"Ipv6Ranges": [{"CidrIpv6": "::/0"}]})
 
-class KeyPair:
+
+class KeyPair(Single):
     """AWS gets the public half of a key that is made here, unless the user names one that it has."""
 
     name = "key pair"
+    duplicate = "InvalidKeyPair.Duplicate"
 
-    def __init__(self, context: Context) -> None:
-        self._context = context
-
-    def find(self) -> list[str]:
+    def _list(self) -> list[str]:
         found = self._context.ec2("describe_key_pairs", Filters=self._context.tag_filter("key"))["KeyPairs"]
         return [str(key["KeyName"]) for key in found]
 
-    def make(self) -> list[str]:
+    def _exists(self, id_: str) -> bool:
+        found = self._context.one("ec2", "describe_key_pairs", "KeyPairs", KeyNames=[id_])
+        return self._context.is_ours(found.get("Tags", []))
+
+    def _create(self) -> str:
         public = make_key(self._context.journal.key, f"echelon {self._context.name}")
-        found = self.find()
-        if found:
-            return found
         made = self._context.ec2(
             "import_key_pair",
             KeyName=self._context.resource_name,
             PublicKeyMaterial=public.encode(),
             TagSpecifications=self._context.tag_specification("key-pair", "key"),
         )
-        return [str(made["KeyName"])]
+        return str(made["KeyName"])
 
     def remove(self, id_: str) -> None:
-        with gone_is_fine():
-            self._context.ec2("delete_key_pair", KeyName=id_)
+        if self._is_there(id_):
+            self._context.delete("ec2", "delete_key_pair", KeyName=id_)
 
 
-class SecurityGroup:
-    """A group, its rules, and how it goes."""
+class SecurityGroup(Single):
+    """A group and its rules. No group names one that is made after it, so that the last can always be removed."""
 
-    name = "security group"
+    duplicate = "InvalidGroup.Duplicate"
     part = ""
+    about = ""
 
-    def __init__(self, context: Context) -> None:
-        self._context = context
+    def _list(self) -> list[str]:
+        filters = self._context.tag_filter(self.part)
+        pages = self._context.clients.pages
+        found = pages("ec2", "describe_security_groups", "SecurityGroups", Filters=filters)
+        return [str(group["GroupId"]) for group in found]
 
-    def find(self) -> list[str]:
-        return find_groups(self._context, self.part)
+    def _exists(self, id_: str) -> bool:
+        found = self._context.one("ec2", "describe_security_groups", "SecurityGroups", GroupIds=[id_])
+        return bool(found)
 
-    def remove(self, id_: str) -> None:
-        def is_gone() -> bool:
-            try:
-                self._context.ec2("delete_security_group", GroupId=id_)
-            except CloudError as error:
-                if error.code == "DependencyViolation":  # network cards go some time after what had them
-                    return False
-                if error.code not in NOT_FOUND:
-                    raise
-            return True
-
-        with gone_is_fine():  # the group, or one that its rules name
-            self._empty(id_)
-        wait_until(is_gone, f"removing {id_}", GONE_S)
-
-    def _empty(self, id_: str) -> None:
-        """Groups that name each other cannot be removed."""
-        rules = self._rules(id_, "IpPermissions")
-        if rules:
-            self._context.ec2("revoke_security_group_ingress", GroupId=id_, IpPermissions=rules)
-
-    def _rules(self, id_: str, direction: str) -> list[dict[str, Any]]:
-        groups = self._context.ec2("describe_security_groups", GroupIds=[id_])["SecurityGroups"]
-        return [rule for group in groups for rule in group.get(direction, [])]
-
-    def _make_empty(self, about: str) -> str:
-        found = self.find()
-        if found:
-            return found[0]
+    def _create(self) -> str:
         subnets = self._context.ec2("describe_subnets", SubnetIds=[self._context.cluster.subnet])["Subnets"]
         made = self._context.ec2(
             "create_security_group",
             GroupName=f"{self._context.resource_name}-{self.part}",
-            Description=about,
+            Description=self.about.format(self._context.name),
             VpcId=str(subnets[0]["VpcId"]),
             TagSpecifications=self._context.tag_specification("security-group", self.part),
         )
         return str(made["GroupId"])
 
-    def _admit(self, group: str, rule: dict[str, Any]) -> None:
+    def _change(self, operation: str, group: str, rule: dict[str, Any], is_so: str) -> None:
+        """Change a rule; `is_so` is AWS's word for one that is as it should be already."""
         try:
-            self._context.ec2("authorize_security_group_ingress", GroupId=group, IpPermissions=[rule])
+            self._context.ec2(operation, GroupId=group, IpPermissions=[rule])
         except CloudError as error:
-            if error.code != "InvalidPermission.Duplicate":
+            if error.code != is_so:
                 raise
+
+    def _admit(self, group: str, rule: dict[str, Any]) -> None:
+        self._change("authorize_security_group_ingress", group, rule, "InvalidPermission.Duplicate")
+
+    def remove(self, id_: str) -> None:
+        self._context.delete("ec2", "delete_security_group", GroupId=id_)
 
 
 class HostsGroup(SecurityGroup):
@@ -109,18 +93,29 @@ class HostsGroup(SecurityGroup):
 
     name = "security group of the hosts"
     part = "hosts"
+    about = "Hosts of {}: each other, and SSH from one address"
 
-    def make(self) -> list[str]:
-        group = self._make_empty(f"Hosts of {self._context.name}: each other, and SSH from one address")
-        self._admit(group, {"IpProtocol": "-1", "UserIdGroupPairs": [{"GroupId": group}]})
-        self._admit(group, {"IpProtocol": "tcp", "FromPort": 22, "ToPort": 22, **self._ssh_from()})
-        return [group]
+    def _complete(self, id_: str) -> None:
+        self._admit(id_, {"IpProtocol": "-1", "UserIdGroupPairs": [{"GroupId": id_}]})
+        wanted = self._ssh_from()
+        for network in wanted:
+            self._admit(id_, {**_SSH, "IpRanges": [{"CidrIp": network}]})
+        self._close_others(id_, wanted)
 
-    def _ssh_from(self) -> dict[str, Any]:
-        network = allowed_network(self._context.cluster.ssh_from)
-        if network.version == 6:
-            return {"Ipv6Ranges": [{"CidrIpv6": str(network)}]}
-        return {"IpRanges": [{"CidrIp": str(network)}]}
+    def _ssh_from(self) -> list[str]:
+        """Who may log in; nobody if the Session Manager does that."""
+        cluster = self._context.cluster
+        return [] if cluster.spec.ssm else [str(allowed_network(cluster.ssh_from))]
+
+    def _close_others(self, group: str, wanted: list[str]) -> None:
+        """Shut out addresses that were let in before: the user's own has changed."""
+        found = self._context.one("ec2", "describe_security_groups", "SecurityGroups", GroupIds=[group])
+        for rule in found["IpPermissions"]:
+            for kind, cidr in (("IpRanges", "CidrIp"), ("Ipv6Ranges", "CidrIpv6")):
+                old = [{cidr: entry[cidr]} for entry in rule.get(kind, []) if entry[cidr] not in wanted]
+                if old and rule.get("FromPort") == 22:
+                    closed = {**_SSH, kind: old}
+                    self._change("revoke_security_group_ingress", group, closed, "InvalidPermission.NotFound")
 
 
 class FilesGroup(SecurityGroup):
@@ -128,54 +123,44 @@ class FilesGroup(SecurityGroup):
 
     name = "security group of the files"
     part = "files"
+    about = "Shared files of {}: NFS from its hosts"
 
-    def make(self) -> list[str]:
-        group = self._make_empty(f"Shared files of {self._context.name}: NFS from its hosts")
-        hosts = find_groups(self._context, HostsGroup.part)
+    def _complete(self, id_: str) -> None:
+        hosts = self._context.id_of(HostsGroup.name)
         nfs = {"IpProtocol": "tcp", "FromPort": 2049, "ToPort": 2049}
-        self._admit(group, {**nfs, "UserIdGroupPairs": [{"GroupId": hosts[0]}]})
+        self._admit(id_, {**nfs, "UserIdGroupPairs": [{"GroupId": hosts}]})
         # By itself AWS lets every new group send anywhere; a file server begins no conversation.
-        rules = self._rules(group, "IpPermissionsEgress")
-        if rules:
-            self._context.ec2("revoke_security_group_egress", GroupId=group, IpPermissions=rules)
-        return [group]
+        for anywhere in _ANYWHERE:
+            rule = {"IpProtocol": "-1", **anywhere}
+            self._change("revoke_security_group_egress", id_, rule, "InvalidPermission.NotFound")
 
 
-def find_groups(context: Context, part: str) -> list[str]:
-    """The identifiers of a cluster's groups of one kind."""
-    filters = context.tag_filter(part)
-    found = context.clients.pages("ec2", "describe_security_groups", "SecurityGroups", Filters=filters)
-    return [str(group["GroupId"]) for group in found]
-
-
-class Placement:
+class Placement(Single):
     """Machines that stand close together."""
 
     name = "placement group"
+    duplicate = "InvalidPlacementGroup.Duplicate"
 
-    def __init__(self, context: Context) -> None:
-        self._context = context
-
-    def find(self) -> list[str]:
-        found = self._context.ec2("describe_placement_groups", Filters=self._context.tag_filter("placement"))[
-            "PlacementGroups"
-        ]
+    def _list(self) -> list[str]:
+        filters = self._context.tag_filter("placement")
+        found = self._context.ec2("describe_placement_groups", Filters=filters)["PlacementGroups"]
         return [str(group["GroupName"]) for group in found if group.get("State") != "deleted"]
 
-    def make(self) -> list[str]:
-        found = self.find()
-        if found:
-            return found
+    def _exists(self, id_: str) -> bool:
+        found = self._context.one("ec2", "describe_placement_groups", "PlacementGroups", GroupNames=[id_])
+        return found["State"] in ("pending", "available") and self._context.is_ours(found.get("Tags", []))
+
+    def _create(self) -> str:
         name = self._context.resource_name
         tags = self._context.tag_specification("placement-group", "placement")
         self._context.ec2(
             "create_placement_group", GroupName=name, Strategy="cluster", TagSpecifications=tags
         )
-        return [name]
+        return name
 
     def remove(self, id_: str) -> None:
-        with gone_is_fine():
-            self._context.ec2("delete_placement_group", GroupName=id_)
+        if self._is_there(id_):
+            self._context.delete("ec2", "delete_placement_group", GroupName=id_)
 
 
 def uses_placement(spec: ClusterSpec) -> bool:

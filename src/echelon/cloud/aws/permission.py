@@ -1,90 +1,125 @@
-"""Permission for the machines of a cluster to use one address of S3, without any key on them."""
+"""What the machines of a cluster may do, without any key on them: use one address of S3, and be reached through SSM."""
 
 from __future__ import annotations
 
 import json
 from typing import Any
 
-from echelon.cloud.aws.calls import gone_is_fine
-from echelon.cloud.aws.context import Context
+from echelon.cloud.aws.calls import NOT_FOUND
+from echelon.cloud.aws.context import Context, Single
+from echelon.cloud.aws.owner import partition_of
+from echelon.errors import CloudError
 
 ROLE_PATH = "/echelon/"
+SSM_POLICY = "iam::aws:policy/AmazonSSMManagedInstanceCore"
+"""AWS's own policy of what the Session Manager needs on a machine."""
 
 
-class Role:
-    """What the machines may do."""
+class Role(Single):
+    """What the machines may do. Roles have no region, so the region is in the name."""
 
     name = "role"
+    duplicate = "EntityAlreadyExists"
 
-    def __init__(self, context: Context) -> None:
-        self._context = context
+    def _list(self) -> list[str]:
+        return _find(self._context, "get_role", "Role")
 
-    def find(self) -> list[str]:
-        found = self._context.clients.pages("iam", "list_roles", "Roles", PathPrefix=ROLE_PATH)
-        return [str(role["RoleName"]) for role in found if role["RoleName"] == self._context.resource_name]
+    def _exists(self, id_: str) -> bool:
+        return self._context.is_ours(self._context.iam("get_role", RoleName=id_)["Role"].get("Tags", []))
 
-    def make(self) -> list[str]:
-        bucket = self._context.cluster.spec.bucket
-        assert bucket is not None, "a cluster without a bucket has no role"
-        if not self.find():
-            self._context.iam(
-                "create_role",
-                RoleName=self._context.resource_name,
-                Path=ROLE_PATH,
-                AssumeRolePolicyDocument=json.dumps(MACHINES_MAY_ASSUME),
-                Tags=self._context.tags("role"),
-            )
-        policy = json.dumps(bucket_policy(bucket))
-        self._context.iam(
-            "put_role_policy",
-            RoleName=self._context.resource_name,
-            PolicyName="bucket",
-            PolicyDocument=policy,
+    def _create(self) -> str:
+        boundary = self._context.cluster.spec.boundary
+        made = self._context.iam(
+            "create_role",
+            RoleName=self._context.account_name,
+            Path=ROLE_PATH,
+            AssumeRolePolicyDocument=json.dumps(MACHINES_MAY_ASSUME),
+            Tags=self._context.tags("role"),
+            **({"PermissionsBoundary": boundary} if boundary else {}),
         )
-        return [self._context.resource_name]
+        return str(made["Role"]["RoleName"])
+
+    def _complete(self, id_: str) -> None:
+        spec = self._context.cluster.spec
+        if spec.bucket:
+            policy = json.dumps(bucket_policy(spec.bucket))
+            self._context.iam("put_role_policy", RoleName=id_, PolicyName="bucket", PolicyDocument=policy)
+        if spec.ssm:
+            self._context.iam("attach_role_policy", RoleName=id_, PolicyArn=self._ssm_policy())
+
+    def _ssm_policy(self) -> str:
+        return f"arn:{partition_of(self._context.cluster.owner)}:{SSM_POLICY}"
 
     def remove(self, id_: str) -> None:
-        with gone_is_fine():
-            self._context.iam("delete_role_policy", RoleName=id_, PolicyName="bucket")
-        with gone_is_fine():
-            self._context.iam("delete_role", RoleName=id_)
+        if not self._is_there(id_):
+            return
+        cluster, delete = self._context.journal.read(), self._context.delete
+        own = [self._ssm_policy()] if cluster and cluster.spec.ssm else []  # which a list might not have yet
+        for policy in {*own, *self._attached_policies(id_)}:
+            delete("iam", "detach_role_policy", RoleName=id_, PolicyArn=policy)
+        if cluster is None or cluster.spec.bucket:
+            delete("iam", "delete_role_policy", RoleName=id_, PolicyName="bucket")
+        delete("iam", "delete_role", RoleName=id_)
+
+    def _attached_policies(self, id_: str) -> list[str]:
+        """Return those that others have attached, too: a role that has one cannot be removed."""
+        try:
+            found = self._context.iam("list_attached_role_policies", RoleName=id_)["AttachedPolicies"]
+        except CloudError as error:
+            if error.code not in NOT_FOUND:
+                raise
+            return []
+        return [str(policy["PolicyArn"]) for policy in found]
 
 
-class Profile:
+class Profile(Single):
     """What gives the machines their role."""
 
     name = "instance profile"
+    duplicate = "EntityAlreadyExists"
 
-    def __init__(self, context: Context) -> None:
-        self._context = context
+    def _list(self) -> list[str]:
+        return _find(self._context, "get_instance_profile", "InstanceProfile")
 
-    def find(self) -> list[str]:
-        found = self._context.clients.pages(
-            "iam", "list_instance_profiles", "InstanceProfiles", PathPrefix=ROLE_PATH
-        )
-        return [
-            str(profile["InstanceProfileName"])
-            for profile in found
-            if profile["InstanceProfileName"] == self._context.resource_name
-        ]
+    def _exists(self, id_: str) -> bool:
+        found = self._context.iam("get_instance_profile", InstanceProfileName=id_)["InstanceProfile"]
+        return self._context.is_ours(found.get("Tags", []))
 
-    def make(self) -> list[str]:
-        name = self._context.resource_name
-        if not self.find():
-            tags = self._context.tags("profile")
-            self._context.iam("create_instance_profile", InstanceProfileName=name, Path=ROLE_PATH, Tags=tags)
-        profile = self._context.iam("get_instance_profile", InstanceProfileName=name)["InstanceProfile"]
-        if not profile["Roles"]:
-            self._context.iam("add_role_to_instance_profile", InstanceProfileName=name, RoleName=name)
-        return [name]
+    def _create(self) -> str:
+        name = self._context.account_name
+        tags = self._context.tags("profile")
+        self._context.iam("create_instance_profile", InstanceProfileName=name, Path=ROLE_PATH, Tags=tags)
+        return name
+
+    def _complete(self, id_: str) -> None:
+        role = self._context.id_of(Role.name)
+        try:
+            self._context.iam("add_role_to_instance_profile", InstanceProfileName=id_, RoleName=role)
+        except CloudError as error:
+            if error.code != "LimitExceeded":  # a profile has one role, and this one has its own
+                raise
 
     def remove(self, id_: str) -> None:
-        with gone_is_fine():
-            profile = self._context.iam("get_instance_profile", InstanceProfileName=id_)["InstanceProfile"]
-            for role in profile["Roles"]:
-                name = str(role["RoleName"])
-                self._context.iam("remove_role_from_instance_profile", InstanceProfileName=id_, RoleName=name)
-            self._context.iam("delete_instance_profile", InstanceProfileName=id_)
+        if not self._is_there(id_):
+            return
+        role = self._context.account_name
+        self._context.delete(
+            "iam", "remove_role_from_instance_profile", InstanceProfileName=id_, RoleName=role
+        )
+        self._context.delete("iam", "delete_instance_profile", InstanceProfileName=id_)
+
+
+def _find(context: Context, operation: str, kind: str) -> list[str]:
+    """The name of this cluster's role or profile; nothing if there is none, or if it is another's of the same name."""
+    try:
+        found = context.clients.call("iam", operation, **{f"{kind}Name": context.account_name})[kind]
+    except CloudError as error:
+        # Whoever rents without `bucket` and `ssm` need not be allowed to ask.
+        is_unknown = context.journal.read() is None and error.code == "AccessDenied"
+        if error.code not in NOT_FOUND and not is_unknown:
+            raise
+        return []
+    return [context.account_name] if context.is_ours(found.get("Tags", [])) else []
 
 
 MACHINES_MAY_ASSUME = {

@@ -34,18 +34,32 @@ class Quota:
     used: float
 
 
+def format_request(clients: Clients, spec: ClusterSpec, missing: int) -> str:
+    """Write the request for more, after AWS has refused `missing` machines."""
+    needed = missing * machine("aws", spec.type).vcpus
+    quota = _find_quota(clients, spec)
+    if quota is None:  # not everybody may ask: at least what these machines need
+        code, name = (_SPOT if spec.spot else _ON_DEMAND)[family_of(spec.type)]
+        return _format_command(spec, code, needed) + _format_reason(spec, code, name, needed)
+    return request_words(spec, quota, max(quota.used, quota.limit) + needed)
+
+
 def check_quota(clients: Clients, spec: ClusterSpec, missing: int) -> Quota | None:
     """The limit for these machines; UserError with the request for more where it is too low, None where nobody says."""
+    quota = _find_quota(clients, spec)
+    needed = missing * machine("aws", spec.type).vcpus
+    if quota and quota.used + needed > quota.limit:
+        raise UserError(request_words(spec, quota, quota.used + needed))
+    return quota
+
+
+def _find_quota(clients: Clients, spec: ClusterSpec) -> Quota | None:
     code, name = (_SPOT if spec.spot else _ON_DEMAND)[family_of(spec.type)]
     try:
         answer = clients.call("service-quotas", "get_service_quota", ServiceCode="ec2", QuotaCode=code)
-        quota = Quota(code, name, float(answer["Quota"]["Value"]), _used(clients, spec))
+        return Quota(code, name, float(answer["Quota"]["Value"]), _used(clients, spec))
     except CloudError:
         return None  # not everybody may ask; AWS itself will refuse what is too much
-    needed = missing * machine("aws", spec.type).vcpus
-    if quota.used + needed > quota.limit:
-        raise UserError(request_words(spec, quota, quota.used + needed))
-    return quota
 
 
 def family_of(machine_type: str) -> str:
@@ -79,11 +93,25 @@ def request_words(spec: ClusterSpec, quota: Quota, wanted: float) -> str:
     vcpus = machine("aws", spec.type).vcpus
     return (
         f"{spec.count} x {spec.type} need {spec.count * vcpus} virtual processors; in {spec.region} your account may "
-        f"have {quota.limit:g} ({quota.name}), of which {quota.used:g} are in use. Ask for more, which may take days:\n"
+        f"have {quota.limit:g} ({quota.name}), of which {quota.used:g} are in use. "
+        + _format_command(spec, quota.code, wanted)
+        + _format_reason(spec, quota.code, quota.name, wanted)
+    )
+
+
+def _format_command(spec: ClusterSpec, code: str, wanted: float) -> str:
+    return (
+        "Ask for more, which may take days:\n"
         f"  aws service-quotas request-service-quota-increase --region {spec.region} --service-code ec2 "
-        f"--quota-code {quota.code} --desired-value {wanted:g}\n"
+        f"--quota-code {code} --desired-value {wanted:g}\n"
+    )
+
+
+def _format_reason(spec: ClusterSpec, code: str, name: str, wanted: float) -> str:
+    vcpus = machine("aws", spec.type).vcpus
+    return (
         "and where AWS asks for the reason:\n"
-        f"  Please raise the quota {quota.code} ({quota.name}) in {spec.region} to {wanted:g} virtual processors. "
+        f"  Please raise the quota {code} ({name}) in {spec.region} to {wanted:g} virtual processors. "
         f"We train neural networks on {spec.count} {spec.type} machines of {vcpus} virtual processors each, for at "
         f"most {spec.hours:g} hours at a time, after which the machines end by themselves."
     )

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
 
-from echelon.cloud.aws.calls import Clients
+from echelon.cloud.aws.calls import NOT_FOUND, Clients
 from echelon.cloud.prices import machine
 from echelon.cloud.spec import ClusterSpec
 from echelon.errors import CloudError, UserError
@@ -22,11 +24,27 @@ class Site:
 
 
 def find_site(clients: Clients, spec: ClusterSpec) -> Site:
-    """Network, image and zone for a cluster; UserError where one is missing."""
+    """Network, image and zone for a cluster; UserError if one is missing or cannot be used."""
+    _check_key(clients, spec)
     vpc = spec.vpc or _default_vpc(clients)
-    subnet = spec.subnet or _fitting_subnet(clients, vpc, spec.type)
+    zones = zones_with(clients, spec.type)
+    subnet = (_named_subnet if spec.subnet else _fitting_subnet)(clients, spec, vpc, zones)
     image = spec.image or _newest_image(clients, GPU_IMAGE if machine("aws", spec.type).gpus else CPU_IMAGE)
     return Site(subnet, image)
+
+
+def _check_key(clients: Clients, spec: ClusterSpec) -> None:
+    """UserError if the key that the user names is not there, here and at AWS."""
+    if spec.key_file is None or spec.key_name is None:
+        return
+    if not Path(spec.key_file).expanduser().is_file():
+        raise UserError(f"key_file: there is no file {spec.key_file}")
+    try:
+        clients.call("ec2", "describe_key_pairs", KeyNames=[spec.key_name])
+    except CloudError as error:
+        if error.code not in NOT_FOUND:
+            raise
+        raise UserError(f"key_name: {clients.region} has no key pair {spec.key_name}") from None
 
 
 def _default_vpc(clients: Clients) -> str:
@@ -37,7 +55,8 @@ def _default_vpc(clients: Clients) -> str:
     return str(found[0]["VpcId"])
 
 
-def _fitting_subnet(clients: Clients, vpc: str, machine_type: str) -> str:
+def zones_with(clients: Clients, machine_type: str) -> set[str]:
+    """Return the zones of the region that have machines of this type; UserError if none has."""
     filters = [{"Name": "instance-type", "Values": [machine_type]}]
     offers = clients.pages(
         "ec2",
@@ -46,18 +65,67 @@ def _fitting_subnet(clients: Clients, vpc: str, machine_type: str) -> str:
         LocationType="availability-zone",
         Filters=filters,
     )
-    zones = {offer["Location"] for offer in offers}
+    zones = {str(offer["Location"]) for offer in offers}
     if not zones:
         raise UserError(f"{clients.region} has no {machine_type}; choose another type or region")
+    return zones
+
+
+def _named_subnet(clients: Clients, spec: ClusterSpec, vpc: str, zones: set[str]) -> str:
+    """The subnet that the user names; UserError if the machines cannot be there, or cannot be reached there."""
+    filters = [{"Name": "subnet-id", "Values": [str(spec.subnet)]}]
+    found = list(clients.pages("ec2", "describe_subnets", "Subnets", Filters=filters))
+    if not found:
+        raise UserError(f"subnet: {clients.region} has no {spec.subnet}")
+    subnet = found[0]
+    if subnet["VpcId"] != vpc:
+        raise UserError(f"subnet: {spec.subnet} is in {subnet['VpcId']}, not in vpc = {vpc}")
+    if subnet["AvailabilityZone"] not in zones:
+        raise UserError(
+            f"subnet: {spec.subnet} is in {subnet['AvailabilityZone']}, which has no {spec.type}; these zones have: "
+            f"{', '.join(sorted(zones))}"
+        )
+    _require_way_in(clients, spec, subnet)
+    return str(spec.subnet)
+
+
+def _fitting_subnet(clients: Clients, spec: ClusterSpec, vpc: str, zones: set[str]) -> str:
     filters = [{"Name": "vpc-id", "Values": [vpc]}]
     subnets = sorted(
         clients.pages("ec2", "describe_subnets", "Subnets", Filters=filters),
-        key=lambda subnet: (not subnet.get("MapPublicIpOnLaunch"), subnet["AvailabilityZone"]),
+        key=lambda subnet: (
+            bool(subnet.get("MapPublicIpOnLaunch")) == spec.is_private,
+            subnet["AvailabilityZone"],
+        ),
     )
-    fitting = [str(subnet["SubnetId"]) for subnet in subnets if subnet["AvailabilityZone"] in zones]
+    fitting = [subnet for subnet in subnets if subnet["AvailabilityZone"] in zones]
     if not fitting:
-        raise UserError(f"{vpc} has no subnet in a zone with {machine_type}; name one with subnet =")
-    return fitting[0]
+        raise UserError(f"{vpc} has no subnet in a zone with {spec.type}; name one with subnet =")
+    _require_way_in(clients, spec, fitting[0])
+    return str(fitting[0]["SubnetId"])
+
+
+def _require_way_in(clients: Clients, spec: ClusterSpec, subnet: dict[str, Any]) -> None:
+    if not has_way_in(clients, spec, subnet):
+        raise UserError(
+            f"{subnet['SubnetId']} is a private subnet: nothing outside reaches machines there; name a bastion with "
+            "proxy_jump =, or set ssm = true"
+        )
+
+
+def has_way_in(clients: Clients, spec: ClusterSpec, subnet: dict[str, Any]) -> bool:
+    """Whether machines can be reached in a subnet: those with public addresses need an internet gateway."""
+    if spec.is_private or subnet.get("MapPublicIpOnLaunch"):
+        return True
+    pages, own = clients.pages, [{"Name": "association.subnet-id", "Values": [str(subnet["SubnetId"])]}]
+    main = [
+        {"Name": "vpc-id", "Values": [str(subnet["VpcId"])]},
+        {"Name": "association.main", "Values": ["true"]},
+    ]
+    tables = list(pages("ec2", "describe_route_tables", "RouteTables", Filters=own))
+    tables = tables or list(pages("ec2", "describe_route_tables", "RouteTables", Filters=main))
+    gateways = [str(route.get("GatewayId", "")) for table in tables for route in table["Routes"]]
+    return any(gateway.startswith("igw-") for gateway in gateways)
 
 
 def _newest_image(clients: Clients, parameter: str) -> str:

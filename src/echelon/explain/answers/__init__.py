@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 from echelon.explain.answers.case import Answer, Case
 from echelon.explain.answers.classes import which_classes
@@ -14,30 +15,40 @@ from echelon.explain.answers.network import (
     was_it_the_network,
     who_held_up,
 )
-from echelon.explain.answers.things import how_big_is_the_data, what_is_a_checkpoint
+from echelon.explain.answers.things import (
+    how_big_is_a_checkpoint,
+    how_big_is_the_data,
+    what_is_a_checkpoint,
+)
 from echelon.explain.answers.time import how_long, were_devices_used, what_is_a_step
 
 __all__ = ["Answer", "Case", "answer_all", "improvements_of"]
 
+CLASSIC: tuple[Callable[[Case], Answer], ...] = (
+    how_long,
+    is_it_trained,
+    is_it_overfitting,
+    were_devices_used,
+    was_it_the_network,
+    what_rate,
+    how_big_is_the_data,
+    what_is_a_checkpoint,
+    how_big_is_a_checkpoint,
+    what_is_a_step,
+    how_much_traffic,
+)
+"""The questions of the classic assignment on distributed training, in its order."""
+FURTHER: tuple[Callable[[Case], Answer | None], ...] = (
+    which_classes,
+    who_held_up,
+    how_does_it_scale,
+    what_did_it_cost,
+    what_would_be_better,
+)
 
-def answer_all(case: Case) -> list[Answer]:
-    """Every question that the run can answer."""
-    questions: list[Callable[[Case], Answer | None]] = [
-        how_long,
-        what_is_a_step,
-        is_it_trained,
-        is_it_overfitting,
-        which_classes,
-        were_devices_used,
-        was_it_the_network,
-        who_held_up,
-        what_rate,
-        how_big_is_the_data,
-        what_is_a_checkpoint,
-        how_much_traffic,
-        how_does_it_scale,
-        what_did_it_cost,
-        what_would_be_better,
-    ]
-    found = [question(case) for question in questions]
-    return [answer for answer in found if answer is not None]
+
+def answer_all(case: Case, further: Sequence[Answer] = ()) -> list[Answer]:
+    """The eleven classic questions by number, then `further` and every other question that the run can answer."""
+    numbered = [replace(question(case), number=number) for number, question in enumerate(CLASSIC, start=1)]
+    found = [question(case) for question in FURTHER]
+    return [*numbered, *further, *(answer for answer in found if answer is not None)]

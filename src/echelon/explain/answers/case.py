@@ -9,6 +9,7 @@ from echelon.data.images.store import ImageManifest
 from echelon.data.prepared import Manifest
 from echelon.explain.findings import StepTime, Traffic, step_time, traffic
 from echelon.explain.history import History
+from echelon.explain.outlook import Outlook, loss_outlook, score_outlook
 from echelon.explain.replanning import Replanning, replan
 from echelon.explain.workload import Workload
 
@@ -25,6 +26,13 @@ class Answer:
     """The answer in one or two words, for programs."""
     answer: str
     evidence: list[str] = field(default_factory=list)
+    number: int | None = None
+    """Among the eleven questions of the classic assignment on distributed training."""
+
+    @property
+    def heading(self) -> str:
+        """The question, with its number if it has one."""
+        return self.question if self.number is None else f"{self.number}. {self.question}"
 
 
 @dataclass(frozen=True)
@@ -44,7 +52,7 @@ class Case:
 
     @property
     def cost(self) -> float | None:
-        """Dollars so far; None where nobody said what a host costs."""
+        """Dollars so far; None if the price of a host is not known."""
         return None if self.hourly is None else self.host_hours * self.hourly
 
     @cached_property
@@ -64,6 +72,14 @@ class Case:
     @cached_property
     def traffic(self) -> Traffic:
         return traffic(self.history, self.workload)
+
+    @cached_property
+    def loss_outlook(self) -> Outlook | None:
+        return loss_outlook(self.history)
+
+    @cached_property
+    def score_outlook(self) -> Outlook | str:
+        return score_outlook(self.history)
 
     @cached_property
     def replanning(self) -> Replanning | None:

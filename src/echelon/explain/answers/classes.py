@@ -26,7 +26,8 @@ def which_classes(case: Case) -> Answer | None:
         "classes",
         "Which classes are known best and worst, and which are confused?",
         worst.name,
-        f"{best.name} is known best ({best.top1:.1f}% right), {worst.name} worst ({worst.top1:.1f}%)"
+        f"On the {scores.source}: {best.name} is known best ({best.top1:.1f}% right), {worst.name} worst "
+        f"({worst.top1:.1f}%)"
         + (
             f"; most often {scores.confused[0].name} is taken for {scores.confused[0].taken_for}."
             if scores.confused

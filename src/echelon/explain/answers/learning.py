@@ -7,8 +7,9 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from echelon.explain.answers.case import Answer, Case
-from echelon.explain.curves import find_rise, forecast, smooth
+from echelon.explain.curves import find_rise, smooth
 from echelon.explain.history import History
+from echelon.explain.outlook import Outlook, too_few_steps
 from echelon.explain.wording import show_count, show_share
 from echelon.monitor.records import is_number
 from echelon.recipe.schedule import formula, rate_by_step
@@ -26,6 +27,8 @@ from echelon.recipe.sizes import model_width
 
 _MATTERS = 0.02
 """A loss that more training would lower by less than this share is as good as at its end."""
+_MATTERING_POINTS = 0.5
+"""The same of a score, in points out of 100."""
 _WORSE = 0.02
 """By how much, relative to its best, the validation loss must have risen to speak of overfitting."""
 _LOST = 5
@@ -35,45 +38,61 @@ _LOST = 5
 def is_it_trained(case: Case) -> Answer:
     history = case.history
     question = "Is the model fully trained?"
-    setback, found = find_setback(history), forecast(*history.losses())
+    setback, loss, score = find_setback(history), case.loss_outlook, case.score_outlook
     if setback is not None:
         return setback.answer("trained", question, _best_words(history))
-    if found is None:
-        return Answer("trained", question, "unknown", "There are too few steps to tell.")
-    more = max(1.0, found.last_step)
-    gain, relative = found.gain(more), found.gain(more).expected / max(found.last, 1e-9)
-    span = f"{gain.low:.3g} to {gain.high:.3g}"
+    if loss is None:
+        return Answer("trained", question, "unknown", too_few_steps(history), _best_words(history))
+    evidence = [*_outlook_evidence(history, loss, score), *_best_words(history)]
+    best = _best_valid(history)
+    if best is not None and overfits(history):
+        sentence = (
+            f"It is past its best: the validation loss has risen since step {best['step']:,}, so more of the same will "
+            "not help."
+        )
+        return Answer("trained", question, "past its best", sentence, evidence)
+    verdict, sentence = _tell_outlook(history, loss, score)
+    return Answer("trained", question, verdict, sentence, evidence)
+
+
+def _outlook_evidence(history: History, loss: Outlook, score: Outlook | str) -> list[str]:
+    """What twice as many steps would bring, with 90% intervals."""
+    steps, later = show_count(history.last_step), loss.later
     evidence = [
-        f"the smoothed training loss is {found.last:.4g}, and falls by about the power "
-        f"{sum(fit.power for fit in found.fits) / len(found.fits):.2g} of the step",
-        f"another {show_count(more)} steps, as many again, would lower it by {gain.expected:.3g} ({span})",
-        *_best_words(history),
+        f"another {steps} steps, as many again, would bring the smoothed training loss from {loss.now:.4g} to about "
+        f"{later.expected:.4g} (90% interval: {later.low:.4g} to {later.high:.4g})",
     ]
-    if overfits(history):
-        best = _best_valid(history)
-        return Answer(
-            "trained",
-            question,
-            "past its best",
-            "It is past its best: the validation loss has risen since step "
-            f"{best['step'] if best else 0:,}, so more of the same will not help.",
-            evidence,
+    if isinstance(score, str):
+        return [*evidence, score]
+    later, name = score.later, history.metric[0]
+    return [
+        *evidence,
+        f"and the validation {name} from {score.now:.2f} to about {later.expected:.2f} "
+        f"(90% interval: {later.low:.2f} to {later.high:.2f})",
+    ]
+
+
+def _tell_outlook(history: History, loss: Outlook, score: Outlook | str) -> tuple[str, str]:
+    """Verdict and sentence for a run that has not become worse. The score decides; without one, the loss."""
+    relative = loss.gain.expected / max(loss.now, 1e-9)
+    falls = f"lower the training loss by about {show_share(relative)}"
+    if isinstance(score, str):
+        if relative > _MATTERS:
+            return "no", f"No: the loss is still falling, and training twice as long would {falls}."
+        return (
+            "yes",
+            f"Yes, nearly: training twice as long would lower the loss by only {show_share(relative)}.",
         )
-    if relative > _MATTERS:
-        return Answer(
-            "trained",
-            question,
-            "no",
-            "No: the loss is still falling, and training twice as long would lower it by about "
-            f"{show_share(relative)}.",
-            evidence,
+    name, points = history.metric[0], score.gain
+    reached = f"the validation {name} is {score.now:.2f}"
+    if points.expected < _MATTERING_POINTS:
+        return "yes", (
+            f"Yes, it is as good as it gets: {reached}, and training twice as long would raise it by only "
+            f"{points.expected:.2f} points ({points.low:.2f} to {points.high:.2f})."
         )
-    return Answer(
-        "trained",
-        question,
-        "yes",
-        f"Yes, nearly: training twice as long would lower the loss by only {show_share(relative)}.",
-        evidence,
+    return "no", (
+        f"No: {reached}, and training twice as long would raise it by about {points.expected:.1f} points "
+        f"({points.low:.1f} to {points.high:.1f}) and {falls}."
     )
 
 
@@ -95,10 +114,21 @@ def _best_words(history: History) -> list[str]:
     ]
 
 
-def _is_past_best(history: History) -> bool:
+def _has_risen(history: History) -> bool:
     """Whether the validation loss has risen clearly since its best."""
     best = _best_valid(history)
     return best is not None and bool(_scored(history)[-1]["loss"] > (1 + _WORSE) * best["loss"])
+
+
+def _is_past_best(history: History) -> bool:
+    """Whether it has, and the score that people ask for has not stayed at its best: a model that is only less sure of
+    what it gets right has lost nothing."""
+    last = next(
+        (r[history.metric[1]] for r in reversed(history.valid) if r.get(history.metric[1]) is not None), None
+    )
+    best = history.best_score()
+    is_at_best = last is not None and best is not None and last > best - _MATTERING_POINTS
+    return _has_risen(history) and not is_at_best
 
 
 def overfits(history: History) -> bool:
@@ -197,6 +227,11 @@ def is_it_overfitting(case: Case) -> Answer:
     if setback is not None:
         return setback.answer("overfitting", question, evidence)
     sentence = "No: the validation loss is at or near its best at the end."
+    if _has_risen(history):
+        sentence = (
+            f"No: the validation loss has risen {_rise_words(best['loss'], last['loss'])} since step {best['step']:,}, "
+            f"but {history.metric[0]} has stayed at its best."
+        )
     return Answer("overfitting", question, "no", sentence, evidence)
 
 
@@ -211,10 +246,16 @@ def what_rate(case: Case) -> Answer:
         "schedule",
         "What is the learning-rate schedule?",
         recipe.schedule.kind,
-        f"{schedule_words(recipe.schedule)} It is highest, {rates[peak]:.3g}, about step {peak:,}, and "
-        f"{rate(history.planned_steps):.3g} at the last step.",
+        f"{schedule_words(recipe.schedule)} {_peak_words(rates, peak, rate(history.planned_steps))}",
         [f"in the step s: {formula(recipe.schedule, model_width(recipe))}"],
     )
+
+
+def _peak_words(rates: dict[int, float], peak: int, last: float) -> str:
+    """Where the rate is highest; a run may be too short for it to fall."""
+    if last >= rates[peak]:
+        return f"This run ends with the highest rate, {last:.3g}: it is too short for the rate to fall."
+    return f"It is highest, {rates[peak]:.3g}, about step {peak:,}, and {last:.3g} at the last step."
 
 
 def schedule_words(schedule: Any) -> str:

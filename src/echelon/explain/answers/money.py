@@ -25,7 +25,7 @@ def what_did_it_cost(case: Case) -> Answer:
         evidence.append(f"the GPUs took about {kwh:.3g} kWh")
     cost = case.cost
     if cost is None:
-        sentence = f"{hours}; nobody said what one costs (--price, or --machine)."
+        sentence = f"{hours}; --price or --machine turns them into dollars."
         return Answer("cost", question, "unknown", sentence, evidence)
     evidence.append(f"at ${case.hourly:g} an hour for each host")
     step_cost = cost / max(1, len(history.steps)) * 1000

@@ -172,10 +172,16 @@ def how_does_it_scale(case: Case) -> Answer | None:
         "scaling",
         question,
         show_share(efficiency),
-        f"Each worker {verb} {show_share(min(efficiency, 1.0))} of what it does alone; twice as many would be "
-        f"{now / doubled:.2f} times as fast.",
+        f"Each worker {verb} {show_share(min(efficiency, 1.0))} of what it does alone; {_doubling(now / doubled)}.",
         evidence,
     )
+
+
+def _doubling(faster: float) -> str:
+    """What twice as many workers do to the step's time."""
+    if faster < 0.995:
+        return f"twice as many workers would make a step take {show_share(1 / faster - 1)} longer"
+    return f"twice as many workers would make it {faster:.2f} times as fast"
 
 
 def _about_the_line(replanning: Replanning) -> str:

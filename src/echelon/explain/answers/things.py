@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from echelon.data.images.store import ImageManifest
 from echelon.data.shards import SideCount
+from echelon.explain.accounting import positive
 from echelon.explain.answers.case import Answer, Case
 from echelon.explain.checkpoints import checkpoint_parts
 from echelon.explain.wording import show_bytes, show_count, show_step
@@ -54,30 +55,50 @@ def _how_many_pictures(question: str, manifest: ImageManifest) -> Answer:
         "training_set",
         question,
         f"{splits['train'].images} pictures",
-        f"{show_count(splits['train'].images)} pictures of {show_count(len(manifest.classes))} classes.",
+        f"{show_bytes(size)} in {show_count(splits['train'].images)} images of {show_count(len(manifest.classes))} "
+        "classes, as prepared.",
         evidence,
     )
 
 
-def what_is_a_checkpoint(case: Case) -> Answer | None:
-    history, question = case.history, "What is a checkpoint made of, how big is it, and why just that big?"
-    parameters = history.facts.get("parameters")
-    if not parameters or not history.checkpoints:
-        return None
+def what_is_a_checkpoint(case: Case) -> Answer:
+    """Its files."""
+    history, question = case.history, "Which files is a checkpoint made of?"
+    folders = [folder for _, folder in complete_folders(history.run.checkpoints)]
+    if not folders:
+        sentence = "There is no complete checkpoint in the run's folder."
+        return Answer("checkpoint_files", question, "none", sentence)
+    files = sorted(file for file in folders[-1].iterdir() if file.suffix in (".safetensors", ".json"))
+    told = [file for file in files if not file.name.endswith("checksum.json")]
+    evidence = [f"{file.name}: {show_bytes(file.stat().st_size)}" for file in told]
+    return Answer(
+        "checkpoint_files",
+        question,
+        f"{len(files)} files",
+        f"{folders[-1].name} has {', '.join(file.name for file in told)}, and a checksum beside each: tensors as "
+        "safetensors, everything else as JSON.",
+        [*evidence, "complete if every file and every checksum is there"],
+    )
+
+
+def how_big_is_a_checkpoint(case: Case) -> Answer:
+    history, question = case.history, "How big is a checkpoint, and why?"
+    parameters, sized = history.facts.get("parameters"), [c for c in history.checkpoints if c.get("bytes")]
+    if not parameters or not sized:
+        return Answer("checkpoint", question, "none", "No checkpoint has been written yet.")
     parts = checkpoint_parts(history.recipe, parameters, case.workload.matrices if case.workload else ())
     sizes = {part.name: part.bytes(history.size) for part in parts if part.bytes(history.size)}
-    size, expected = history.checkpoints[-1]["bytes"], sum(sizes.values())
+    size, expected = sized[-1]["bytes"], sum(sizes.values())
     evidence = [
         f"{name}: {show_count(part / 4)} numbers x 4 bytes = {show_bytes(part)}"
         for name, part in sizes.items()
     ]
     evidence.append(
-        f"the remaining {show_bytes(size - expected)} are tensor names and shapes, running statistics where the model "
+        f"the remaining {show_bytes(size - expected)} are tensor names and shapes, running statistics if the model "
         "has any, checksums and state.json (step, best score, patience)"
     )
-    evidence += _checkpoint_files(case)
-    mean = sum(record["seconds"] for record in history.checkpoints) / len(history.checkpoints)
-    evidence.append(f"{len(history.checkpoints)} were written, each in {show_step(mean)} behind training")
+    mean = sum(positive(record.get("seconds")) for record in sized) / len(sized)
+    evidence.append(f"{len(sized)} were written, each in {show_step(mean)} behind training")
     return Answer(
         "checkpoint",
         question,
@@ -86,17 +107,3 @@ def what_is_a_checkpoint(case: Case) -> Answer | None:
         f"({', '.join(sizes)}), and {show_bytes(size - expected)} of names and state.",
         evidence,
     )
-
-
-def _checkpoint_files(case: Case) -> list[str]:
-    """The files of the newest complete checkpoint, without its checksums."""
-    folders = [folder for _, folder in complete_folders(case.history.run.checkpoints)]
-    if not folders:
-        return []
-    files = sorted(file for file in folders[-1].iterdir() if file.suffix in (".safetensors", ".json"))
-    told = [
-        f"{file.name} {show_bytes(file.stat().st_size)}"
-        for file in files
-        if not file.name.endswith("checksum.json")
-    ]
-    return [f"{folders[-1].name}: {', '.join(told)}, and a checksum beside each"]

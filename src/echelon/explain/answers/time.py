@@ -14,41 +14,38 @@ from echelon.recipe.schema import Recipe, TranslationRecipe
 
 def how_long(case: Case) -> Answer:
     history, taken = case.history, case.history.training_seconds
-    totals = {phase: seconds for phase, seconds in history.totals.items() if seconds > 0}
-    counted = sum(totals.values())
-    order = sorted(totals, key=lambda phase: -totals[phase])
-    where = ", ".join(f"{PHASE_WORDS[phase]} {show_share(totals[phase] / counted)}" for phase in order[:3])
+    parts = {part: seconds for part, seconds in history.account.parts().items() if seconds > 0}
+    order = sorted(parts, key=lambda part: -parts[part])
+    where = ", ".join(f"{PART_WORDS[part]} {show_share(history.share_of(part))}" for part in order[:3])
     evidence = [
-        f"{PHASE_WORDS[phase]}: {show_duration(totals[phase])} ({show_share(totals[phase] / counted)})"
-        for phase in order
+        f"{PART_WORDS[part]}: {show_duration(parts[part])} ({show_share(history.share_of(part))})"
+        for part in order
     ]
-    if totals:
-        evidence.append(
-            f"{show_duration(counted)} of the {show_duration(taken)} from the first record to the last, pauses left "
-            f"out, are accounted for ({show_share(counted / taken if taken else 1.0)})"
-        )
-    starting = sum(float(start.get("setup_seconds") or 0.0) for start in history.starts)
-    if starting:
-        evidence.append(f"starting and loading took {show_duration(starting)}")
+    if parts:
+        evidence.append(f"together {show_duration(taken)}, all of the time but pauses")
     if len(history.starts) > 1:
+        evidence.append(f"started {len(history.starts)} times")
+    if history.pause_seconds >= 1:
         evidence.append(
-            f"started {len(history.starts)} times; {show_duration(history.pause_seconds)} lie between a stop and the "
-            "next start"
+            f"{show_duration(history.pause_seconds)} of pauses, in which nobody trained: between a stop and the next "
+            "start, or because the machine slept"
         )
     state = "took" if history.outcome in ("finished", "stopped early") else "has taken"
     answer = f"It {state} {show_duration(taken)} for {show_count(len(history.steps))} steps"
     if history.pause_seconds >= 1:
         answer += f", and {show_duration(history.pause_seconds)} of pauses between"
+    is_measured = any(history.totals.values())
     return Answer(
         "duration",
         "How long did it take, and where did the time go?",
         show_duration(taken),
-        f"{answer}: {where}." if where else f"{answer}; where the time went was not measured.",
+        f"{answer}: {where}." if is_measured else f"{answer}; where the time went was not measured.",
         evidence,
     )
 
 
-PHASE_WORDS = {
+PART_WORDS = {
+    "starting": "starting and loading",
     "data": "waiting for data",
     "forward": "forward",
     "backward": "backward",
@@ -56,7 +53,8 @@ PHASE_WORDS = {
     "optimiser": "optimiser",
     "checkpoint": "checkpoints",
     "evaluation": "scoring",
-    "other": "other",
+    "other": "other work between steps",
+    "unaccounted": "not accounted for (records without phases, or lost with a killed worker)",
 }
 
 

@@ -1,0 +1,432 @@
+"""What an agent does next: `decide(state, events, now, spec) -> (state, actions)`, without side effects.
+
+The agent (agent.py) collects events, carries the actions out, and hands their answers to the next call. The simulation
+in tests does the same on a simulated clock, network and run folder. The rules themselves are in generation.py.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Protocol
+
+from echelon.agent.actions import (
+    Action,
+    Answer,
+    BlameWorker,
+    CheckFolder,
+    ClaimFolder,
+    DrainWorkers,
+    Events,
+    FolderChecked,
+    FolderClaimed,
+    KillWorkers,
+    Listen,
+    Listening,
+    ReleaseFolder,
+    RunHasEnded,
+    StartWorkers,
+    Tell,
+    WorkersEnd,
+)
+from echelon.agent.generation import (
+    Failure,
+    Generation,
+    Heard,
+    Heartbeat,
+    Review,
+    find_alive,
+    find_generation_to_follow,
+    form_generation,
+    has_quorum,
+    is_ready_to_start,
+    may_replace_generation,
+    review_generation,
+    should_lead,
+)
+from echelon.agent.outcome import ALONE, Ended
+from echelon.agent.spec import AgentSpec
+from echelon.launch import supervise
+from echelon.launch.local import START_S
+from echelon.lease import LEASE_S
+from echelon.monitor.heartbeat import Pulse, find_hung
+
+_FOLDER_CHECK_S = 1.0
+_ALONE_S = 1800.0
+"""How long an agent without enough others waits for them."""
+_DESERTED = 6
+"""Times `silence_s`: how long the others' machines must answer that no agent is there before the agents are taken to
+have gone for good. A launcher restarts an agent that died sooner than that."""
+_MOST_PENALTY_S = 120.0
+
+
+@dataclass(frozen=True)
+class Peer:
+    """What is known of another host."""
+
+    heartbeat: Heartbeat
+    heard_at: float
+    since: float
+    """When it was first heard after the last gap."""
+    losses: int = 0
+
+
+@dataclass(frozen=True)
+class AgentState:
+    """All that an agent remembers from one decision to the next."""
+
+    mine: Heartbeat
+    alive_since: float
+    """Since when the living hosts have been the same ones."""
+    folder_seen_at: float
+    """When the shared run folder was last seen."""
+    peers: Mapping[int, Peer] = field(default_factory=dict)
+    alive: tuple[int, ...] = ()
+    absent_since: Mapping[int, float] = field(default_factory=dict)
+    workers_of: tuple[int, int] | None = None
+    """The generation (its order) whose workers run on this host."""
+    trouble_since: float | None = None
+    failures: tuple[supervise.Failure, ...] = ()
+    counted: tuple[int, int] | None = None
+    """The generation whose failure is among them: its successor may have to wait for the run folder."""
+    ended: Ended | None = None
+    """How the run has ended, if that was read in the run folder rather than heard."""
+
+    def view(self, now: float, rejoin_s: float) -> dict[int, Heard]:
+        return {
+            host: Heard(peer.heartbeat, now - peer.heard_at, now - peer.since - _penalty_s(peer, rejoin_s))
+            for host, peer in self.peers.items()
+        }
+
+
+def _penalty_s(peer: Peer, rejoin_s: float) -> float:
+    """A host that comes and goes waits longer each time before it is taken in: each time costs a restart."""
+    return min(rejoin_s * (2.0**peer.losses - 1), _MOST_PENALTY_S)
+
+
+def first_state(host: int, now: float) -> AgentState:
+    return AgentState(Heartbeat(host), alive_since=now, folder_seen_at=now)
+
+
+def decide(
+    state: AgentState, events: Events, now: float, spec: AgentSpec
+) -> tuple[AgentState, tuple[Action, ...]]:
+    """Return what the agent remembers from now on, and what it is to do."""
+    decision = _Decision(state, now, spec)
+    decision.hear(events)
+    decision.take_answers(events.answers)
+    decision.check_folder()
+    decision.follow_or_lead()
+    decision.tend_workers()
+    return decision.state, tuple(decision.actions)
+
+
+def hear(state: AgentState, events: Events, now: float, spec: AgentSpec) -> AgentState:
+    """Take events in without acting on them: for an agent that is about to leave."""
+    decision = _Decision(state, now, spec)
+    decision.hear(events)
+    return decision.state
+
+
+class Executor(Protocol):
+    """Carries actions out: the host's (execution.py), or a simulated one."""
+
+    def carry_out(self, action: Action) -> Answer | None: ...
+
+
+def tick(state: AgentState, events: Events, now: float, spec: AgentSpec, executor: Executor) -> AgentState:
+    """Decide, carry the actions out, and decide again on their answers. What is asked then waits for the next tick."""
+    state, actions = decide(state, events, now, spec)
+    answers = tuple(answer for action in actions if (answer := executor.carry_out(action)) is not None)
+    if answers:
+        again = replace(events, heartbeats=(), workers_end=None, answers=answers)
+        state, actions = decide(state, again, now, spec)
+        for action in actions:
+            if not isinstance(action, Listen | CheckFolder | ClaimFolder):
+                executor.carry_out(action)
+    return state
+
+
+def find_outcome(state: AgentState, now: float, spec: AgentSpec) -> Ended | None:
+    """How the run has ended, as far as this agent is concerned; None while it is under way."""
+    generation, rules = state.mine.generation, spec.rules
+    if generation is not None and generation.outcome is not None:
+        return Ended(generation.outcome, generation.reason, spec.launch)
+    if state.ended is not None:
+        return state.ended
+    if len(state.alive) >= rules.fewest and not (state.mine.stop and generation is None):
+        return None
+    if state.mine.stop:
+        return Ended("interrupted", "", spec.launch)
+    has_waited = now - state.alive_since > _ALONE_S
+    is_given_up = has_waited or _is_deserted(state, now, spec)
+    return Ended(ALONE, "too few hosts were left", spec.launch) if is_given_up else None
+
+
+def _is_deserted(state: AgentState, now: float, spec: AgentSpec) -> bool:
+    """Whether so many agents that once were there have gone that the run cannot continue."""
+    patience_s = _DESERTED * spec.silence_s
+    absent = [host for host, since in state.absent_since.items() if now - since > patience_s]
+    return state.mine.generation is not None and len(spec.hosts) - len(absent) < spec.fewest
+
+
+def have_all_heard(state: AgentState, ended: Ended) -> bool:
+    """Whether all living hosts know how the run has ended."""
+    told = [state.peers[host].heartbeat.generation for host in state.alive if host in state.peers]
+    return all(generation is not None and generation.outcome == ended.outcome for generation in told)
+
+
+class _Decision:
+    """One call of `decide`: the state as it changes, and the actions so far."""
+
+    def __init__(self, state: AgentState, now: float, spec: AgentSpec) -> None:
+        self.state, self.now, self.spec, self.rules = state, now, spec, spec.rules
+        self.actions: list[Action] = []
+        self.view: dict[int, Heard] = {}
+
+    @property
+    def mine(self) -> Heartbeat:
+        return self.state.mine
+
+    def hear(self, events: Events) -> None:
+        """Take in what others say, and what is seen on this host."""
+        peers = dict(self.state.peers)
+        for heartbeat, at in events.heartbeats:
+            peers[heartbeat.host] = _hear(peers.get(heartbeat.host), heartbeat, at, self.rules.silence_s)
+        self.state = replace(self.state, peers=peers, absent_since=dict(events.absent_since))
+        self.view = self.state.view(self.now, self.rules.rejoin_s)
+        sees = frozenset(host for host, heard in self.view.items() if heard.age_s < self.rules.silence_s)
+        pulses = {rank: (p.beats, p.turns, p.step, p.silent_s) for rank, p in events.pulses.items()}
+        stop = max(self.mine.stop, events.stop)
+        self._set(sees=sees, pulses=pulses, stop=stop)
+        if events.is_leaving and not self.mine.leaving:
+            self._tell(f"{self.spec.me.name} is about to be taken away: saving, to go on without it")
+            self._set(leaving=True)
+        if events.workers_end is not None:
+            self._note_end(events.workers_end)
+        self._note_alive(tuple(find_alive(self.mine.host, self.view, self.rules)))
+
+    def _note_end(self, end: WorkersEnd) -> None:
+        order, self.state = self.state.workers_of, replace(self.state, workers_of=None)
+        if self.mine.generation is None or order != self.mine.generation.order:
+            return
+        if isinstance(end, Failure):
+            self._set(phase="failed", failure=end)
+            self.actions.append(Tell(end.message, kind="failure"))
+        else:
+            self._set(phase=end)
+
+    def _note_alive(self, alive: tuple[int, ...]) -> None:
+        before, silence_s, fewest = self.state.alive, self.rules.silence_s, self.rules.fewest
+        if alive == before:
+            return
+        if self.mine.leads or (self.mine.generation is None and self.mine.host == min(alive)):
+            for host in sorted(set(before) - set(alive)):
+                self._tell(f"{self._name(host)} is lost: it was not heard for {silence_s:g} s")
+            for host in sorted(set(alive) - set(before) - {self.mine.host}):
+                self._tell(f"{self._name(host)} is here")
+        if self.mine.generation and len(alive) < fewest <= len(before):
+            self._tell(
+                f"{self.spec.me.name} hears {len(alive) - 1} other hosts, and {fewest} must be there: "
+                "it waits for them (--num-hosts)"
+            )
+        self.state = replace(self.state, alive=alive, alive_since=self.now)
+
+    # The shared run folder
+
+    def take_answers(self, answers: tuple[Answer, ...]) -> None:
+        for answer in answers:
+            match answer:
+                case Listening(port):
+                    self._start_generation(port)
+                case FolderClaimed(problem=problem) if problem:
+                    self._lose_folder(problem)
+                case FolderClaimed(None):
+                    pass  # the next decision asks again
+                case FolderClaimed(int(number), because):
+                    generation = form_generation(self.mine, self.view, self.rules)
+                    self._adopt(replace(generation, number=number), because)
+                case RunHasEnded(ended):
+                    self.state = replace(self.state, ended=ended)
+                case FolderChecked(problem, is_taken):
+                    self._note_folder(problem, is_taken)
+
+    def _start_generation(self, port: int) -> None:
+        generation = self.mine.generation
+        if generation is not None and self.mine.leads and generation.stage == "forming":
+            self._set(generation=replace(generation, stage="running", store_port=port))
+
+    def _note_folder(self, problem: str, is_taken: bool) -> None:
+        if problem:
+            if self.now - self.state.folder_seen_at > LEASE_S / 2:
+                self._lose_folder(problem)
+            return
+        self.state = replace(self.state, folder_seen_at=self.now)
+        if is_taken:
+            self._lose_folder("a newer generation has it")
+        else:
+            self._set(can_lead=True)
+
+    def _lose_folder(self, why: str) -> None:
+        if self.mine.can_lead:
+            self._tell(f"{self.spec.me.name} has lost the run folder: {why}")
+        self._set(can_lead=False)
+        generation = self.mine.generation
+        if generation is not None and generation.leader == self.mine.host and self.state.workers_of:
+            self.actions.append(KillWorkers())
+
+    def check_folder(self) -> None:
+        is_due = self.now - self.state.folder_seen_at >= _FOLDER_CHECK_S
+        if self.spec.shares_folder and is_due:
+            self.actions.append(CheckFolder(self.mine.leads))
+
+    # Following and leading
+
+    def follow_or_lead(self) -> None:
+        followed = find_generation_to_follow(self.mine, self.view, self.rules)
+        if followed is not None:
+            self._set_generation(followed)
+        if self.mine.leads:
+            self._lead()
+        elif should_lead(self.mine, self.view, self.rules, self.now - self.state.alive_since):
+            self._form("")
+
+    def _set_generation(self, generation: Generation) -> None:
+        if self.mine.generation is None or generation.order != self.mine.generation.order:
+            self.state = replace(self.state, trouble_since=None)
+            self._set(phase="waiting", failure=None)
+        self._set(generation=generation)
+
+    def _form(self, because: str) -> None:
+        """Form a new generation, for which a shared run folder must be claimed first."""
+        generation = form_generation(self.mine, self.view, self.rules)
+        if self.spec.shares_folder:
+            self.actions.append(ClaimFolder(generation.number, because))
+        else:
+            self._adopt(generation, because)
+
+    def _adopt(self, generation: Generation, because: str) -> None:
+        names = ", ".join(self._name(host) for host in generation.members)
+        reason = f" ({because})" if because else ""
+        self._tell(
+            f"generation {generation.number}{reason}: {names}",
+            generation=generation.number,
+            hosts=len(generation.members),
+        )
+        self._set_generation(generation)
+
+    def _lead(self) -> None:
+        generation = self.mine.generation
+        assert generation is not None
+        if is_ready_to_start(self.mine, self.view, self.rules):
+            self.actions.append(Listen())
+            return
+        review = review_generation(self.mine, self.view, self.rules, self._trouble_s())
+        self._set(generation=review.generation)
+        if review.replace_because is None:
+            self._find_hung()
+            return
+        is_failure = review.replace_because != "a host is lost" and generation.stage != "draining"
+        if is_failure and self.state.counted != generation.order:
+            self._count_failure(review)
+        if self.mine.leaving:
+            self._set(has_left=True)
+            self.actions.append(ReleaseFolder())
+        elif not self._has_ended() and may_replace_generation(self.mine, self.view, self.rules):
+            self._form(self._why_replaced(generation, review))
+
+    def _has_ended(self) -> bool:
+        return self.mine.generation is not None and self.mine.generation.stage == "ended"
+
+    def _why_replaced(self, generation: Generation, review: Review) -> str:
+        if generation.stage != "draining":
+            return review.replace_because or ""
+        left = [
+            host for host in generation.members if host in self.view and self.view[host].heartbeat.leaving
+        ]
+        return "a host must go" if left else "a host has come back"
+
+    def _trouble_s(self) -> float:
+        """For how long a member's workers have been down."""
+        said = [self.mine, *(heard.heartbeat for heard in self.view.values())]
+        if any(heartbeat.phase == "failed" for heartbeat in said):
+            since = self.now if self.state.trouble_since is None else self.state.trouble_since
+            self.state = replace(self.state, trouble_since=since)
+            return self.now - since
+        self.state = replace(self.state, trouble_since=None)
+        return 0.0
+
+    def _count_failure(self, review: Review) -> None:
+        """Tell what failed, and end the run if it has failed too often."""
+        is_final = any(failure.is_final for failure in review.failures)
+        message = review.failures[0].message if review.failures else "the workers left without being told to"
+        failures = (*self.state.failures, supervise.Failure(self.now, 1, is_final))
+        self.state = replace(self.state, failures=failures, counted=review.generation.order)
+        verdict = self.spec.policy.decide(failures, self.now)
+        if isinstance(verdict, supervise.GiveUp):
+            tried = f" (after {verdict.restarts} restarts)" if verdict.restarts else ""
+            self._set(generation=review.generation.end("failed", message + tried))
+        else:
+            self._tell(message)
+            self._tell(
+                f"restarting ({verdict.number} of {self.spec.max_restarts}) from the newest checkpoint"
+            )
+
+    def _find_hung(self) -> None:
+        """If all workers of all hosts wait for each other, find the one that is farthest behind."""
+        generation = self.mine.generation
+        assert generation is not None
+        said = [self.mine, *(self.view[host].heartbeat for host in generation.members if host in self.view)]
+        are_running = all(heartbeat.phase == "running" for heartbeat in said)
+        if generation.hung_rank >= 0 or not self.spec.hang_s or not are_running:
+            return
+        pulses = {rank: Pulse(*pulse) for heartbeat in said for rank, pulse in heartbeat.pulses.items()}
+        if len(pulses) == sum(self.spec.hosts[host].workers for host in generation.members):
+            hung = find_hung(pulses, self.spec.hang_s, START_S)
+            if hung is not None:
+                self._set(generation=replace(generation, hung_rank=hung))
+
+    # This host's workers
+
+    def tend_workers(self) -> None:
+        """Start, drain or end this host's workers, as the generation says."""
+        generation, order = self.mine.generation, self.state.workers_of
+        is_member = generation is not None and self.mine.host in generation.members
+        is_stale = generation is None or order != generation.order
+        if order is not None and (is_stale or not is_member or self._is_alone(generation)):
+            self.actions.append(KillWorkers())
+        elif generation is None or not is_member:
+            self._set(phase="waiting")
+        elif order is not None:
+            if generation.stage == "draining":
+                self.actions.append(DrainWorkers())
+            if generation.hung_rank >= 0:
+                self.actions.append(BlameWorker(generation.hung_rank))
+        elif generation.stage == "forming" and self.mine.phase == "waiting":
+            self._set(phase="ready")
+        elif self.mine.phase == "ready" and generation.store_port and not self._is_alone(generation):
+            self.actions.append(StartWorkers(generation))
+            self.state = replace(self.state, workers_of=generation.order)
+            self._set(phase="running")
+
+    def _is_alone(self, generation: Generation | None) -> bool:
+        """Whether this host hears too few others, or not its leader, for workers to run."""
+        is_led = generation is not None and generation.leader in self.state.alive
+        return not is_led or not has_quorum(self.mine, self.view, self.rules)
+
+    def _set(self, **changes: object) -> None:
+        self.state = replace(self.state, mine=replace(self.state.mine, **changes))  # type: ignore[arg-type]
+
+    def _tell(self, message: str, **values: object) -> None:
+        self.actions.append(Tell(message, values))
+
+    def _name(self, host: int) -> str:
+        return self.spec.hosts[host].name
+
+
+def _hear(peer: Peer | None, heartbeat: Heartbeat, at: float, silence_s: float) -> Peer:
+    if peer is None:
+        return Peer(heartbeat, at, at)
+    is_back = at - peer.heard_at > silence_s
+    since, losses = (at, peer.losses + 1) if is_back else (peer.since, peer.losses)
+    return Peer(heartbeat, at, since, losses)

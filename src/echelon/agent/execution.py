@@ -1,0 +1,181 @@
+"""What an agent does on its host: it starts, drains and ends workers, holds the lease on a shared run folder, and
+writes records. decision.py says when."""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+import time
+from collections.abc import Callable
+from typing import Protocol
+
+from echelon.agent.actions import (
+    Action,
+    Answer,
+    BlameWorker,
+    CheckFolder,
+    ClaimFolder,
+    DrainWorkers,
+    FolderChecked,
+    FolderClaimed,
+    KillWorkers,
+    Listen,
+    Listening,
+    ReleaseFolder,
+    RunHasEnded,
+    StartWorkers,
+    Tell,
+    WorkersEnd,
+)
+from echelon.agent.generation import Generation
+from echelon.agent.hostjob import HostJob
+from echelon.agent.outcome import read_ends
+from echelon.agent.spec import AgentSpec
+from echelon.launch.local import WORKER_PROGRAM, LocalJob, Placement, StopRequests, listen
+from echelon.lease import Lease
+from echelon.monitor.heartbeat import Pulse
+from echelon.monitor.records import RecordWriter
+from echelon.runfolder import RunFolder
+
+
+class Job(Protocol):
+    """This host's workers in one generation (hostjob.py, or the simulation's)."""
+
+    end: WorkersEnd | None
+    """None while they run."""
+    pulses: dict[int, Pulse]
+
+    def drain(self) -> None: ...
+    def kill(self) -> None: ...
+    def blame(self, rank: int) -> None: ...
+    def wait(self) -> None: ...
+
+
+class HostExecutor:
+    """Carries an agent's actions out. Methods may block on the run folder's file system."""
+
+    def __init__(
+        self,
+        spec: AgentSpec,
+        run: RunFolder,
+        lock: int,
+        records: RecordWriter,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._spec, self._run, self._lock, self._records = spec, run, lock, records
+        self._lease = Lease(run, spec.me.name, clock) if spec.shares_folder else None
+        self._listener: socket.socket | None = None
+        self._job: Job | None = None
+
+    @property
+    def pulses(self) -> dict[int, Pulse]:
+        return self._job.pulses if self._job else {}
+
+    def take_workers_end(self) -> WorkersEnd | None:
+        """How the workers have ended, told once; None while they run, or if there are none."""
+        if self._job is None or self._job.end is None:
+            return None
+        job, self._job = self._job, None
+        job.wait()
+        return job.end
+
+    def carry_out(self, action: Action) -> Answer | None:
+        match action:
+            case Listen():
+                return self._listen()
+            case StartWorkers(generation):
+                self._job = self._start(generation)
+            case DrainWorkers():
+                if self._job:
+                    self._job.drain()
+            case KillWorkers():
+                if self._job:
+                    self._job.kill()
+            case BlameWorker(rank):
+                if self._job:
+                    self._job.blame(rank)
+            case CheckFolder(is_ours):
+                return self._check_folder(is_ours)
+            case ClaimFolder(number, because):
+                return self._claim_folder(number, because)
+            case ReleaseFolder():
+                self._release_folder()
+            case Tell(message, values, kind):
+                self._records.write(kind, message=message, **values)
+        return None
+
+    def close(self) -> None:
+        """End what is left of the workers."""
+        if self._job is not None:
+            self._job.kill()
+            self._job.wait()
+        self._close_listener()
+
+    def _listen(self) -> Listening:
+        self._close_listener()
+        self._listener = listen(self._spec.me.address)
+        return Listening(self._listener.getsockname()[1])
+
+    def _close_listener(self) -> None:
+        if self._listener is not None:
+            self._listener.close()
+            self._listener = None
+
+    def _start(self, generation: Generation) -> Job:
+        listener, self._listener = self._listener, None
+        if generation.leader != self._spec.host and listener is not None:
+            listener.close()  # of an earlier generation, which this host led
+            listener = None
+
+        def start(stops: StopRequests) -> LocalJob:
+            return LocalJob(
+                self._run,
+                self._spec.me.workers,
+                self._lock,
+                program=self._spec.program or WORKER_PROGRAM,
+                stops=stops,
+                hang_s=self._spec.hang_s,
+                place=place_of(self._spec, generation),
+                listener=listener,
+            )
+
+        return HostJob(start)
+
+    def _check_folder(self, is_ours: bool) -> FolderChecked:
+        assert self._lease is not None
+        try:
+            self._lease.look()
+            return FolderChecked(is_taken=is_ours and not self._lease.renew())
+        except OSError as error:
+            return FolderChecked(str(error))
+
+    def _claim_folder(self, number: int, because: str) -> FolderClaimed | RunHasEnded:
+        assert self._lease is not None
+        try:
+            self._lease.look()  # raises if the folder is not there
+            ended = read_ends(self._run).get(self._spec.launch)
+            return RunHasEnded(ended) if ended else FolderClaimed(self._lease.claim(number), because)
+        except OSError as error:
+            return FolderClaimed(None, problem=str(error))
+
+    def _release_folder(self) -> None:
+        if self._lease is not None:
+            with contextlib.suppress(OSError):
+                self._lease.give_back()
+
+
+def place_of(spec: AgentSpec, generation: Generation) -> Placement:
+    """Where a host's workers stand: the leader's come first, as the first of them keeps the group's store."""
+    order = [generation.leader, *(host for host in generation.members if host != generation.leader)]
+    counts = [spec.hosts[host].workers for host in order]
+    before = order.index(spec.host)
+    return Placement(
+        size=sum(counts),
+        first_rank=sum(counts[:before]),
+        address=spec.hosts[generation.leader].address,
+        port=generation.store_port,
+        interface=spec.me.interface,
+        num_hosts=len(generation.members),
+        generation=generation.number if spec.shares_folder else 0,
+        shares_folder=spec.shares_folder,
+    )

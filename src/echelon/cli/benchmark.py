@@ -1,0 +1,27 @@
+"""`echelon benchmark`."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from echelon.cli.options import Json, RecipeFile, Set, Workers
+from echelon.cli.output import messages, show
+from echelon.console import output_width, wrap
+
+
+def benchmark(
+    recipe: RecipeFile,
+    steps: Annotated[int, typer.Option(min=1, help="Steps to measure, after a few warm-up steps.")] = 30,
+    workers: Workers = None,
+    set_: Set = None,
+    json_: Json = False,
+) -> None:
+    """Train a few steps without saving, and measure the speed."""
+    from echelon.commands.benchmarking import benchmark as measure
+    from echelon.commands.training import TrainOptions
+    from echelon.commands.wording import benchmark_words
+
+    result = measure(TrainOptions(recipe, None, workers, set_ or []), steps, messages())
+    show(json_, result, wrap(benchmark_words(result), output_width()))

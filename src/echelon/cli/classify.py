@@ -1,0 +1,27 @@
+"""`echelon classify`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from echelon.cli.options import Json, Model, Which
+from echelon.cli.output import show
+
+
+def classify(
+    model: Model,
+    pictures: Annotated[list[Path], typer.Argument(metavar="IMAGE...", help="Image files.")],
+    *,
+    top: Annotated[int, typer.Option(min=1, help="How many classes to name per image.")] = 3,
+    checkpoint: Which = None,
+    json_: Json = False,
+) -> None:
+    """Name the most likely classes of images, with probabilities."""
+    from echelon.commands.classifying import classify as classify_pictures
+    from echelon.commands.wording import classified_words
+
+    found = classify_pictures(model, pictures, checkpoint=checkpoint, top=top)
+    show(json_, {"pictures": found}, classified_words(found))

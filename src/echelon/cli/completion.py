@@ -1,0 +1,40 @@
+"""What the shell offers when Tab is pressed: recipes, runs and the recipe's keys."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from echelon.runfolder import RUNS, RunFolder, list_runs
+
+
+def complete_recipe(incomplete: str) -> list[str]:
+    """Recipe files, and folders that may hold some."""
+    folder, _, _ = incomplete.rpartition("/")
+    places = [Path(f"{folder}/" if folder or incomplete.startswith("/") else ".")]
+    places += [Path("recipes")] if not folder else []
+    found = [str(path) for place in places for path in sorted(place.glob("*.toml"))]
+    found += [f"{path}/" for path in sorted(places[0].glob("*/")) if not path.name.startswith(".")]
+    return [path for path in dict.fromkeys(found) if path.startswith(incomplete)]
+
+
+def complete_run(incomplete: str) -> list[str]:
+    """The names of the runs in runs/; once a path is begun, the runs below it."""
+    folder, slash, _ = incomplete.rpartition("/")
+    if not slash:
+        return [run.name for run in list_runs(RUNS) if run.name.startswith(incomplete)]
+    place = Path(folder or "/")
+    found = [str(run.path) for run in list_runs(place)]
+    if not RunFolder(place).recipe.is_file():
+        found += [f"{path}/" for path in sorted(place.glob("*/")) if str(path) not in found]
+    return [path for path in found if path.startswith(incomplete)]
+
+
+def complete_recipe_or_run(incomplete: str) -> list[str]:
+    return [*complete_recipe(incomplete), *complete_run(incomplete)]
+
+
+def complete_key(incomplete: str) -> list[str]:
+    """The keys of all recipes, dotted, each with its equals sign."""
+    from echelon.recipe.keys import recipe_keys
+
+    return [f"{key}=" for key in recipe_keys() if key.startswith(incomplete)]

@@ -1,0 +1,54 @@
+"""`echelon doctor`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from echelon.cli.options import (
+    AwsAddress,
+    Hostfile,
+    HostPython,
+    Hosts,
+    Interface,
+    Json,
+    SshConfig,
+    name_hosts,
+)
+from echelon.cli.output import messages, show
+from echelon.console import output_width, wrap
+from echelon.monitor.bar import working
+
+
+def doctor(
+    *,
+    hosts: Hosts = None,
+    hostfile: Hostfile = None,
+    ssh_config: SshConfig = None,
+    run: Annotated[
+        Path | None, typer.Option(metavar="DIR", help="The run's folder, to check its disk.")
+    ] = None,
+    python: HostPython = None,
+    interface: Interface = None,
+    container: Annotated[
+        str | None,
+        typer.Option(metavar="IMAGE", help="Check the hosts from inside a container of this image."),
+    ] = None,
+    aws_address: AwsAddress = "private",
+    json_: Json = False,
+) -> None:
+    """Check that everything is ready, here and on the hosts; exit status 1 if it is not."""
+    from echelon.commands.doctor import diagnose
+    from echelon.commands.readiness import diagnosis_words
+    from echelon.launch.findings import Needs
+    from echelon.launch.ssh import find_config
+
+    named = name_hosts(hosts, hostfile, aws_address)
+    needs = Needs(run.absolute() if run else None, python=python, interface=interface, container=container)
+    with working(messages(), f"looking at {', '.join(['this machine', *map(str, named)])}"):
+        diagnosis = diagnose(named, find_config(ssh_config), needs)
+    show(json_, diagnosis.to_json(), wrap(diagnosis_words(diagnosis), output_width()))
+    if not diagnosis.is_fit:
+        raise typer.Exit(1)

@@ -1,0 +1,60 @@
+"""Commands that `--help` shows; a test parses each of them."""
+
+from __future__ import annotations
+
+EXAMPLES: dict[str, str] = {
+    "": """\
+echelon demo
+echelon train recipes/digits.toml
+echelon report digits --to digits.html
+echelon COMMAND --help""",
+    "demo": "echelon demo\nechelon translate runs/demo",
+    "doctor": "echelon doctor\nechelon doctor --hosts alpha,beta",
+    "describe": """\
+echelon describe recipes/demo.toml
+echelon describe recipes/wmt16-en-de-base.toml --set model.preset=big""",
+    "prepare": "echelon prepare recipes/demo.toml",
+    "plan": """\
+echelon plan recipes/wmt16-en-de-base.toml --on 4xg4dn.2xlarge --on "2x(2xV100, 1gbit)"
+echelon plan recipes/demo.toml --on here --profile""",
+    "benchmark": "echelon benchmark recipes/demo.toml --steps 10",
+    "convert": "echelon convert openseq2seq en-de-base.py --to en-de-base.toml",
+    "train": """\
+echelon train recipes/demo.toml --run runs/short --steps 100
+echelon train recipes/demo.toml --workers 4 --set seed=2
+echelon train runs/short
+echelon train recipes/lab.toml --hosts alpha:2,beta:2 --install --sync
+echelon train recipes/demo.toml --launcher slurm --nodes 4 --workers 2""",
+    "runs": "echelon runs\nechelon runs --remove short",
+    "status": "echelon status demo",
+    "watch": "echelon watch demo\nechelon watch demo --web",
+    "attach": "echelon attach demo",
+    "stop": "echelon stop demo",
+    "tensorboard": "echelon tensorboard demo",
+    "report": "echelon report demo\nechelon report demo --to demo.html --machine g4dn.2xlarge",
+    "compare": "echelon compare short demo --to comparison.html",
+    "experiment": "echelon experiment checkpoints recipes/digits.toml --steps 100",
+    "evaluate": """\
+echelon evaluate demo --checkpoint best
+echelon evaluate demo --source news.en --target news.de
+echelon evaluate digits --images scans/""",
+    "translate": """\
+echo "The dog sleeps." | echelon translate demo --n-best 3
+echelon translate demo --input book.en --output book.de""",
+    "classify": "echelon classify digits seven.png --top 1",
+    "export": "echelon export demo --to exported --format ctranslate2 --precision int8",
+    "serve": "echelon serve demo --port 8080",
+    "lab": """\
+echelon lab up --hosts 4 --rate 1gbit
+echelon lab kill host2
+echelon lab down""",
+    "cloud": """\
+echelon cloud up cluster.toml
+echelon train recipes/demo.toml --cluster wmt
+echelon cloud down wmt""",
+}
+
+
+def examples_of(*words: str) -> str | None:
+    """The examples of a verb, or of `echelon` itself."""
+    return EXAMPLES.get(" ".join(words))

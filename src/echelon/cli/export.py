@@ -1,0 +1,45 @@
+"""`echelon export`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Literal
+
+import typer
+
+from echelon.cli.options import Json, Run, Which
+from echelon.cli.output import messages, show
+from echelon.console import output_width, wrap
+from echelon.monitor.bar import working
+
+
+def export(
+    run: Run,
+    *,
+    to: Annotated[Path, typer.Option(metavar="DIR", help="The folder to write.")],
+    format_: Annotated[
+        Literal["safetensors", "ctranslate2", "onnx"],
+        typer.Option("--format", help="The format: what will run the model."),
+    ] = "safetensors",
+    precision: Annotated[
+        Literal["float32", "int8"], typer.Option(help="Precision of the weights; int8 with ctranslate2 only.")
+    ] = "float32",
+    edge: Annotated[
+        bool, typer.Option("--edge", help="Add a runner script that needs neither torch nor Echelon.")
+    ] = False,
+    checkpoint: Which = None,
+    licence: Annotated[str, typer.Option(help="The licence in the model card, e.g. cc-by-4.0.")] = "unknown",
+    force: Annotated[bool, typer.Option("--force", help="Replace an earlier export.")] = False,
+    json_: Json = False,
+) -> None:
+    """Write a run's model to a folder, for use without the run, and check it against PyTorch."""
+    from echelon.commands.wording import exported_words
+    from echelon.runfolder import RunFolder
+
+    folder = RunFolder(run).require()
+    from echelon.export.exporting import ExportOptions, export_run
+
+    options = ExportOptions(format_, to, precision, checkpoint, edge, licence, force)
+    with working(messages(), "writing and checking"):
+        result = export_run(folder, options)
+    show(json_, result, wrap(exported_words(result), output_width()))

@@ -1,0 +1,55 @@
+"""What a verb prints: its result on stdout, messages and errors on stderr."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import sys
+from typing import Any, NoReturn
+
+import typer
+from rich.console import Console
+from rich.text import Text
+
+from echelon.console import SafeConsole, write_out
+from echelon.errors import UserError
+from echelon.runfolder import to_json
+from echelon.untrusted import printable
+
+
+def messages() -> Console:
+    """Where progress and messages go: stderr, so that stdout holds results only.
+
+    Lines are broken to fit a terminal only: in a pipe or a log a long path stays in one piece. A terminal that cannot
+    draw progress bars is treated as a log.
+    """
+    is_dumb = os.environ.get("TERM") in ("dumb", "unknown")
+    is_log = is_dumb or not sys.stderr.isatty()
+    return SafeConsole(stderr=True, force_terminal=False if is_dumb else None, soft_wrap=is_log)
+
+
+def show(as_json: bool, result: Any, text: str) -> None:
+    """Print a verb's result, for programs or for people."""
+    value = (
+        dataclasses.asdict(result)
+        if dataclasses.is_dataclass(result) and not isinstance(result, type)
+        else result
+    )
+    write_out((to_json(value, indent=2) if as_json else text) + "\n")
+
+
+def confirm(question: str, deed: str = "removes") -> bool:
+    """Ask on stderr; UserError where nobody is there to answer."""
+    try:
+        return typer.confirm(printable(question), err=True)
+    except typer.Abort:
+        raise UserError(f"nobody answered; --yes {deed} without asking") from None
+
+
+def fail(message: str, status: int) -> NoReturn:
+    """Say what went wrong, on stderr and, under --json, as the document on stdout."""
+    if "--json" in sys.argv:
+        write_out(to_json({"error": message}) + "\n")
+    console = messages()
+    console.print(Text.assemble(("error:", "bold red"), f" {message}"), soft_wrap=not console.is_terminal)
+    sys.exit(status)

@@ -1,0 +1,16 @@
+"""`echelon status`."""
+
+from __future__ import annotations
+
+from echelon.cli.options import Json, Run, TrustHosts, open_run
+from echelon.cli.output import show
+from echelon.console import output_width, wrap
+
+
+def status(run: Run, trust_hosts: TrustHosts = False, json_: Json = False) -> None:
+    """Show how far a run is, here or on its hosts."""
+    from echelon.commands.running import get_status
+    from echelon.commands.wording import status_words
+
+    result = get_status(open_run(run, trust_hosts))
+    show(json_, result, wrap(status_words(result), output_width()))

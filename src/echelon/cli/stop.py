@@ -1,0 +1,24 @@
+"""`echelon stop`."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from echelon.cli.options import Json, Run, TrustHosts, open_run
+from echelon.cli.output import show
+
+
+def stop(
+    run: Run,
+    now: Annotated[bool, typer.Option("--now", help="Stop at once, without saving.")] = False,
+    trust_hosts: TrustHosts = False,
+    json_: Json = False,
+) -> None:
+    """Make a run save and stop, wherever it runs."""
+    from echelon.commands.running import stop as stop_run
+    from echelon.commands.wording import stopped_words
+
+    result = stop_run(open_run(run, trust_hosts), now=now)
+    show(json_, result, stopped_words(result))

@@ -1,0 +1,75 @@
+"""What as many steps again would bring: to the training loss, and to the score on the validation set."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from echelon.explain.curves import FEWEST_POINTS, FEWEST_SCORINGS, forecast
+from echelon.explain.history import History
+from echelon.explain.uncertainty import Estimate
+from echelon.monitor.records import is_number
+
+_BEGUN = 10.0
+"""Points out of 100 from which a score's curve says something: before, it has only begun to rise."""
+
+
+@dataclass(frozen=True)
+class Outlook:
+    """A value now, and after training for twice as long."""
+
+    now: float
+    later: Estimate
+    is_loss: bool = False
+    """Whether less is better."""
+
+    @property
+    def gain(self) -> Estimate:
+        """By how much it would change for the better, in its own unit; never negative, as training can be ended."""
+        sign = -1.0 if self.is_loss else 1.0
+        ends = sorted(max(0.0, sign * (value - self.now)) for value in (self.later.low, self.later.high))
+        return Estimate(max(0.0, sign * (self.later.expected - self.now)), *ends)
+
+    def to_json(self) -> dict[str, Any]:
+        later = self.later
+        return {"now": self.now, "expected": later.expected, "low": later.low, "high": later.high}
+
+
+def loss_outlook(history: History) -> Outlook | None:
+    """Of the smoothed training loss; None if there are too few steps to tell."""
+    found = forecast(*history.losses())
+    if found is None:
+        return None
+    return Outlook(found.last, found.at(2 * found.last_step), is_loss=True)
+
+
+def score_outlook(history: History) -> Outlook | str:
+    """Of the validation score, between what it is and 100; or why nobody can tell."""
+    name, key = history.metric
+    scored = [
+        record for record in history.valid if is_number(record.get(key)) and is_number(record.get("step"))
+    ]
+    if len(scored) < FEWEST_SCORINGS:
+        times = "once" if len(scored) == 1 else f"{len(scored)} times"
+        return (
+            f"the validation set was scored {times}, too seldom to tell how {name} would change; "
+            f"{FEWEST_SCORINGS} scorings are needed (evaluate.every)"
+        )
+    now = min(100.0, float(scored[-1][key]))
+    if now < _BEGUN:
+        return (
+            f"the validation {name} of {now:.2f} has only begun to rise: nobody can tell yet how far it will"
+        )
+    missing = [max(0.0, 100.0 - float(record[key])) for record in scored]
+    found = forecast([float(record["step"]) for record in scored], missing, width=1)
+    if found is None or now == 100.0:
+        return Outlook(now, Estimate(now, now, now))
+    missing_later = found.at(2 * found.last_step)
+    low, high = max(0.0, 100.0 - missing_later.high), 100.0 - missing_later.low
+    return Outlook(now, Estimate(100.0 - missing_later.expected, low, high))
+
+
+def too_few_steps(history: History) -> str:
+    """Why there is no outlook on the loss."""
+    count = len(history.losses()[0])
+    return f"There is too little data to tell: {count} steps have a loss, and at least {FEWEST_POINTS} are needed."

@@ -1,0 +1,83 @@
+"""How far something is that takes longer than a moment: a bar with ETA on a terminal, lines now and then elsewhere."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+from rich.console import Console
+from rich.progress import (
+    BarColumn,
+    Progress,
+    ProgressColumn,
+    TaskProgressColumn,
+    TextColumn,
+    TimeElapsedColumn,
+    TimeRemainingColumn,
+)
+from rich.table import Column
+
+from echelon.monitor.screen import show_seconds
+
+NARROW = 70
+"""Columns below which a bar gives way to numbers."""
+_NUMBERS = 16
+"""Columns of percent and ETA."""
+_QUIET_S = 2.0
+"""What takes no longer than this is not worth a line in a log."""
+
+
+def open_bars(console: Console) -> Progress:
+    """Bars that fit the terminal, with what is done, in percent, and the time left; nothing if it is not a terminal."""
+    longest = console.width // 2 if console.width >= NARROW else console.width - _NUMBERS
+    what = Column(no_wrap=True, overflow="ellipsis", max_width=longest)
+    columns: list[ProgressColumn] = [TextColumn("{task.description}", markup=False, table_column=what)]
+    if console.width >= NARROW:
+        columns += [BarColumn(bar_width=None), TaskProgressColumn(), TimeElapsedColumn()]
+    else:
+        columns += [TaskProgressColumn()]
+    columns += [TextColumn("ETA"), TimeRemainingColumn(compact=True)]
+    return Progress(
+        *columns,
+        console=console,
+        transient=True,
+        disable=not console.is_terminal,
+    )
+
+
+@contextmanager
+def working(console: Console, what: str) -> Iterator[Callable[[float], None]]:
+    """Show how far `what` is; yields what to call with the share that is done, from 0 to 1.
+
+    It need not be called: then only the time that has passed is shown.
+    """
+    if not console.is_terminal:
+        console.print(f"{what} ...", soft_wrap=True)
+    lines = _Lines(console, what)
+    with open_bars(console) as bars:
+        task = bars.add_task(what, total=None)
+
+        def show(share: float) -> None:
+            bars.update(task, total=1.0, completed=share)
+            if not console.is_terminal:
+                lines.show(share)
+
+        yield show
+
+
+class _Lines:
+    """A line for every tenth of something that takes long."""
+
+    def __init__(self, console: Console, what: str) -> None:
+        self._console, self._what = console, what
+        self._began = self._said = time.monotonic()
+        self._tenth = 0
+
+    def show(self, share: float) -> None:
+        now, tenth = time.monotonic(), int(10 * share)
+        if tenth <= self._tenth or now - self._said < _QUIET_S:
+            return
+        self._said, self._tenth = now, tenth
+        left = show_seconds((now - self._began) / share * (1 - share))
+        self._console.print(f"{self._what}: {share:.0%}, ETA {left}", soft_wrap=True)

@@ -1,0 +1,84 @@
+"""Scores of a run: what its training measured on the test set when it ended, and what `evaluate` found on any set."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from echelon.monitor.records import is_number
+from echelon.runfolder import RunFolder, read_json
+
+METRICS = ("bleu", "chrf", "top1", "top5", "loss")
+METRIC_NAMES = {"bleu": "BLEU", "chrf": "chrF", "top1": "top-1", "top5": "top-5"}
+
+
+@dataclass(frozen=True)
+class FinalScore:
+    """A run's score on the test set, with everything needed to compare it."""
+
+    metrics: dict[str, float]
+    checkpoint: str
+    step: int
+    signature: str
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            **self.metrics,
+            "checkpoint": self.checkpoint,
+            "step": self.step,
+            "signature": self.signature,
+        }
+
+    def __str__(self) -> str:
+        """The scores, the checkpoint they are of, and how they were computed."""
+        shown = [
+            f"{METRIC_NAMES[name]} {self.metrics[name]:.2f}" for name in METRIC_NAMES if name in self.metrics
+        ]
+        shown += [f"loss {self.metrics['loss']:.4f}"] if "loss" in self.metrics else []
+        return f"test {', '.join(shown)} (checkpoint {self.checkpoint}, step {self.step:,}; {self.signature})"
+
+
+def final_score(run: RunFolder, records: Sequence[dict[str, Any]]) -> FinalScore | None:
+    """The score on the test set that training ended with; if it had none, the one that `evaluate` found since.
+
+    `records` are those of the first worker (`training_records`), so that scoring a finished run again, perhaps with
+    another checkpoint or beam, does not change what the run is said to have reached.
+    """
+    measured = [
+        record
+        for record in records
+        if record["kind"] == "score" and record.get("split") == "test" and _has_numbers(record)
+    ]
+    found = measured[-1] if measured else read_scores(run, "test")
+    if found is None or not any(found.get(name) is not None for name in METRICS):
+        return None
+    return FinalScore(
+        {name: found[name] for name in METRICS if found.get(name) is not None},
+        str(found.get("checkpoint", "?")),
+        found["step"] if isinstance(found.get("step"), int) else 0,
+        str(found.get("signature", "no signature")),
+    )
+
+
+def read_scores(run: RunFolder, split: str) -> dict[str, Any] | None:
+    """A split's scores; None if it was not scored, or the file is damaged: `echelon evaluate` makes it anew."""
+    try:
+        scores = read_json(run.score_file(split))
+    except (OSError, ValueError):
+        return None
+    return scores if isinstance(scores, dict) and _has_numbers(scores) else None
+
+
+def read_all_scores(run: RunFolder) -> dict[str, dict[str, float]]:
+    """The scores of every set that the run was scored on, by its name."""
+    found = {file.stem: read_scores(run, file.stem) for file in sorted(run.scores.glob("*.json"))}
+    return {
+        name: {metric: scores[metric] for metric in METRICS if scores.get(metric) is not None}
+        for name, scores in found.items()
+        if scores is not None
+    }
+
+
+def _has_numbers(scores: dict[str, Any]) -> bool:
+    return all(scores.get(name) is None or is_number(scores[name]) for name in METRICS)
