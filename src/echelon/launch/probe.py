@@ -22,7 +22,9 @@ from echelon.launch.dialogue import say
 from echelon.launch.machine import describe_machine, measure_disk
 from echelon.runfolder import parse_json
 
-REACH_S = 3.0
+REACH_S = 8.0
+"""Longer than the five seconds after which WireGuard repeats a handshake: it fails if both ends begin at once, as they do
+here."""
 LINK_PROGRAM = (sys.executable, "-m", "echelon.comm.linktest")
 
 
