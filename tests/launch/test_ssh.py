@@ -249,11 +249,12 @@ def test_a_long_folder_for_temporary_files_does_not_break_the_socket(
 
 
 WAITS = """
+import os
 import threading
 from echelon.launch.ssh import side_by_side
 
 def wait(item):
-    print("waiting", flush=True)
+    os.write(1, b"waiting\\n")  # print() writes the line's end by itself, and another thread may come between
     threading.Event().wait()
 
 side_by_side(range(3), wait)
