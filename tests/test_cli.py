@@ -28,7 +28,7 @@ from echelon.monitor.records import RecordWriter
 from echelon.recipe.loading import load_recipe
 from echelon.recipe.toml import dump_recipe
 from echelon.runfolder import RunFolder
-from tests.recipe.openseq2seq.configs import TRANSFORMER
+from tests.migrate.openseq2seq.configs import TRANSFORMER
 from tests.sample_corpus import write_corpus
 from tests.sample_recipe import sample_recipe
 from tests.small_image_run import make_small_image_run, picture

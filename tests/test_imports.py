@@ -29,9 +29,9 @@ LAYERS: list[tuple[str, ...]] = [
     ("serve",),
     ("agent",),
     ("cluster",),
+    ("migrate",),
     ("commands",),
     ("cli",),
-    ("fronts",),
     ("__main__", "run", "cifar10_main", "imagenet_distributed"),
 ]
 """From the lowest to the highest: a part may import, anywhere in its files, itself and parts of lower rows."""

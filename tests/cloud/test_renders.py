@@ -13,7 +13,6 @@ from typing import Any, get_args
 import pytest
 import yaml
 
-from echelon.cloud.ai_platform import convert
 from echelon.cloud.cost import estimate
 from echelon.cloud.ibm import IbmSpec, render_commands
 from echelon.cloud.skypilot import SkyProvider, Sources, TaskSpec, limit_s, render_task
@@ -21,6 +20,7 @@ from echelon.cloud.spec import load_spec, parse_spec
 from echelon.cloud.vertex import VertexSpec
 from echelon.commands.rendering import GoogleAccount, convert_ai_platform, render_for
 from echelon.errors import UserError
+from echelon.migrate.ai_platform import convert
 from echelon.recipe.toml import dump_table
 from tests.cloud.clusters import sample_spec
 

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from echelon.commands.demo import SENTENCES
-from echelon.data.grammar import generate
+from echelon.data.demo_corpus import generate
 from echelon.recipe.loading import load_recipe
 from echelon.recipe.shipped import find_recipe
 

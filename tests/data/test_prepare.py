@@ -20,7 +20,7 @@ from echelon.data import prepare as module
 from echelon.data import shards
 from echelon.data.claim import claimed
 from echelon.data.cleaning import Dropped
-from echelon.data.grammar import generate
+from echelon.data.demo_corpus import generate
 from echelon.data.prepare import default_cache, prepare
 from echelon.data.prepared import Prepared, open_prepared
 from echelon.data.progress import Progress

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from echelon.data.grammar import generate
+from echelon.data.demo_corpus import generate
 from echelon.monitor.records import read_records
 from echelon.runfolder import RunFolder
 

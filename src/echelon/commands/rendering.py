@@ -10,13 +10,13 @@ from typing import Any, Literal
 
 import yaml
 
-from echelon.cloud.ai_platform import convert
 from echelon.cloud.ibm import IbmSpec, render_commands
 from echelon.cloud.skypilot import Sources, TaskSpec, render_task
 from echelon.cloud.spec import load_spec, parse_spec
 from echelon.cloud.vertex import VertexSpec, render_job
 from echelon.errors import UserError
 from echelon.launch.wheel import pack_wheel
+from echelon.migrate.ai_platform import convert
 from echelon.recipe.loading import load_recipe
 from echelon.recipe.toml import dump_table
 from echelon.runfolder import write_atomically

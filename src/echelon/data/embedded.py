@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from functools import cache, cached_property
 from typing import Literal
 
-from echelon.data.grammar import SHA256, EmbeddedCorpus, generate
+from echelon.data.demo_corpus import SHA256, EmbeddedCorpus, generate
 from echelon.data.streams import Place
 
 Split = Literal["train", "valid", "test"]
