@@ -38,13 +38,13 @@ from echelon.models.loss import summed_loss
 from echelon.models.sequences import Sequences, shift_right
 from echelon.models.transformer import Dropouts, Transformer
 from echelon.recipe.schema import Adam
+from echelon.resolve.interval import young_daly_seconds
 from echelon.shapes.transformer import PRESETS, TransformerShape
 from echelon.train.checkpoint import prune_checkpoints
+from echelon.train.checkpoint_writer import CheckpointWriter, SaveJob, plan_files
 from echelon.train.exchange.all_reduce import AllReduce
 from echelon.train.flat import FlatParameters
-from echelon.train.interval import young_daly_seconds
 from echelon.train.optimiser import FlatOptimiser
-from echelon.train.saver import SaveJob, Saver, plan_files
 
 VOCABULARY, PAIRS, LENGTH = 32768, 8, 24
 BETWEEN_FAILURES_S = 24 * 3600.0
@@ -75,9 +75,7 @@ class Trainee:
                 hidden_MD = self.model(self.source, shift_right(self.target, BOS))
                 loss = summed_loss(hidden_MD, self.model.embeddings.output_VD, self.target.tokens, 0.1)
             (loss.smoothed / len(self.target.tokens)).backward()  # type: ignore[no-untyped-call]
-        self.exchange.update(self._update)
-
-    def _update(self) -> None:
+        self.exchange.reduce()
         self.before_update()
         self.optimiser.step(1e-5)
 
@@ -113,8 +111,8 @@ class Echelon:
 
     def __init__(self, trainee: Trainee, folder: Path) -> None:
         self.trainee, self.folder, self.number = trainee, folder, 0
-        self.saver, self.is_tidy = Saver(), False
-        trainee.before_update = self.saver.wait_copied
+        self.writer, self.is_tidy = CheckpointWriter(), False
+        trainee.before_update = self.writer.wait_copied
 
     def begin(self) -> None:
         self.number, self.is_tidy = self.number + 1, False
@@ -126,25 +124,25 @@ class Echelon:
         state = TrainingState(step=self.number) if group.is_first else None
         model, optimiser = trainee.model.state_dict(), trainee.optimiser.state()
         files, names = plan_files(model, optimiser, group.rank, group.size)
-        self.saver.start(SaveJob(target, files, state, names))
+        self.writer.start(SaveJob(target, files, state, names))
 
     @property
     def is_done(self) -> bool:
-        if self.saver.is_writing:
+        if self.writer.is_writing:
             return False
         self._raise_error()
         if self.is_tidy or not self.trainee.group.is_first:
             return True
         self.is_tidy = True
-        self.saver.tidy(lambda: prune_checkpoints(self.folder, keep=1, best=None))
+        self.writer.tidy(lambda: prune_checkpoints(self.folder, keep=1, best=None))
         return False
 
     def finish(self) -> None:
-        self.saver.wait_written()
+        self.writer.wait_written()
         self._raise_error()
 
     def _raise_error(self) -> None:
-        error = self.saver.take_error()
+        error = self.writer.take_error()
         if error is not None:
             raise error
 

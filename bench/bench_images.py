@@ -23,8 +23,8 @@ from torch import nn
 
 from echelon.data.images.batches import crop_padded, mirror
 from echelon.data.images.cifar10 import TEST_FILE, TRAIN_FILES
+from echelon.data.images.image_store import PreparedImages
 from echelon.data.images.prepare import prepare_images
-from echelon.data.images.store import PreparedImages
 from echelon.data.randomness import bit_generator, uniforms
 from echelon.recipe.loading import check_recipe
 from echelon.recipe.schema import ClassificationRecipe

@@ -15,6 +15,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -22,9 +23,9 @@ import torch
 from rich.console import Console
 
 from echelon.comm.group import Group
-from echelon.commands.preparing import prepare_data
-from echelon.commands.training import write_run
-from echelon.monitor.cards import open_card
+from echelon.commands.prepare import prepare_data
+from echelon.commands.run_setup import write_run
+from echelon.monitor.interface_counters import open_counter
 from echelon.monitor.meter import Phase, StepMeter
 from echelon.monitor.records import RecordWriter
 from echelon.monitor.sampler import SAMPLE_S, HostSampler, SamplerThread
@@ -59,12 +60,12 @@ def time_steps(training: Training, steps: int) -> float:
 
 def compare(training: Training, rounds: int, steps: int) -> list[float]:
     """By what share steps take longer with measuring, round by round; which comes first alternates."""
-    meters = {True: StepMeter(open_card("lo")), False: NoMeter()}
+    meters = {True: StepMeter(open_counter("lo")), False: NoMeter()}
     ratios = []
     for number in range(rounds):
         seconds = {}
         for measures in (True, False) if number % 2 else (False, True):
-            training.meter = meters[measures]
+            training = replace(training, meter=meters[measures])
             sampler = SamplerThread(HostSampler("here", "lo"), training.records) if measures else None
             seconds[measures] = time_steps(training, steps)
             if sampler is not None:
@@ -75,7 +76,7 @@ def compare(training: Training, rounds: int, steps: int) -> list[float]:
 
 def direct_cost(training: Training) -> tuple[float, float]:
     """Processor seconds that measuring takes in a step, each of its parts timed by itself; and of the whole step."""
-    slots, meter = training.recipe.train.slots, StepMeter(open_card("lo"))
+    slots, meter = training.recipe.train.slots, StepMeter(open_counter("lo"))
     step_s = time_steps(training, 8)
 
     def measure_a_step() -> None:
@@ -106,9 +107,8 @@ def main() -> int:
         run.create()
         write_run(run, recipe, prepare_data(recipe, RECIPE.parent, Console(stderr=True)))
         with contextlib.closing(RecordWriter(run.worker_records(0))) as records:
-            training = set_up(run, Group(0, 1), records)
-            training.trackers = []
-            training.model.train()
+            training = replace(set_up(run, Group(0, 1), records), trackers=[])
+            training.model.module.train()
             time_steps(training, 5)
             cost, step_s = direct_cost(training)
             ratios = compare(training, options.rounds, options.steps)

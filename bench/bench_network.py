@@ -25,12 +25,12 @@ from typing import Any
 from bench.bench_plan import wait_for
 from rich.console import Console
 
-from echelon.commands.preparing import prepare_data
-from echelon.commands.training import write_run
+from echelon.commands.prepare import prepare_data
+from echelon.commands.run_setup import write_run
 from echelon.explain.charts import Series, line_chart
-from echelon.explain.drawing import standalone_svg
+from echelon.explain.sheet import standalone_svg
 from echelon.lab.lab import Lab
-from echelon.lab.plan import LabSpec
+from echelon.lab.layout import LabSpec
 from echelon.lab.rate import parse_rate
 from echelon.launch.local import Placement, render_worker
 from echelon.recipe.loading import load_recipe
@@ -126,7 +126,7 @@ def take_turn(training: Any, steps: range) -> tuple[float, dict[str, Any]]:
     from echelon.train.loop import take_step
 
     training.meter.take()
-    training.model.train()
+    training.model.module.train()
     seconds = sum(take_step(training, step).seconds for step in steps)
     return seconds, training.meter.take()
 
@@ -136,7 +136,7 @@ def choose_exchange(turns: Turns, run: RunFolder, group: Any) -> None:
     import torch
 
     from echelon.recipe.loading import load_recipe
-    from echelon.train.exchange.choice import choose
+    from echelon.resolve.exchange_choice import choose
     from echelon.train.exchange.measure import measure
 
     with_all = load_recipe(run.recipe)

@@ -23,8 +23,8 @@ from typing import Any
 
 from rich.console import Console
 
-from echelon.commands.preparing import prepare_data
-from echelon.commands.training import write_run
+from echelon.commands.prepare import prepare_data
+from echelon.commands.run_setup import write_run
 from echelon.explain.clusters import Cluster
 from echelon.explain.cost import Exchange, predict
 from echelon.explain.describing import describe_recipe
@@ -32,7 +32,7 @@ from echelon.explain.hardware import processor
 from echelon.explain.profile import profile_of
 from echelon.explain.workload import Workload, recipe_workload
 from echelon.lab.lab import Lab
-from echelon.lab.plan import LabSpec
+from echelon.lab.layout import LabSpec
 from echelon.lab.rate import parse_rate
 from echelon.launch.local import Placement, render_worker
 from echelon.monitor.meter import PHASES
@@ -158,7 +158,7 @@ def take_turn(training: Any, steps: range) -> tuple[float, dict[str, float]]:
     from echelon.train.loop import take_step
 
     training.meter.take()
-    training.model.train()
+    training.model.module.train()
     seconds = sum(take_step(training, step).seconds for step in steps)
     return seconds, training.meter.take()["phases"]
 

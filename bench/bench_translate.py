@@ -29,8 +29,9 @@ from sacrebleu.metrics.bleu import BLEU
 
 from echelon.data.corpora import LineReader, resolve
 from echelon.data.tokeniser import EOS, Tokeniser
-from echelon.export.exporting import ExportOptions, export_run
-from echelon.inference.loading import load_run, recipe_decoding, text_rules
+from echelon.export.export import export_run
+from echelon.export.export_folder import ExportOptions
+from echelon.inference.model_folder import recipe_decoding, text_rules
 from echelon.inference.torch_engine import TorchEngine
 from echelon.inference.torch_models import build_model
 from echelon.inference.translator import Translator
@@ -116,7 +117,7 @@ def contenders(run: RunFolder, place: Path, threads: int, clock: str) -> dict[st
         "Echelon, PyTorch float32": timed(
             Translator(plain, tokeniser, text_rules(recipe), recipe_decoding(recipe)), clock
         ),
-        "Echelon, PyTorch bf16": timed(load_run(run, "last"), clock),
+        "Echelon, PyTorch bf16": timed(Translator.load(run.path, checkpoint="last"), clock),
         "CTranslate2 float32": timed(Translator.load(place / "float32", threads=threads), clock),
         "CTranslate2 int8": timed(Translator.load(place / "int8", threads=threads), clock),
     }

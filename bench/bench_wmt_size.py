@@ -38,9 +38,9 @@ from typing import Any, BinaryIO, cast
 import psutil
 import sentencepiece
 
-from echelon.commands.benchmarking import benchmark
+from echelon.commands.benchmark import benchmark
 from echelon.commands.training import TrainOptions
-from echelon.data.planning import plan_batches
+from echelon.data.batch_plan import plan_batches
 from echelon.data.prepare import prepare
 from echelon.data.prepared import Prepared
 from echelon.data.progress import Progress

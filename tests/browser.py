@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
+import os
 import shutil
 import subprocess
 import tempfile
@@ -136,9 +137,15 @@ def open_browser(width: int = 1280, height: int = 800) -> Iterator[Page]:
     program = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
     if program is None:
         pytest.skip("no browser here: install chromium")
-    with tempfile.TemporaryDirectory(prefix="browser-", ignore_cleanup_errors=True) as profile:
+    # In /tmp, because chromium aborts if the path of its socket is too long.
+    with tempfile.TemporaryDirectory(prefix="browser-", dir="/tmp", ignore_cleanup_errors=True) as profile:
         command = [program, "--headless=new", *_QUIET, f"--user-data-dir={profile}", "about:blank"]
-        process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        process = subprocess.Popen(
+            command,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            env={**os.environ, "TMPDIR": profile},
+        )
         try:
             port = _wait_for_port(Path(profile), process)
             with urlopen(f"http://127.0.0.1:{port}/json") as answer:

@@ -8,7 +8,7 @@ from pathlib import Path
 from torch import Tensor
 
 from echelon.files.checkpoint_layout import TrainingState, checkpoint_folder, clear_for_saving
-from echelon.train.saver import SaveJob, plan_files, write_job
+from echelon.train.checkpoint_writer import SaveJob, plan_files, write_job
 from echelon.train.tensorfile import TensorImage
 
 

@@ -25,6 +25,11 @@ from tests.sshd import Sshd
 # busy machine threads wait for each other far longer than they compute. A test of threads sets its own.
 os.environ["OMP_NUM_THREADS"] = "1"
 
+# Children see no width but what their test sets: neither that of the terminal here, nor the 80 columns that readline
+# puts into the environment of children behind Python's back (pytest imports it).
+os.environ.pop("COLUMNS", None)
+os.unsetenv("COLUMNS")
+
 # A shell ignores Ctrl-C for what it starts in the background, and children would inherit that.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 

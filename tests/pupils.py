@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import multiprocessing
+import tempfile
 from collections import OrderedDict
 from collections.abc import Callable
+from multiprocessing import forkserver
 from pathlib import Path
+from unittest import mock
 
 import torch
 import torch.distributed as dist
@@ -28,6 +31,8 @@ def run_workers(work: Work, size: int, folder: Path) -> list[dict[str, Tensor]]:
     multiprocessing.set_forkserver_preload(
         ["echelon.train.exchange"]
     )  # torch is imported once for all of them
+    with mock.patch.object(tempfile, "tempdir", "/tmp"):  # the path of its socket must be short
+        forkserver.ensure_running()
     mp.start_processes(_run, (work, size, folder), nprocs=size, start_method="forkserver")  # type: ignore[attr-defined, no-untyped-call]
     return [torch.load(folder / f"{rank}.pt", weights_only=True) for rank in range(size)]
 
@@ -55,15 +60,18 @@ class Pupil:
 
     def train(self, steps: range, rate: float = 0.05) -> None:
         for step in steps:
-            for turn in self.exchange.turns(step, SLOTS):
+            for update in self.exchange.updates(step, SLOTS):
                 self.flat.zero()
-                for slot in turn.mine:
-                    with self.exchange.slot(last=slot == turn.mine[-1]):
-                        loss = self._loss(step, slot) / len(turn.together)
-                        self.flat.extras[FlatParameters.LOSS] += loss.detach()
+                for slot in update.mine:
+                    with self.exchange.slot(last=slot == update.mine[-1]):
+                        loss = self._loss(step, slot) / len(update.slots)
+                        self.flat.loss += loss.detach()
                         loss.backward()  # type: ignore[no-untyped-call]
-                self.exchange.update(lambda: self.optimiser.step(rate) if rate else None)
-            self.losses.append(self.flat.extras[FlatParameters.LOSS].item())
+                self.exchange.reduce()
+                if update.is_applied_here and rate:
+                    self.optimiser.step(rate)
+                self.exchange.after_update()
+            self.losses.append(self.flat.loss.item())
 
     def _loss(self, step: int, slot: int) -> Tensor:
         dice = torch.Generator().manual_seed(1000 * step + slot)
@@ -73,8 +81,9 @@ class Pupil:
 
     def result(self) -> dict[str, Tensor]:
         """What a test compares, the optimiser's state included."""
-        own = {f"own/{name}": tensor.clone() for name, tensor in self.exchange.own_state().items()}
-        shared = {f"shared/{name}": tensor.clone() for name, tensor in self.exchange.shared_state().items()}
+        state = self.exchange.state()
+        own = {f"own/{name}": tensor.clone() for name, tensor in state.own.items()}
+        shared = {f"shared/{name}": tensor.clone() for name, tensor in state.shared.items()}
         return {
             "weights": self.flat.weights.clone(),
             "losses": torch.tensor(self.losses),

@@ -41,7 +41,7 @@ def make_small_image_run(path: Path, *overrides: str, pixels: int = 32) -> RunFo
         run.images,
         {"classes": list(CLASSES), "pixels": pixels, "normalisation": normalisation, "shorter": pixels},
     )
-    scores = {"top1": 12.5, "top5": 52.5, "loss": 2.3, "signature": "test:8", "checkpoint": "x"}
+    scores = {"top1": 12.5, "top5": 52.5, "loss": 2.3, "signature": "test:8", "checkpoint": "step-00000005"}
     write_json(run.score_file("test"), {**scores, "step": 5, "split": "test"})
     return run
 

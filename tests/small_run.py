@@ -67,7 +67,7 @@ def make_small_run(path: Path, *overrides: str, steps: int = 0) -> RunFolder:
         "loss": 4.0,
         "perplexity": 54.6,
         "signature": "nrefs:1|v:2",
-        "checkpoint": "x",
+        "checkpoint": "step-00000005",
     }
     write_json(run.score_file("test"), {**scores, "step": 5, "split": "test"})
     return run

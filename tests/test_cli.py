@@ -12,7 +12,7 @@ import sys
 import tomllib
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import pytest
 import typer
@@ -23,7 +23,9 @@ from echelon.cli.completion import complete_recipe, complete_recipe_or_run, comp
 from echelon.cli.examples import EXAMPLES
 from echelon.cli.lab import LAB_VERBS
 from echelon.commands.launching import Launched
+from echelon.commands.plan import PlanOptions
 from echelon.commands.training import TrainOptions
+from echelon.errors import UserError
 from echelon.monitor.records import RecordWriter
 from echelon.recipe.loading import load_recipe
 from echelon.recipe.toml import dump_recipe
@@ -138,6 +140,39 @@ def test_steps_and_epochs_replace_each_other(
             train = load_recipe(recipe, asked[-1].overrides).train
             assert (train.steps, train.epochs) == length
     assert "use one of them" in echelon("train", recipe, "--steps", 1, "--epochs", 1).messages
+
+
+def test_plan_takes_the_same_lengths(
+    echelon: Echelon, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[list[str]] = []
+
+    def make_plan(options: PlanOptions, console: object) -> NoReturn:
+        asked.append(list(options.overrides))
+        raise UserError("asked")
+
+    monkeypatch.setattr("echelon.commands.plan.make_plan", make_plan)
+    echelon("plan", "recipe.toml", "--steps", 7, "--set", "seed=2")
+    echelon("plan", "recipe.toml", "--epochs", 2)
+    assert asked == [["train.steps=7", "train.epochs=", "seed=2"], ["train.epochs=2", "train.steps="]]
+    assert "use one of them" in echelon("plan", "recipe.toml", "--steps", 1, "--epochs", 1).messages
+
+
+def test_a_converted_job_has_nothing_to_fill_in_and_a_placeholder_is_refused(
+    echelon: Echelon, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("GOOGLE_CLOUD_PROJECT", raising=False)
+    old, new = tmp_path / "cmle_config.yaml", tmp_path / "job.toml"
+    old.write_text("trainingInput: {scaleTier: BASIC_GPU}")
+    convert = ("convert", "ai-platform", old, "--to", new)
+    assert "add --project NAME and --bucket gs://NAME" in echelon(*convert).messages
+    assert not new.exists()
+    told = echelon(*convert, "--project", "mine", "--bucket", "gs://my-bucket").messages
+    assert f"{new}: written; `echelon cloud render vertex {new}` shows the job" in told
+    assert "YOUR" not in new.read_text()
+    assert "gs://my-bucket" in echelon("cloud", "render", "vertex", new).output
+    new.write_text(new.read_text().replace("gs://my-bucket", "gs://YOUR-BUCKET"))
+    assert "bucket: gs://YOUR-BUCKET names no bucket" in echelon("cloud", "render", "vertex", new).messages
 
 
 def test_help_names_every_verb_and_no_arguments_mean_help(echelon: Echelon) -> None:
@@ -296,11 +331,11 @@ def test_prepare_then_describe_knows_the_data(echelon: Echelon, tmp_path: Path) 
         (["nosuch"], "No such command 'nosuch'; see `echelon --help`"),
         (
             ["evaluate", "nowhere"],
-            "nowhere: there is no run here (no recipe.toml); `echelon runs` lists runs",
+            "nowhere: there is no run here (no recipe.toml), nor in runs/nowhere; `echelon runs` lists runs",
         ),
         (
             ["translate", "nowhere"],
-            "nowhere: there is no run here (no recipe.toml); `echelon runs` lists runs",
+            "nowhere: there is no run here (no recipe.toml), nor in runs/nowhere; `echelon runs` lists runs",
         ),
     ],
 )
@@ -357,7 +392,7 @@ def test_a_bug_of_ours_leaves_with_1_and_says_so(echelon: Echelon, monkeypatch: 
     def fail(*_: object, **__: object) -> None:
         raise ZeroDivisionError("ours")
 
-    monkeypatch.setattr("echelon.commands.listing.summarise_runs", fail)
+    monkeypatch.setattr("echelon.commands.runs.summarise_runs", fail)
     result = echelon("runs", "--json")
     assert result.status == 1
     assert result.document["error"].startswith("this is a bug in Echelon:\nTraceback")
@@ -370,7 +405,7 @@ def test_ctrl_c_leaves_with_130_and_one_json_document(
     def interrupt(*_: object, **__: object) -> None:
         raise KeyboardInterrupt  # a signal would not do where tests run in the background, which ignores this one
 
-    monkeypatch.setattr("echelon.commands.listing.summarise_runs", interrupt)
+    monkeypatch.setattr("echelon.commands.runs.summarise_runs", interrupt)
     result = echelon("runs", "--json")
     assert (result.status, result.document) == (130, {"error": "interrupted"})
 
@@ -413,6 +448,22 @@ def make_run(folder: Path, name: str, *outcomes: str) -> RunFolder:
         writer.write("end", step=50, outcome=outcome)
     writer.close()
     return run
+
+
+def test_runs_of_a_folder_that_is_missing_are_a_mistake(echelon: Echelon) -> None:
+    result = echelon("runs", "nope")
+    assert result.status == 2
+    assert "nope: there is no such folder" in result.messages
+
+
+def test_tables_fit_the_width_that_the_environment_names(
+    echelon: Echelon, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    make_run(tmp_path, "a-run-with-a-name", "finished")
+    wide = echelon("runs", tmp_path).output
+    monkeypatch.setenv("COLUMNS", "50")
+    narrow = echelon("runs", tmp_path).output
+    assert max(map(len, wide.splitlines())) > 50 >= max(map(len, narrow.splitlines()))
 
 
 def test_runs_of_an_empty_or_missing_folder_are_none(echelon: Echelon, tmp_path: Path) -> None:
@@ -485,7 +536,7 @@ def test_a_run_that_is_being_trained_is_not_removed(echelon: Echelon, tmp_path: 
     with run.lock():
         result = echelon("runs", "--remove", "a", "--yes")
     assert result.status == 2
-    assert "is being trained; stop it first" in result.messages
+    assert "is being trained; `echelon stop" in result.messages
     assert run.recipe.exists()
 
 

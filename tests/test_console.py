@@ -17,7 +17,7 @@ from rich.live import Live
 from rich.table import Table
 
 from echelon import cli
-from echelon.commands import translating
+from echelon.commands import translate
 from echelon.commands.dashboard import Dashboard
 from echelon.console import SafeConsole
 from echelon.inference.decoding import Alternative, Translation
@@ -86,7 +86,7 @@ def test_a_hostile_model_s_translations_in_json_are_harmless(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     found = [Translation((Alternative(ATTACK, 0.0),))]
-    monkeypatch.setattr(translating, "translate", lambda *_: found)
+    monkeypatch.setattr(translate, "translate", lambda *_: found)
     (tmp_path / "lines").write_text("x\n")
     monkeypatch.setattr(
         sys, "argv", ["echelon", "translate", "run", "--input", str(tmp_path / "lines"), "--json"]

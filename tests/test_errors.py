@@ -72,5 +72,5 @@ def test_a_worker_error_has_the_workers_own_message_and_what_was_tried() -> None
         host="host", rank=1, exit_code=3, log=Path("logs/w"), last_lines=[], message=f"no memory\n{'x' * 999}"
     )
     assert str(error) == "worker 1 on host failed (exit code 3): no memory; its log is logs/w"
-    again = str(error.after("after 2 restarts"))
-    assert again == "worker 1 on host failed (exit code 3) after 2 restarts: no memory; its log is logs/w"
+    assert error.summary == "worker 1 on host failed (exit code 3)"
+    assert error.details == ": no memory; its log is logs/w"

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from echelon import extras
 from echelon.errors import UserError
 from echelon.extras import DISTRIBUTION, install_hint, require_extra
 
@@ -20,11 +21,25 @@ def texts() -> dict[Path, str]:
     return {path: path.read_text() for path in paths}
 
 
+@pytest.fixture
+def installed(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """As if Echelon were installed, not a checkout."""
+    monkeypatch.setattr(extras, "_MAKEFILE", tmp_path / "Makefile")
+
+
+def test_in_a_checkout_make_installs_every_extra() -> None:
+    with pytest.raises(
+        UserError, match=r"this needs echelon_nothing \(extra export\); `make setup` installs it"
+    ):
+        require_extra("echelon_nothing", "export")
+
+
+@pytest.mark.usefixtures("installed")
 def test_a_missing_package_is_told_with_the_command_that_installs_it() -> None:
     with pytest.raises(UserError) as caught:
         require_extra("echelon_nothing", "export")
     assert str(caught.value) == (
-        "this needs echelon_nothing; `pip install 'echelon-train[export]'` installs it"
+        "this needs echelon_nothing (extra export); `pip install 'echelon-train[export]'` installs it"
     )
 
 
@@ -37,6 +52,7 @@ def test_nothing_tells_users_to_install_the_package_of_somebody_else() -> None:
     assert {path: found for path, text in texts().items() if (found := wrong.findall(text))} == {}
 
 
+@pytest.mark.usefixtures("installed")
 def test_every_extra_that_is_named_exists() -> None:
     named = re.compile(
         r"echelon-train\[([a-z,]+)\]|require_extra\(\"\S+\", \"(\w+)\"\)|install_hint\([\"'](\w+)"

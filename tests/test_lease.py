@@ -13,7 +13,7 @@ from echelon.files.checkpoint_layout import TrainingState, checkpoint_folder, cl
 from echelon.lease import LEASE_S, Lease, fence, file_name, newest_generation
 from echelon.runfolder import RunFolder
 from echelon.train.checkpoint import list_checkpoints
-from echelon.train.saver import SaveJob, Saver, plan_files
+from echelon.train.checkpoint_writer import CheckpointWriter, SaveJob, plan_files
 from tests.conftest import filled
 
 RACER = """
@@ -163,10 +163,10 @@ def save(run: RunFolder, step: int, generation: int, value: float = 1.0) -> None
     folder, weights = checkpoint_folder(run.checkpoints, step), torch.full((10,), value)
     clear_for_saving(folder)
     files, names = plan_files({"weights": weights}, {"exp_avg/weights": weights}, 0, 1)
-    saver = Saver()
-    saver.start(SaveJob(folder, files, TrainingState(step=step), names, fence(run, generation)))
-    saver.wait_written()
-    error = saver.take_error()
+    writer = CheckpointWriter()
+    writer.start(SaveJob(folder, files, TrainingState(step=step), names, fence(run, generation)))
+    writer.wait_written()
+    error = writer.take_error()
     if error is not None:
         raise error
 

@@ -21,11 +21,13 @@ from echelon.runfolder import (
     RunFolder,
     list_runs,
     open_no_link,
+    read_file,
     remove_folder,
     to_json,
     write_atomically,
     write_json,
 )
+from tests.integration.damage import set_trap
 
 HOLD = """
 import subprocess, sys
@@ -227,6 +229,26 @@ def test_json_has_null_for_what_json_cannot_say(tmp_path: Path) -> None:
     assert json.loads((tmp_path / "x.json").read_bytes())["b"] == [None, 1.5]
 
 
+@pytest.mark.parametrize("trap", ["fifo", "device", "huge"])
+def test_only_regular_files_of_a_sensible_size_are_read(tmp_path: Path, trap: str) -> None:
+    path = tmp_path / "file"
+    set_trap(path, trap)
+    with pytest.raises(OSError, match=r"not a regular file|more than 67,108,864 bytes"):
+        read_file(path)
+
+
+@pytest.mark.parametrize("trap", ["fifo", "device"])
+def test_nothing_else_is_written_into(run: RunFolder, trap: str) -> None:
+    for path in (run.lock_file, run.worker_records(0), run.worker_log(0)):
+        set_trap(path, trap)
+        assert not run.is_locked()
+        with pytest.raises(OSError, match=r"not a regular file|symbolic links"):
+            open_no_link(path, os.O_WRONLY)
+        with pytest.raises(RunError, match=r"is a (link|device), and a run writes only into files"):
+            run.create()
+        path.unlink()
+
+
 def test_a_removed_folder_is_gone_with_everything_in_it(tmp_path: Path) -> None:
     (tmp_path / "doomed" / "inside").mkdir(parents=True)
     remove_folder(tmp_path / "doomed")
@@ -240,16 +262,73 @@ def test_a_link_that_was_put_there_meanwhile_is_not_opened(tmp_path: Path) -> No
         pass
 
 
-@pytest.mark.parametrize("name", ["records", "logs", "checkpoints", "scores"])
+def names_of_a_run() -> list[str]:
+    """Everything that RunFolder names: what its attributes, its properties and its methods give."""
+    run = RunFolder(Path("run"))
+    methods = (
+        run.agent_lock,
+        run.mirror_state,
+        run.worker_records,
+        run.agent_records,
+        run.worker_log,
+        run.agent_log,
+    )
+    files = [run.launcher_records, run.launcher_log, run.score_file("test"), run.outputs_file("test")]
+    inside = [
+        run.meeting / "by_hand",
+        run.generations / "000001.json",
+        run.tensorboard / "events",
+        run.path / "slurm-7.log",
+    ]
+    paths = [path for path in vars(run).values() if path != run.path]
+    return [
+        str(path.relative_to(run.path)) for path in [*paths, *(call(0) for call in methods), *files, *inside]
+    ]
+
+
+@pytest.mark.parametrize("name", names_of_a_run())
 def test_a_run_whose_folder_leads_elsewhere_is_not_opened(tmp_path: Path, name: str) -> None:
-    """Old checkpoints of another run would be removed."""
-    other, run = RunFolder(tmp_path / "other"), RunFolder(tmp_path / "run")
-    other.create()
+    """Old checkpoints of another run would be removed, and other files be written over."""
+    target, run = tmp_path / "elsewhere", RunFolder(tmp_path / "run")
     run.path.mkdir()
+    target.write_text("") if "." in name or name == "lock" else target.mkdir()
     run.recipe.write_text("")
-    (run.path / name).symlink_to(other.path / name)
-    for use in (run.create, run.require):
+    link = run.path / name
+    link.parent.mkdir(exist_ok=True)
+    link.unlink(missing_ok=True)
+    link.symlink_to(target)
+    for use in (run.create, run.require, run.refuse_links):
         with pytest.raises(
-            RunError, match=f"{name}: is a link, and a run writes only into folders of its own"
+            RunError, match=f"{name}: is a link, and a run writes only into files and folders of its own"
         ):
             use()
+
+
+def test_every_method_that_gives_a_path_is_among_the_names() -> None:
+    """A method for another name in the run folder has to be added above, and its pattern to `_NUMBERED`."""
+    methods = {
+        name
+        for name, value in vars(RunFolder).items()
+        if "Path" in str(getattr(value, "__annotations__", {}))
+    }
+    assert methods == {
+        *(
+            "worker_records",
+            "worker_log",
+            "agent_records",
+            "agent_log",
+            "agent_lock",
+            "agent_locks",
+            "mirror_state",
+        ),
+        *("score_file", "outputs_file", "_own_paths", "__init__"),
+    }
+
+
+def test_the_lock_of_another_run_is_not_this_one_s(run: RunFolder, tmp_path: Path) -> None:
+    other = RunFolder(tmp_path / "runs" / "other")
+    other.create()
+    run.lock_file.symlink_to(other.lock_file)
+    with other.lock():
+        assert other.is_locked()
+        assert not run.is_locked()

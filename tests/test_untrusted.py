@@ -16,10 +16,10 @@ import yaml
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
+from echelon.cloud.cluster_spec import ClusterSpec, parse_spec
 from echelon.cloud.ibm import IbmSpec, render_commands
 from echelon.cloud.inventory import Login, render_ssh_config
 from echelon.cloud.journal import HostRecord
-from echelon.cloud.spec import ClusterSpec, parse_spec
 from echelon.cloud.userdata import Birth, render_user_data
 from echelon.errors import HostsError, RecipeError, UserError
 from echelon.launch.container import Container

@@ -17,9 +17,9 @@ from typing import Any, Literal
 
 from rich.console import Console
 
-from echelon.commands.training import write_run
+from echelon.commands.run_setup import write_run
+from echelon.data.batch_plan import plan_batches
 from echelon.data.batches import packed
-from echelon.data.planning import plan_batches
 from echelon.data.prepare import default_cache, prepare
 from echelon.data.prepared import Prepared
 from echelon.launch.local import Placement, render_worker

@@ -17,8 +17,8 @@ from echelon.comm.group import join_group
 from echelon.monitor.heartbeat import open_heart
 from echelon.monitor.records import RecordWriter
 from echelon.runfolder import RunFolder
-from echelon.train.benchmark import measure_peak
 from echelon.train.loop import take_step
+from echelon.train.step_timing import measure_peak
 from echelon.train.worker import set_up
 
 
@@ -46,7 +46,7 @@ def main() -> None:
     group = join_group(300.0, open_heart())
     records = RecordWriter(run.worker_records(group.rank))
     training = set_up(run, group, records)
-    training.model.train()
+    training.model.module.train()
     step = 0
     for line in sys.stdin:
         results, flops, cpu_seconds = [], 0, 0.0

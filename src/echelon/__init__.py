@@ -36,4 +36,4 @@ def __getattr__(name: str) -> Any:
 
 def __dir__() -> list[str]:
     """List the API, also what is not loaded yet, and nothing else."""
-    return sorted([*__all__, *(name for name in globals() if name.startswith("__"))])
+    return sorted(__all__)

@@ -1,4 +1,4 @@
-"""The one way to a person's terminal: what others wrote cannot act on it.
+"""The only way to write to a terminal: text from others cannot control it.
 
 Names, messages and logs come from run folders and hosts that may be anybody's. Rich passes escape sequences in them on
 as they are, and reads square brackets as styles.
@@ -6,6 +6,7 @@ as they are, and reads square brackets as styles.
 
 from __future__ import annotations
 
+import os
 import re
 import shutil
 import sys
@@ -38,8 +39,10 @@ def tell(console: Console, line: str) -> None:
 
 
 def output_width() -> int | None:
-    """Columns of the terminal that stdout is; None if it is a file or a pipe, whose lines are left alone."""
-    return shutil.get_terminal_size().columns if sys.stdout.isatty() else None
+    """Columns of the terminal that stdout is, or as the environment's COLUMNS says; None if it is a file or a pipe,
+    whose lines are left alone."""
+    is_told = os.environ.get("COLUMNS", "").isdecimal()
+    return shutil.get_terminal_size().columns if is_told or sys.stdout.isatty() else None
 
 
 def wrap(text: str, width: int | None) -> str:

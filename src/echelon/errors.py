@@ -14,7 +14,7 @@ EchelonError              exit status 1: the work failed
 ├── LabError              a host of the lab could not be made, changed or removed
 ├── StoreError            data or a checkpoint at an address cannot be put there or fetched
 ├── CloudError            a provider refused, or something rented could not be made or removed
-├── RefusedError          process 0 of several does not begin, or not with this one; carries its exit status
+├── RefusedError          the group of processes does not begin, not with this one, or failed; carries its exit status
 └── StoppedError          exit status 75: told to stop before training began, so that there was nothing to save
 """
 
@@ -116,7 +116,7 @@ class CloudError(EchelonError):
 
 
 class RefusedError(EchelonError):
-    """Process 0 of those that were to train together does not begin, or not with this one."""
+    """Process 0 of those that were to train together does not begin, not with this one, or says that they failed."""
 
     def __init__(self, message: str, exit_status: int) -> None:
         self.exit_status = exit_status
@@ -165,32 +165,16 @@ class WorkerError(EchelonError):
         last_lines: Sequence[str],
         cause: str | None = None,
         message: str = "",
-        history: str = "",
     ) -> None:
-        self.host = host
         self.rank = rank
         self.exit_code = exit_code
         self.log = log
         self.last_lines = list(last_lines)
         self.cause = cause or (f"signal {-exit_code}" if exit_code < 0 else f"exit code {exit_code}")
         self.message = message
-        before = f" {history}" if history else ""
         # In the first line, as that is all that a list of events shows.
         own = f": {message.splitlines()[0][:_LONGEST_MESSAGE]}" if message else ""
         tail = "".join(f"\n  {line}" for line in last_lines)
-        super().__init__(
-            f"worker {rank} on {host} failed ({self.cause}){before}{own}; its log is {log}{tail}"
-        )
-
-    def after(self, history: str) -> WorkerError:
-        """The same error, saying what was tried before."""
-        return WorkerError(
-            host=self.host,
-            rank=self.rank,
-            exit_code=self.exit_code,
-            log=self.log,
-            last_lines=self.last_lines,
-            cause=self.cause,
-            message=self.message,
-            history=history,
-        )
+        self.summary = f"worker {rank} on {host} failed ({self.cause})"
+        self.details = f"{own}; its log is {log}{tail}"
+        super().__init__(self.summary + self.details)

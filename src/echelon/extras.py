@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import importlib
 import importlib.util
+from pathlib import Path
 from types import ModuleType
 
 from echelon.errors import UserError
 
 DISTRIBUTION = "echelon-train"
 """What pip calls Echelon: the name `echelon` in the package registry belongs to another project."""
+_MAKEFILE = Path(__file__).parents[2] / "Makefile"
+"""Of the checkout; an installed package has none there."""
 
 
 def install_hint(extra: str) -> str:
-    """Return the command that installs an extra."""
-    return f"pip install '{DISTRIBUTION}[{extra}]'"
+    """Return the command that installs an extra; in a checkout, `make setup` installs them all."""
+    return "make setup" if _MAKEFILE.is_file() else f"pip install '{DISTRIBUTION}[{extra}]'"
 
 
 def require_extra(module: str, extra: str) -> ModuleType:
@@ -22,7 +25,9 @@ def require_extra(module: str, extra: str) -> ModuleType:
     try:
         return importlib.import_module(module)
     except ImportError as error:
-        raise UserError(f"this needs {module}; `{install_hint(extra)}` installs it") from error
+        raise UserError(
+            f"this needs {module} (extra {extra}); `{install_hint(extra)}` installs it"
+        ) from error
 
 
 def has_module(module: str) -> bool:

@@ -18,13 +18,13 @@ from collections.abc import Callable
 from pathlib import Path
 
 from echelon.errors import TrainingError
-from echelon.runfolder import RunFolder, to_json, write_atomically
+from echelon.runfolder import RunFolder, read_file, to_json, write_atomically
 
 LEASE_S = 4.0
 _FILE_NAME = re.compile(r"(\d{6,})\.json")
 _GIVEN_BACK = "{}\n"
 _KEPT = 20
-"""Files of so many old generations stay, to be looked at."""
+"""How many old generations' files are kept for inspection."""
 
 
 class Lease:
@@ -45,7 +45,7 @@ class Lease:
         if newest is None:
             return
         try:
-            content = (self._folder / file_name(newest)).read_bytes()
+            content = read_file(self._folder / file_name(newest))
         except FileNotFoundError:  # it has just been replaced
             content = b""
         if self._seen is None or self._seen[:2] != (newest, content):

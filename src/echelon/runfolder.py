@@ -28,6 +28,7 @@ runs/NAME/
 from __future__ import annotations
 
 import contextlib
+import errno
 import fcntl
 import json
 import math
@@ -35,21 +36,27 @@ import os
 import re
 import shutil
 import socket
+import stat
 import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from echelon.errors import RunError
+from echelon.errors import RunError, UserError
 
 LOOK_S = 0.5
 """Longer than a process that only asks whether a lock is free holds it."""
+_BY_OTHERS = 0o007
 _HALF_CHARACTER = re.compile("\\\\u[dD][89a-fA-F]|[\ud800-\udfff]")
 """Finds whole characters that JSON has written in two halves, too."""
 
 
 RUNS = Path("runs")
 """Where runs are, unless the user names another folder."""
+_NUMBERED = ("agent-*.lock", "mirror-*.json", "slurm-*.log")
+"""Names in a run folder with a number in them, as glob patterns."""
+MOST_BYTES = 2**26
+"""Of a file that is read as a whole. JSON and TOML of ours are far smaller."""
 
 
 class RunFolder:
@@ -122,9 +129,9 @@ class RunFolder:
         return self.scores / f"{split}.txt"
 
     def create(self) -> None:
-        """Make the folder and its subfolders if they are missing; RunError if one, or a file that grows, is a link."""
-        self._refuse_links()
-        for folder in (self.path, *self._subfolders):
+        """Make the folder and its subfolders if they are missing; RunError if a name of ours is a link or a device."""
+        self.refuse_links()
+        for folder in (self.path, self.records, self.logs, self.checkpoints, self.scores):
             try:
                 folder.mkdir(parents=True, exist_ok=True)
             except OSError as error:
@@ -132,29 +139,40 @@ class RunFolder:
                     f"{folder}: cannot be made: {error.strerror}; choose another with --run"
                 ) from None
         for file in (self.lock_file, *self.records.iterdir(), *self.logs.iterdir()):
-            if file.is_symlink():
-                raise RunError(f"{file}: is a link, and a run writes only into files of its own; remove it")
+            if file.exists() and not file.is_file() and not file.is_dir():
+                raise RunError(f"{file}: is a device, and a run writes only into files; remove it")
 
-    @property
-    def _subfolders(self) -> tuple[Path, ...]:
-        return self.records, self.logs, self.checkpoints, self.scores
+    def refuse_links(self) -> None:
+        """RunError if anything that we name here, or an entry of a folder that we name, is a link.
 
-    def _refuse_links(self) -> None:
-        """A folder from somebody else must not lead our writing, and removing of old checkpoints, elsewhere."""
-        for folder in self._subfolders:
-            if folder.is_symlink():
-                raise RunError(
-                    f"{folder}: is a link, and a run writes only into folders of its own; remove it"
-                )
+        A folder from somebody else must not lead our writing, renaming and removing elsewhere.
+        """
+        for path in self._own_paths():
+            for found in (path, *_entries(path)):
+                if found.is_symlink():
+                    raise RunError(
+                        f"{found}: is a link, and a run writes only into files and folders of its own; remove it"
+                    )
+
+    def _own_paths(self) -> Iterator[Path]:
+        """Every name that this class knows directly in the run folder: its attributes, and those with a number."""
+        yield from (path for path in vars(self).values() if path != self.path)
+        for pattern in _NUMBERED:
+            yield from self.path.glob(pattern)
 
     def require(self) -> RunFolder:
         """This folder, if it holds a run of its own; RunError otherwise."""
         if not self.recipe.is_file():
             raise RunError(
-                f"{self.path}: there is no run here (no {self.recipe.name}); `echelon runs` lists runs"
+                f"{self.path}: there is no run here (no {self.recipe.name}){self._also_missing()}; "
+                "`echelon runs` lists runs"
             )
-        self._refuse_links()
+        self.refuse_links()
         return self
+
+    def _also_missing(self) -> str:
+        """Where else a run of a plain name was looked for."""
+        return f", nor in {RUNS / self.path.name}" if self.path.absolute().parent == Path.cwd() else ""
 
     @contextlib.contextmanager
     def lock(self, *, with_others: bool = False) -> Iterator[int]:
@@ -162,7 +180,7 @@ class RunFolder:
 
         The agents of several hosts hold the lock of a folder that they share `with_others`. The operating system
         releases the lock when the last process that holds the descriptor ends, so a killed run leaves nothing to clean
-        up. Raises RunError where the run is being trained already.
+        up. Raises RunError if the run is being trained already.
         """
         try:
             descriptor = open_no_link(self.lock_file, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC)
@@ -173,7 +191,8 @@ class RunFolder:
             if not take_lock(descriptor, kind, LOOK_S):
                 holder = os.pread(descriptor, 200, 0).decode(errors="replace").strip() or "another process"
                 raise RunError(
-                    f"{self.path}: is being trained already, by {holder}; wait for it, stop it, or use --run"
+                    f"{self.path}: is being trained already, by {holder}; `echelon watch {self.path}` follows it, "
+                    f"`echelon stop {self.path}` saves and stops it, and --run begins another"
                 )
             os.ftruncate(descriptor, 0)
             os.pwrite(descriptor, f"process {os.getpid()} on {socket.gethostname()}\n".encode(), 0)
@@ -184,7 +203,7 @@ class RunFolder:
     def is_locked(self) -> bool:
         """Whether the run is being trained now."""
         try:
-            with open(self.lock_file, "rb+") as file:
+            with open(self.lock_file, "rb+", opener=open_no_link) as file:
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             return True
@@ -193,8 +212,18 @@ class RunFolder:
         return False
 
 
+def _entries(folder: Path) -> list[Path]:
+    """What is in a folder; nothing if it is none, or a link to one."""
+    try:
+        return [] if folder.is_symlink() else list(folder.iterdir())
+    except (FileNotFoundError, NotADirectoryError):
+        return []
+    except OSError as error:
+        raise RunError(f"{folder}: cannot be read: {error.strerror}") from None
+
+
 def take_lock(descriptor: int, kind: int, patience_s: float = 0.0) -> bool:
-    """Lock a file, `kind` being flock's; False where somebody else still holds it after `patience_s`."""
+    """Lock a file, `kind` being flock's; False if somebody else still holds it after `patience_s`."""
     deadline = time.monotonic() + patience_s
     while True:
         try:
@@ -224,14 +253,53 @@ def write_atomically(path: Path, content: bytes | str) -> None:
     sync_to_disk(path.parent)
 
 
+def open_regular(path: str | Path, flags: int) -> int:
+    """An `opener` of regular files only. A folder from somebody else may hold a FIFO, whose other end never comes, or
+    lead to a device, which has no end or acts when it is opened; both are an OSError."""
+    with contextlib.suppress(FileNotFoundError):
+        require_regular(path)
+    return os.open(path, flags | os.O_NONBLOCK, 0o644)  # if a FIFO takes its place now
+
+
 def open_no_link(path: str | Path, flags: int) -> int:
-    """An `opener` that follows no symbolic link: a folder from somebody else must not lead our writing elsewhere."""
-    return os.open(path, flags | os.O_NOFOLLOW, 0o644)
+    """The same for files that are written: it follows no symbolic link, which would lead our writing elsewhere."""
+    return open_regular(path, flags | os.O_NOFOLLOW)
+
+
+def require_regular(path: str | Path, most_bytes: int | None = None) -> int:
+    """The size of a regular file; OSError if it is another thing, or has more than `most_bytes`."""
+    found = os.stat(path)
+    if stat.S_ISDIR(found.st_mode):
+        raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
+    if not stat.S_ISREG(found.st_mode):
+        raise OSError(errno.EINVAL, "it is not a regular file", str(path))
+    if most_bytes is not None and found.st_size > most_bytes:
+        raise OSError(errno.EFBIG, f"it has more than {most_bytes:,} bytes", str(path))
+    return found.st_size
+
+
+def read_file(path: Path, most_bytes: int = MOST_BYTES) -> bytes:
+    """The content of a regular file; OSError if it cannot be read, is another thing, or has more than `most_bytes`."""
+    size = require_regular(path, most_bytes)
+    with open(path, "rb", opener=open_regular) as file:
+        return file.read(size)
+
+
+def read_private(path: Path) -> str:
+    """A file with secrets; UserError if it cannot be read, or if everybody else can."""
+    try:
+        if path.stat().st_mode & _BY_OTHERS:
+            raise UserError(f"{path}: every user of this machine may use it; chmod o-rwx {path}")
+        return path.read_text(encoding="utf-8")
+    except OSError as error:
+        raise UserError(f"{path}: cannot be read: {error.strerror}") from None
+    except UnicodeDecodeError:
+        raise UserError(f"{path}: is not a text file") from None
 
 
 def read_json(path: Path) -> Any:
-    """The value in a JSON file; OSError where it cannot be read, ValueError where it is not JSON."""
-    return parse_json(path.read_bytes())
+    """The value in a JSON file; OSError if it cannot be read, ValueError if it is not JSON."""
+    return parse_json(read_file(path))
 
 
 def parse_json(text: bytes | str) -> Any:

@@ -48,7 +48,7 @@ def is_address(text: str) -> bool:
 
 
 def address_of(path: Path) -> str | None:
-    """The address that was given in place of a path, as which it has lost a slash; None where it is a path."""
+    """The address that was given in place of a path, as which it has lost a slash; None if it is a path."""
     match = re.fullmatch(r"([a-z][a-z0-9+.-]*):/([^/].*)", str(path))
     return f"{match[1]}://{match[2]}" if match is not None else None
 
@@ -71,7 +71,7 @@ def put_folder(folder: Path, address: str, beat: Beat = lambda: None) -> bool:
 
 
 def get_folder(address: str, folder: Path, beat: Beat = lambda: None) -> None:
-    """Fetch a whole folder, checked; StoreError where it is not whole or not right. One that is here already stays.
+    """Fetch a whole folder, checked; StoreError if it is not whole or not right. One that is here already stays.
     Each part of a file that arrives or is checked beats."""
     if folder.exists():
         return

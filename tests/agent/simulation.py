@@ -20,6 +20,7 @@ from echelon.agent.actions import (
     Listening,
     ReleaseFolder,
     RunHasEnded,
+    Tell,
     WorkersEnd,
 )
 from echelon.agent.decision import AgentState, find_outcome, first_state, have_all_heard, hear, tick
@@ -32,7 +33,7 @@ from echelon.agent.generation import (
     has_quorum,
     parse_heartbeat,
 )
-from echelon.agent.outcome import Ended, write_outcome
+from echelon.agent.outcome import RunOutcome, write_outcome
 from echelon.agent.spec import AgentSpec, HostSpec
 from echelon.lease import newest_generation
 from echelon.monitor.heartbeat import Pulse
@@ -85,14 +86,17 @@ class SimulatedExecutor(HostExecutor):
     def __init__(self, world: World, spec: AgentSpec, run: RunFolder) -> None:
         self._world = world
         self._records_file = RecordWriter(run.agent_records(spec.host))
-        super().__init__(spec, run, 0, self._records_file, lambda: world.clock(spec.host))
+        super().__init__(spec, run, 0, self._note, clock=lambda: world.clock(spec.host))
+
+    def _note(self, news: Tell) -> None:
+        self._records_file.write(news.kind, message=news.message, **news.values)
 
     @property
     def workers(self) -> SimulatedWorkers | None:
         assert self._job is None or isinstance(self._job, SimulatedWorkers)
         return self._job
 
-    def write_outcome(self, ended: Ended) -> None:
+    def write_outcome(self, ended: RunOutcome) -> None:
         if not self._is_blind:
             write_outcome(self._records_file, ended, self._spec.me.name)
 
@@ -129,7 +133,7 @@ class SimulatedAgent:
     stop: int = 0
     sent_at: float = -1.0
     has_news: bool = True
-    ended: Ended | None = None
+    ended: RunOutcome | None = None
     lingers_until: float = 0.0
 
     @property
@@ -154,7 +158,7 @@ class SimulatedAgent:
             assert after.generation.order >= known.order, "generations only grow"
         self.has_news = self.has_news or after != before
 
-    def _begin_to_leave(self, now: float, ended: Ended) -> None:
+    def _begin_to_leave(self, now: float, ended: RunOutcome) -> None:
         self.executor.close()
         self.executor.write_outcome(ended)
         if self.state.mine.leads:
@@ -204,7 +208,7 @@ class World:
         self.most_at_work = 0
         self.generations: set[int] = set()
         self.agents: dict[int, SimulatedAgent] = {}
-        self.left: dict[int, Ended] = {}
+        self.left: dict[int, RunOutcome] = {}
         """Agents that have left, while their machine is on."""
         self.letters: list[tuple[float, int, bytes]] = []
         self._folder = folder
@@ -273,7 +277,7 @@ class World:
             self.agents[host].tick(self.clock(host))
             self._post(self.agents[host])
             if self.agents[host].has_left(self.clock(host)):
-                self.left[host] = self.agents[host].ended or Ended("failed")
+                self.left[host] = self.agents[host].ended or RunOutcome("failed")
                 self.switch_off(host)
         self._let_workers_work()
         self._check()

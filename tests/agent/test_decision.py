@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import tempfile
+from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -13,7 +14,8 @@ import pytest
 from echelon.agent.actions import Events, FolderClaimed, Tell
 from echelon.agent.decision import decide, find_outcome, first_state
 from echelon.agent.generation import Failure, Generation, Heartbeat
-from echelon.agent.outcome import Ended
+from echelon.agent.outcome import RunOutcome
+from echelon.monitor.records import read_records
 from tests.agent.simulation import KILLED, World
 
 
@@ -101,7 +103,7 @@ def test_a_worker_that_keeps_failing_ends_the_run_after_the_restarts_that_are_al
                 if workers.step > 0:
                     workers.end_at(world.now, KILLED)
             world.pass_time()
-        reason = "killed by signal 9 (after 2 restarts)"
+        reason = "killed by signal 9 after 2 restarts within 1.66667e+07 minutes"
         assert {(ended.outcome, ended.message) for ended in world.left.values()} == {("failed", reason)}
         assert world.generations == {1, 2, 3}
 
@@ -113,6 +115,29 @@ def test_a_stop_of_any_host_makes_all_save_and_leave() -> None:
         wait_until(world, lambda: not world.agents, patience_s=30)
         assert {ended.outcome for ended in world.left.values()} == {"interrupted"}
         assert world.generations == {1}
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_a_host_that_starts_is_told_of_once(seed: int) -> None:
+    with open_world(seed, 4) as world:
+        wait_until(world, world.is_one_generation, patience_s=60)
+        assert count_arrivals(world) == {"host2": 1, "host3": 1, "host4": 1}
+        world.switch_off(0)
+        wait_until(world, lambda: world.generations == {1, 2} and world.is_one_generation(), patience_s=60)
+        world.switch_on(0)
+        wait_until(world, lambda: len(world.at_work()) == 4 and world.is_one_generation(), patience_s=60)
+        assert count_arrivals(world) == {"host1": 1, "host2": 1, "host3": 1, "host4": 1}
+
+
+def count_arrivals(world: World) -> Counter[str]:
+    """How often each host was told to be here, by all agents together."""
+    folder = world.run_folder(0)
+    said = [
+        record.get("message", "")
+        for host in range(world.num_hosts)
+        for record in read_records(folder.agent_records(host))
+    ]
+    return Counter(message.removesuffix(" is here") for message in said if message.endswith(" is here"))
 
 
 def test_a_failure_counts_once_however_long_the_run_folder_cannot_be_claimed() -> None:
@@ -130,7 +155,7 @@ def test_a_failure_counts_once_however_long_the_run_folder_cannot_be_claimed() -
         state, actions = decide(state, events, 0.2 * count, spec)
         told += [action.message for action in actions if isinstance(action, Tell)]
     assert find_outcome(state, 2.0, spec) is None
-    assert told == ["boom", "restarting (1 of 3) from the newest checkpoint"]
+    assert told == ["boom", "restarting (1 of 3) with 1 worker from the newest checkpoint"]
 
 
 def test_an_agent_that_waited_for_the_others_in_vain_does_not_say_that_the_run_has_failed() -> None:
@@ -139,7 +164,7 @@ def test_an_agent_that_waited_for_the_others_in_vain_does_not_say_that_the_run_h
     mine = Heartbeat(0, generation=Generation(1, 1, (0, 1, 2), "running", 1))
     state = replace(first_state(0, 0.0), mine=mine, alive=(0,))
     assert find_outcome(state, 1800.0, spec) is None
-    assert find_outcome(state, 1801.0, spec) == Ended("alone", "too few hosts were left", spec.launch)
+    assert find_outcome(state, 1801.0, spec) == RunOutcome("alone", "too few hosts were left", spec.launch)
 
 
 @pytest.mark.slow

@@ -266,6 +266,15 @@ def test_a_quorum_is_as_many_as_there_must_be() -> None:
 def test_heartbeats_survive_the_wire() -> None:
     failure = Failure("ü", is_final=True, is_first_hand=False)
     heartbeat = says(
-        1, GENERATION, "failed", failure=failure, pulses={3: (1, 2, 3, 0.5)}, stop=2, can_lead=False
+        1, GENERATION, "failed", failure=failure, pulses={3: (1, 2, 3, 0.5, False)}, stop=2, can_lead=False
     )
     assert parse_heartbeat(dump_heartbeat(heartbeat), 3) == heartbeat
+
+
+def test_a_fixed_group_does_not_wait_for_a_late_member_once_a_worker_has_failed() -> None:
+    """A member that is lost is noticed by its connection, so being late tells nothing."""
+    mine, view = working("failed")
+    late = {host: replace(each, age_s=RULES.settle_s + 1) for host, each in view.items()}
+    fixed = replace(RULES, is_fixed=True)
+    assert review_generation(mine, late, fixed, RULES.settle_s).replace_because == "a worker failed"
+    assert review_generation(mine, late, RULES, RULES.settle_s).replace_because is None

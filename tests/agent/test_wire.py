@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import os
 import secrets
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -15,12 +15,13 @@ import pytest
 
 from echelon.agent import wire
 from echelon.agent.agent import Agent
+from echelon.agent.execution import HostExecutor
 from echelon.agent.generation import Generation, Heartbeat, dump_heartbeat, parse_heartbeat
+from echelon.agent.mesh import Mesh
 from echelon.agent.tls import Credentials, Tls
 from echelon.agent.wire import Membership, Receiver, Sender, WireError, answer, call
 from echelon.cluster.authority import make_credentials
-from echelon.launch.local import listen
-from echelon.monitor.records import RecordWriter
+from echelon.launch.local import StopRequests, listen
 from echelon.runfolder import RunFolder
 from tests.agent.cluster import Cluster
 
@@ -269,19 +270,19 @@ Scenario = Callable[[Neighbour, Agent], Awaitable[None]]
 
 
 @pytest.fixture(params=[False, True], ids=["plain", "tls"])
-def among(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Callable[[Scenario], None]]:
+def among(request: pytest.FixtureRequest, tmp_path: Path) -> Callable[[Scenario], None]:
     """Runs a scenario beside an agent that never has enough hosts to begin."""
     run = RunFolder(tmp_path / "run")
     run.create()
     own, theirs = make_credentials(2) if request.param else (None, None)
     spec = replace(Cluster([run, run, run], 3, fewest=3, silence_s=1.0).spec, run=str(run.path), host=0)
     spec = replace(spec, credentials=own)
-    records = RecordWriter(run.agent_records(0))
 
     async def play_beside(scenario: Scenario) -> None:
-        agent, neighbour = Agent(spec, run, 0, records), Neighbour(spec, theirs)
+        mesh, neighbour = Mesh(spec, listen("127.0.0.1", spec.port)), Neighbour(spec, theirs)
+        agent = Agent(spec, HostExecutor(spec, run, 0, lambda _: None), mesh, StopRequests())
         hearing = await asyncio.start_server(neighbour.listen_to, sock=listen("127.0.0.2", spec.port))
-        task = asyncio.create_task(agent.run(listen("127.0.0.1", spec.port)))
+        task = asyncio.create_task(agent.run())
         try:
             while neighbour.heard is None:
                 await asyncio.sleep(0.02)
@@ -293,8 +294,7 @@ def among(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Callable[[
             with contextlib.suppress(asyncio.CancelledError):
                 await task
 
-    yield lambda scenario: play(lambda: play_beside(scenario))
-    records.close()
+    return lambda scenario: play(lambda: play_beside(scenario))
 
 
 def test_an_agent_hears_a_member_and_notices_when_it_falls_silent(
@@ -317,7 +317,6 @@ def test_an_agent_hears_nobody_with_another_run_s_certificate_or_secret(
     async def scenario(neighbour: Neighbour, agent: Agent) -> None:
         with pytest.raises(WireError):
             await neighbour.call(**changes)
-        assert not agent._heartbeats
         assert not agent._state.peers
 
     among(scenario)

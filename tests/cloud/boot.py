@@ -90,6 +90,7 @@ def _make_image(image: Path) -> None:
     with tempfile.TemporaryDirectory(dir=image.parent) as scratch:
         root = Path(scratch) / "root"
         command = [
+            *("unshare", "--mount"),  # the /proc that it mounts goes with it, however it ends
             "debootstrap",
             "--variant=minbase",
             f"--include={','.join(_PACKAGES)}",

@@ -7,10 +7,10 @@ from dataclasses import replace
 from typing import Any
 
 from echelon.cloud.aws.calls import Clients, Clock
-from echelon.cloud.cost import estimate
-from echelon.cloud.journal import Cluster, Journal
+from echelon.cloud.bill import estimate
+from echelon.cloud.cluster_spec import ClusterSpec, parse_spec
+from echelon.cloud.journal import ClusterRecord, Journal
 from echelon.cloud.lifecycle import Removed, bring_up, take_down
-from echelon.cloud.spec import ClusterSpec, parse_spec
 
 
 def virtual_clock() -> Clock:
@@ -35,12 +35,12 @@ def sample_spec(**changes: Any) -> ClusterSpec:
     return parse_spec(document, ClusterSpec, "cluster.toml")
 
 
-def up(clients: Clients, spec: ClusterSpec | None = None) -> Cluster:
+def up(clients: Clients, spec: ClusterSpec | None = None) -> ClusterRecord:
     spec = spec or sample_spec()
     return bring_up(spec, estimate(spec), spec.ssh_from, clients, lambda line: None)
 
 
-def age(hours: float, name: str = "wmt") -> Cluster:
+def age(hours: float, name: str = "wmt") -> ClusterRecord:
     """The cluster, as if it had been made so much earlier."""
     journal = Journal(name)
     cluster = journal.require()

@@ -24,8 +24,8 @@ from moto.server import ThreadedMotoServer
 from moto.servicequotas.models import ServiceQuotasBackend
 from moto.ssm.models import Parameter, SimpleSystemManagerBackend
 
+from echelon.cloud.aws.location import CPU_IMAGE, GPU_IMAGE
 from echelon.cloud.aws.permission import SSM_POLICY
-from echelon.cloud.aws.site import CPU_IMAGE, GPU_IMAGE
 
 REGION, ACCOUNT = "us-east-1", "123456789012"
 IMAGE = "ami-12c6146b"

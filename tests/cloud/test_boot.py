@@ -13,12 +13,15 @@ from pathlib import Path
 import pytest
 
 from echelon.cloud.inventory import render_known_hosts
-from echelon.cloud.keys import make_key
+from echelon.cloud.ssh_keys import make_key
 from echelon.cloud.userdata import END_UNIT, Birth, render_user_data
 from echelon.launch.wheel import read_project
 from tests.cloud.boot import ADDRESS, Machine, boot
 
-pytestmark = pytest.mark.slow
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.timeout(1800),
+]  # on a busy machine, making the image takes minutes
 
 FILE_SERVER = """\
 #!/bin/sh

@@ -15,11 +15,11 @@ import pytest
 from moto.backends import get_backend
 
 from echelon.cloud.aws.calls import Clients
-from echelon.cloud.cost import estimate
-from echelon.cloud.journal import Cluster, Journal, known_clusters
-from echelon.cloud.keys import make_key
-from echelon.cloud.lifecycle import bring_up, left_words, take_down
-from echelon.commands import clouds
+from echelon.cloud.bill import estimate
+from echelon.cloud.journal import ClusterRecord, Journal, known_clusters
+from echelon.cloud.lifecycle import bring_up, format_left, take_down
+from echelon.cloud.ssh_keys import make_key
+from echelon.commands import cloud
 from echelon.errors import EchelonError
 from tests.cloud.clusters import sample_spec
 from tests.cloud.faults import (
@@ -58,7 +58,7 @@ class Life:
 
     clients: FaultyClients
     told: list[str]
-    cluster: Cluster | None = None
+    cluster: ClusterRecord | None = None
     ended: str = ""
 
 
@@ -98,8 +98,8 @@ def _bring_up(life: Life) -> None:
 def _list(life: Life) -> None:
     try:
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(clouds, "Clients", lambda region: life.clients)
-            (listed,) = clouds.list_clusters(REGION)
+            patch.setattr(cloud, "Clients", lambda region: life.clients)
+            (listed,) = cloud.list_clusters(REGION)
     except (CrashError, KeyboardInterrupt, EchelonError):
         return
     assert (listed.name, listed.state, listed.machines) == ("wmt", "running", 2)
@@ -116,7 +116,7 @@ def _take_down(life: Life) -> None:
             continue
         if not removed.left:
             return
-        check_truth(left_words("wmt", removed.left))
+        check_truth(format_left("wmt", removed.left))
         life.clients.follow(life.clients._plan)  # the user has logged in again
     raise AssertionError("could not be removed on a good day")
 
@@ -133,7 +133,7 @@ def check_truth(said: str) -> None:
         assert known_clusters() == [], said
 
 
-def check_right(cluster: Cluster, plan: FaultPlan) -> None:
+def check_right(cluster: ClusterRecord, plan: FaultPlan) -> None:
     """The account holds what the spec says, once, and each part refers to the others."""
     ec2, efs = backends()
     groups = {group.name: group for group in ec2.describe_security_groups() if group.name != "default"}
@@ -163,7 +163,7 @@ def check_right(cluster: Cluster, plan: FaultPlan) -> None:
     assert list(PLACEMENT) == [(REGION, "echelon-wmt")]
 
 
-def check_machine(cluster: Cluster, number: int, machine: Any, group: str, files: str) -> None:
+def check_machine(cluster: ClusterRecord, number: int, machine: Any, group: str, files: str) -> None:
     assert {each.id for each in machine.security_groups} | {
         each.id for nic in machine.nics.values() for each in nic.group_set
     } == {group}

@@ -17,12 +17,12 @@ from botocore.exceptions import ClientError
 from echelon.cloud.aws.calls import Clients
 from echelon.cloud.aws.cluster import AwsCluster
 from echelon.cloud.aws.image import RootDisk
-from echelon.cloud.aws.listing import find_everything
+from echelon.cloud.aws.resources import find_everything
 from echelon.cloud.aws.zones import other_subnets
-from echelon.cloud.cost import estimate
-from echelon.cloud.journal import Cluster, Journal, known_clusters
+from echelon.cloud.bill import estimate
+from echelon.cloud.journal import ClusterRecord, Journal, known_clusters
 from echelon.cloud.lifecycle import bring_up, cost_so_far
-from echelon.commands.renting import Rented
+from echelon.commands.rented_hosts import Rented
 from echelon.errors import CloudError, UserError
 from tests.cloud.clusters import age, down, sample_spec, up
 from tests.cloud.faults import CrashError
@@ -119,7 +119,9 @@ def test_no_rule_of_ours_admits_the_internet(aws: Clients) -> None:
     assert files["IpPermissionsEgress"] == [], "the file server reaches nobody"
 
 
-@pytest.mark.parametrize("address", ["::/0", "2000::/3", "2001:db8::7"])
+@pytest.mark.parametrize(
+    "address", ["::/0", "2000::/3", "2001:db8::7", "::ffff:0.0.0.0/96", "::ffff:203.0.113.7"]
+)
 def test_an_address_that_does_not_reach_the_machines_is_refused(address: str) -> None:
     with pytest.raises(UserError, match="name your IPv4 address"):
         sample_spec(ssh_from=address)
@@ -400,7 +402,7 @@ def test_a_machine_that_cannot_be_had_does_not_keep_another_from_coming_back(
         reached.extend(hosts)
         raise CloudError("nobody answers")
 
-    monkeypatch.setattr("echelon.commands.renting._open", unreachable)
+    monkeypatch.setattr("echelon.commands.rented_hosts._open", unreachable)
     events = rented._machines.machines._context.clients._client("ec2").meta.events
     events.register("before-parameter-build.ec2.RunInstances", refuse_the_first)
     rented._look()
@@ -427,7 +429,7 @@ def test_a_machine_is_not_replaced_when_its_time_is_over(aws: Clients, tmp_path:
     assert len(machines.find()) == 1
 
 
-def birth_moments(cluster: Cluster) -> set[bool]:
+def birth_moments(cluster: ClusterRecord) -> set[bool]:
     """Whether the machines were told to end when the cluster does."""
     answers = [
         client("ec2").describe_instance_attribute(InstanceId=host.id, Attribute="userData")
@@ -462,7 +464,7 @@ def test_machines_that_are_about_to_end_are_left_to_it(aws: Clients) -> None:
     spec = sample_spec(hours=2)
     up(aws, spec)
     old, before = age(1.8), everything_left()
-    with pytest.raises(UserError, match=r"end by themselves in \d+ minutes"):
+    with pytest.raises(UserError, match=r"terminate by themselves in \d+ minutes"):
         up(aws, spec)
     assert everything_left() == before
     assert Journal("wmt").require() == old

@@ -12,11 +12,11 @@ import pytest
 from rich.console import Console
 
 from echelon.cloud.aws.calls import Clients
-from echelon.cloud.aws.listing import find_everything
+from echelon.cloud.aws.resources import find_everything
 from echelon.cloud.inventory import host_name, render_known_hosts
 from echelon.cloud.journal import Journal, known_clusters
-from echelon.commands import clouds
-from echelon.commands.clusters import ClusterOptions, on_rented
+from echelon.commands import cloud
+from echelon.commands.remote_training import ClusterOptions, on_rented
 from echelon.errors import UserError
 from tests.cloud.clusters import down, sample_spec, up
 from tests.cloud.server import everything_left
@@ -57,8 +57,8 @@ def test_a_name_that_is_none_is_refused_and_nothing_is_deleted(state: Path, name
 
     acts: list[Callable[[], object]] = [
         lambda: Journal(name),
-        lambda: clouds.down(name, None, ask, Console(quiet=True)),
-        lambda: clouds.ssh_command(name, 0, None, []),
+        lambda: cloud.down(name, None, ask, Console(quiet=True)),
+        lambda: cloud.ssh_command(name, 0, None, []),
         lambda: on_rented(name, ClusterOptions([])),
         lambda: sample_spec(name=name),
     ]
@@ -92,19 +92,19 @@ def test_a_record_under_another_name_is_damaged(aws: Clients) -> None:
 
 
 def remove(name: str, region: str | None = None) -> None:
-    clouds.down(name, region, lambda question: True, Console(quiet=True))
+    cloud.down(name, region, lambda question: True, Console(quiet=True))
 
 
 def test_removing_a_mistyped_name_is_an_error_that_suggests_the_right_one(
     aws: Clients, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(clouds, "Clients", lambda region: aws)
+    monkeypatch.setattr(cloud, "Clients", lambda region: aws)
     up(aws)
     before = everything_left()
     with pytest.raises(UserError, match=r"no cluster 'wtm'.*did you mean wmt\?"):
         remove("wtm")
     with pytest.raises(UserError, match=r"did you mean wmt\?"):
-        clouds.ssh_command("wnt", 0, None, [])
+        cloud.ssh_command("wnt", 0, None, [])
     assert everything_left() == before
     Journal("wmt").forget()
     with pytest.raises(UserError, match=r"did you mean wmt\?"):
@@ -124,7 +124,7 @@ def test_a_cluster_in_another_region_is_another_cluster(
     monkeypatch.setenv("ECHELON_STATE", f"{home}-2")
     up(other, sample_spec(region="eu-west-1"))
     monkeypatch.setenv("ECHELON_STATE", home)
-    monkeypatch.setattr(clouds, "Clients", lambda region: other)
+    monkeypatch.setattr(cloud, "Clients", lambda region: other)
     before = everything_left()
     remove("wmt", "eu-west-1")
     assert everything_left() == [each for each in before if "eu-west-1" not in each]

@@ -14,9 +14,9 @@ from typing import Any, get_args
 
 import pytest
 
+from echelon.cloud.cluster_spec import parse_spec
 from echelon.cloud.ibm import IbmSpec, render_commands
-from echelon.cloud.skypilot import SkyProvider, Sources, render_task
-from echelon.cloud.spec import parse_spec
+from echelon.cloud.skypilot import SkyProvider, TaskFiles, render_task
 from tests.cloud.test_renders import IBM, task_spec
 
 pytestmark = pytest.mark.slow
@@ -95,7 +95,7 @@ def test_skypilot_itself_loads_the_task_for_every_provider(ask: Ask, tmp_path: P
     ]
     files = [tmp_path / f"{number}.yaml" for number in range(len(changes))]
     for file, change in zip(files, changes, strict=True):
-        file.write_text(render_task(task_spec(**change), Sources("recipe.toml", tmp_path, wheel)))
+        file.write_text(render_task(task_spec(**change), TaskFiles("recipe.toml", tmp_path, wheel)))
     answer = ask("skypilot", LOAD, [str(file) for file in files])
     assert answer["clouds"] == sorted(get_args(SkyProvider))
     assert [name for name, *_ in answer["tasks"]] == ["wmt"] * len(changes)

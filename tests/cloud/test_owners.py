@@ -14,10 +14,10 @@ from rich.console import Console
 
 from echelon.cloud import lifecycle
 from echelon.cloud.aws.calls import Clients
-from echelon.cloud.aws.listing import find_everything
 from echelon.cloud.aws.owner import account_of, find_caller, partition_of, render_owner, require_owner
+from echelon.cloud.aws.resources import find_everything
 from echelon.cloud.journal import Journal
-from echelon.commands import clouds
+from echelon.commands import cloud
 from echelon.errors import EchelonError, UserError
 from tests.cloud.clusters import down, sample_spec, up
 from tests.cloud.server import PLACEMENT, REGION, client, everything_left
@@ -128,7 +128,7 @@ def bob(aws: Clients, monkeypatch: pytest.MonkeyPatch) -> Callable[[], Clients]:
         monkeypatch.setenv("ECHELON_STATE", os.environ["ECHELON_STATE"] + "-of-bob")
         clients = Clients(REGION)
         monkeypatch.setattr(
-            clouds, "Clients", lambda region: clients
+            cloud, "Clients", lambda region: clients
         )  # boto3 takes half a second to make new ones
         assert find_caller(clients).endswith(":user/bob")
         return clients
@@ -144,12 +144,12 @@ def test_somebody_elses_cluster_is_removed_only_by_force(aws: Clients, bob: Call
         return True
 
     with pytest.raises(UserError, match=r"wmt belongs to arn:\S+, and you are arn:\S+bob; .* --force"):
-        clouds.down("wmt", None, ask, Console(quiet=True))
+        cloud.down("wmt", None, ask, Console(quiet=True))
     with pytest.raises(UserError, match="made by arn:"):
         up(clients)
     assert everything_left() == before
-    assert "made by arn:" in clouds.list_words(clouds.list_clusters(None))
-    clouds.down("wmt", None, ask, Console(quiet=True), is_forced=True)
+    assert "made by arn:" in cloud.format_list(cloud.list_clusters(None))
+    cloud.down("wmt", None, ask, Console(quiet=True), is_forced=True)
     assert everything_left() == []
 
 
@@ -157,28 +157,28 @@ def test_somebody_elses_cluster_is_changed_only_by_force(
     aws: Clients, bob: Callable[[], Clients], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Also where its record is: two people may share a computer."""
-    monkeypatch.setattr(clouds, "Clients", lambda region: aws)
-    monkeypatch.setattr(clouds, "make_ready", lambda cluster, console: None)
+    monkeypatch.setattr(cloud, "Clients", lambda region: aws)
+    monkeypatch.setattr(cloud, "make_ready", lambda cluster, console: None)
     file = tmp_path / "cluster.toml"
     file.write_text('name = "wmt"\ntype = "g4dn.2xlarge"\nssh_from = "203.0.113.7"\n')
     shared = os.environ["ECHELON_STATE"]
-    clouds.up(file, lambda question: True, Console(quiet=True))
+    cloud.up(file, lambda question: True, Console(quiet=True))
     bob()
     monkeypatch.setenv("ECHELON_STATE", shared)
     with pytest.raises(UserError, match="wmt belongs to"):
-        clouds.up(file, lambda question: pytest.fail("asked"), Console(quiet=True))
-    clouds.up(file, lambda question: True, Console(quiet=True), is_forced=True)
+        cloud.up(file, lambda question: pytest.fail("asked"), Console(quiet=True))
+    cloud.up(file, lambda question: True, Console(quiet=True), is_forced=True)
 
 
 def test_credentials_of_another_account_do_not_forget_a_cluster(
     aws: Clients, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(clouds, "Clients", lambda region: aws)
+    monkeypatch.setattr(cloud, "Clients", lambda region: aws)
     journal, cluster = Journal("wmt"), up(aws)
     journal.write(replace(cluster, owner="arn:aws:iam::999999999999:user/me"))
     with pytest.raises(UserError, match="account 999999999999"):
-        clouds.down("wmt", None, lambda question: True, Console(quiet=True), is_forced=True)
-    (listed,) = clouds.list_clusters(None)
+        cloud.down("wmt", None, lambda question: True, Console(quiet=True), is_forced=True)
+    (listed,) = cloud.list_clusters(None)
     assert listed.state == "in account 999999999999, not asked"
     assert journal.read() is not None
 

@@ -16,7 +16,7 @@ from rich.console import Console
 from echelon.cloud.aws import calls
 from echelon.cloud.aws.permission import bucket_policy
 from echelon.cloud.aws.price_api import API_REGION, fetch_prices
-from echelon.commands import clouds
+from echelon.commands import cloud
 from echelon.recipe.toml import dump_table
 from tests.cloud.clusters import virtual_clock
 from tests.cloud.price_server import price_server, product
@@ -161,8 +161,8 @@ def recorded(aws: Any, monkeypatch: pytest.MonkeyPatch) -> list[Request]:
 
     monkeypatch.setattr(calls, "_open_session", open_recorded)
     once = calls.Clients(REGION, virtual_clock())  # boto3 takes half a second to make new ones
-    monkeypatch.setattr(clouds, "Clients", lambda region: once)
-    monkeypatch.setattr(clouds, "make_ready", lambda cluster, console: None)
+    monkeypatch.setattr(cloud, "Clients", lambda region: once)
+    monkeypatch.setattr(cloud, "make_ready", lambda cluster, console: None)
     monkeypatch.setattr("shutil.which", lambda tool: f"/bin/{tool}")
     return found
 
@@ -175,9 +175,9 @@ def run_verbs(tmp_path: Path) -> Callable[..., None]:
         file, quiet = tmp_path / "cluster.toml", Console(quiet=True)
         for changes in ({}, *([{"ssh_from": moves}] if moves else [])):
             file.write_text(dump_table({"name": "wmt", "type": "g4dn.2xlarge", **settings, **changes}))
-            clouds.up(file, lambda question: True, quiet)
-        clouds.list_clusters(None)
-        clouds.down("wmt", None, lambda question: True, quiet)
+            cloud.up(file, lambda question: True, quiet)
+        cloud.list_clusters(None)
+        cloud.down("wmt", None, lambda question: True, quiet)
         assert everything_left() == [key for key in [settings.get("key_name")] if key]
 
     return run

@@ -11,12 +11,12 @@ from rich.console import Console
 
 from echelon.cloud import prices
 from echelon.cloud.prices import machine, price, price_list, shipped_list
-from echelon.commands.price_lists import (
+from echelon.commands.cloud_prices import (
     Refreshed,
+    format_prices,
+    format_refreshed,
     listed_prices,
-    prices_words,
     refresh_prices,
-    refreshed_words,
 )
 from echelon.errors import CloudError, UserError
 from tests.cloud.price_server import PriceServer, price_server, product
@@ -109,12 +109,12 @@ def test_a_damaged_file_of_prices_is_named_and_written_anew(asked: Path, api: Pr
 
 
 def test_the_list_and_its_refreshing_in_words(asked: Path, api: PriceServer) -> None:
-    old = prices_words(listed_prices(shipped_list("aws").date + datetime.timedelta(days=91)))
+    old = format_prices(listed_prices(shipped_list("aws").date + datetime.timedelta(days=91)))
     assert "\nwarning: the prices of aws are of 20" in old
-    words = refreshed_words(refresh())
+    words = format_refreshed(refresh())
     assert f"{asked}: {len(TYPES)} types of machines in 2 regions, 2031-05-04\n" in words
     assert "\n  g5.xlarge: $1.006 an hour in the shipped list, $2 today" in words
-    fresh = prices_words(listed_prices(TODAY))
+    fresh = format_prices(listed_prices(TODAY))
     assert fresh.startswith("aws, us-east-1: prices of 2031-05-04 (AWS's price list API, ")
     assert "prices of aws are of" not in fresh
     assert "\ng5.12xlarge    48     192 GiB   4 x A10G       $2.0000\n" in fresh

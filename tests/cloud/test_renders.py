@@ -13,12 +13,13 @@ from typing import Any, get_args
 import pytest
 import yaml
 
-from echelon.cloud.cost import estimate
+from echelon.cloud.bill import estimate
+from echelon.cloud.cluster_spec import load_spec, parse_spec
 from echelon.cloud.ibm import IbmSpec, render_commands
-from echelon.cloud.skypilot import SkyProvider, Sources, TaskSpec, limit_s, render_task
-from echelon.cloud.spec import load_spec, parse_spec
+from echelon.cloud.skypilot import SkyProvider, TaskFiles, TaskSpec, limit_s, render_task
 from echelon.cloud.vertex import VertexSpec
-from echelon.commands.rendering import GoogleAccount, convert_ai_platform, render_for
+from echelon.commands.cloud_render import render_for
+from echelon.commands.convert import GoogleAccount, convert_ai_platform
 from echelon.errors import UserError
 from echelon.migrate.ai_platform import convert
 from echelon.recipe.toml import dump_table
@@ -106,7 +107,7 @@ def test_skypilots_task() -> None:
         "bucket": "gs://mine/runs/",
     }
     spec = task_spec(**google, count=2, spot=True, hours=3, tags={"team": "nlp"})
-    text = render_task(spec, Sources("my recipe.toml", Path("/home/me/recipes"), WHEEL))
+    text = render_task(spec, TaskFiles("my recipe.toml", Path("/home/me/recipes"), WHEEL))
     assert text == SKYPILOT
     assert yaml.safe_load(text)["run"].startswith("export")
 
@@ -152,7 +153,7 @@ def test_skypilots_machines_do_not_end_with_the_only_model() -> None:
 
 @pytest.mark.parametrize("provider", get_args(SkyProvider))
 def test_every_provider_of_skypilots_can_be_rendered(provider: str) -> None:
-    text = render_task(task_spec(provider=provider), Sources("recipe.toml", Path("/r"), WHEEL))
+    text = render_task(task_spec(provider=provider), TaskFiles("recipe.toml", Path("/r"), WHEEL))
     assert yaml.safe_load(text)["resources"]["infra"] == provider
 
 
@@ -181,7 +182,7 @@ def test_skypilot_gets_the_recipe_and_echelon_as_they_are_here(
 
 
 def test_a_container_of_skypilots_brings_echelon_with_it() -> None:
-    task = yaml.safe_load(render_task(task_spec(container="team/echelon:1"), Sources("s3://mine/r.toml")))
+    task = yaml.safe_load(render_task(task_spec(container="team/echelon:1"), TaskFiles("s3://mine/r.toml")))
     assert task["resources"]["image_id"] == "docker:team/echelon:1"
     assert "pip" not in task["setup"]
     assert not {"file_mounts", "workdir"} & set(task)
@@ -190,7 +191,7 @@ def test_a_container_of_skypilots_brings_echelon_with_it() -> None:
 @pytest.mark.parametrize(("left_s", "status"), [(100, 0), (-1, 1)])
 def test_skypilots_script_trains_while_there_is_time(tmp_path: Path, left_s: int, status: int) -> None:
     """The task's own shell, with a stand-in for echelon that tells how it was called."""
-    task = yaml.safe_load(render_task(task_spec(), Sources("r.toml", tmp_path, WHEEL)))
+    task = yaml.safe_load(render_task(task_spec(), TaskFiles("r.toml", tmp_path, WHEEL)))
     programs = tmp_path / "echelon-env" / "bin"
     programs.mkdir(parents=True)
     (programs / "echelon").write_text('#!/bin/sh\necho "$@"\n')
@@ -307,8 +308,35 @@ def test_an_accelerator_of_its_own_a_region_and_a_time_limit() -> None:
         ({"scaleTier": "CUSTOM"}, "needs a masterType"),
         ({"scaleTier": "CUSTOM", "masterType": "standard", "workerCount": 2}, "workerType is missing"),
         ({"scaleTier": "CUSTOM", "masterType": "standard", "workerCount": "x"}, "not a number"),
+        ({"scaleTier": "CUSTOM", "masterType": "standard", "workerCount": "9" * 5000}, "not a number"),
+        (
+            {"scaleTier": "CUSTOM", "masterType": "x", "masterConfig": {"acceleratorConfig": {"count": []}}},
+            "acceleratorConfig.count is .*, not a number",
+        ),
+        ({"scaleTier": "BASIC", "scheduling": [1]}, "scheduling has no keys"),
     ],
 )
 def test_what_is_no_such_configuration_is_refused(document: Any, words: str) -> None:
     with pytest.raises(UserError, match=words):
         convert(document)
+
+
+def test_keys_that_are_no_text_are_left_out() -> None:
+    _, notes = convert({"scaleTier": "BASIC", 1: 2, None: 3, "x": 4})
+    assert [note.split()[0] for note in notes] == ["1", "None", "x"]
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("scaleTier: BASIC\nregion: &a [x]\njobDir: *a\n", r"line 3 has an alias \(\*name\)"),
+        ("[" * 20_000 + "]" * 20_000, "nested too deeply"),
+        ("scaleTier: 2020-99-99", "is not YAML: month must be"),
+    ],
+)
+def test_yaml_that_stands_for_more_than_it_is_is_refused(tmp_path: Path, text: str, words: str) -> None:
+    """Aliases of aliases: 421 bytes stood for ten billion entries, and asking for their text never ended."""
+    old = tmp_path / "config.yaml"
+    old.write_text(text)
+    with pytest.raises(UserError, match=words):
+        convert_ai_platform(old, GoogleAccount("mine", "gs://my-bucket"))

@@ -16,10 +16,10 @@ import pytest
 from rich.console import Console
 
 from echelon.cloud.aws.calls import Clients
-from echelon.cloud.aws.site import find_site
+from echelon.cloud.aws.location import find_site
 from echelon.cloud.inventory import Login, render_ssh_config
 from echelon.cloud.journal import HostRecord, Journal
-from echelon.commands import clouds
+from echelon.commands import cloud
 from echelon.errors import UserError
 from tests.cloud.clusters import down, sample_spec, up
 from tests.cloud.server import client, everything_left
@@ -58,15 +58,15 @@ def make_subnet(vpc: str = "", *, has_gateway: bool = False) -> tuple[str, str]:
 @pytest.fixture
 def run_up(aws: Clients, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
     """`cloud up`, and what it told."""
-    monkeypatch.setattr(clouds, "make_ready", lambda cluster, console: None)
-    monkeypatch.setattr(clouds, "Clients", lambda region: aws)  # boto3 takes half a second to make new ones
+    monkeypatch.setattr(cloud, "make_ready", lambda cluster, console: None)
+    monkeypatch.setattr(cloud, "Clients", lambda region: aws)  # boto3 takes half a second to make new ones
 
     def run(answer: bool | None = True, **settings: Any) -> str:
         document = {"name": "wmt", "type": TYPE, "ssh_from": "203.0.113.7", **settings}
         file = tmp_path / "cluster.toml"
         file.write_text("".join(f"{key} = {json.dumps(value)}\n" for key, value in document.items()))
         console = Console(record=True, file=io.StringIO(), width=300)
-        clouds.up(file, lambda question: pytest.fail("asked") if answer is None else answer, console)
+        cloud.up(file, lambda question: pytest.fail("asked") if answer is None else answer, console)
         return console.export_text()
 
     return run
@@ -136,6 +136,16 @@ def test_a_private_subnet_needs_a_way_in(aws: Clients) -> None:
 def test_settings_that_contradict_each_other_are_refused(settings: dict[str, Any], problem: str) -> None:
     with pytest.raises(UserError, match=problem):
         sample_spec(**{"ssh_from": "203.0.113.7", **settings})
+
+
+@pytest.mark.parametrize(
+    "mount",
+    ["/../etc", "/shared/../../etc", "/./etc", "//etc", "/etc/x", "/home", "/", "shared", "/a b", "/a\n"],
+)
+def test_nothing_is_mounted_over_the_system(mount: str) -> None:
+    with pytest.raises(UserError, match="mount"):
+        sample_spec(mount=mount)
+    assert sample_spec(mount="/home/ubuntu/shared").mount == "/home/ubuntu/shared"
 
 
 def open_ports() -> list[tuple[int | None, list[str]]]:

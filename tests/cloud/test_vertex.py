@@ -13,7 +13,7 @@ import pytest
 import requests
 
 from echelon.cloud import vertex_jobs
-from echelon.cloud.spec import parse_spec
+from echelon.cloud.cluster_spec import parse_spec
 from echelon.cloud.vertex import VertexSpec, hourly, render_job
 from echelon.cloud.vertex_jobs import VertexJobs
 from echelon.errors import CloudError, UserError
@@ -119,7 +119,7 @@ def test_what_a_job_costs() -> None:
 
 
 def test_a_wrong_bucket_and_two_chiefs_are_refused_together() -> None:
-    with pytest.raises(UserError, match=r"(?s)2 problems.*gs://BUCKET.*exactly one chief"):
+    with pytest.raises(UserError, match=r"(?s)2 problems.*gs://bucket.*exactly one chief"):
         sample(bucket="s3://mine", chief={"machine": "n1-standard-4", "count": 2})
 
 

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from echelon.agent.outcome import Ended, write_outcome
+from echelon.agent.outcome import RunOutcome, write_outcome
 from echelon.agent.spec import HostSpec
 from echelon.cluster.starting import Seat
 from echelon.files.checkpoint_layout import (
@@ -62,7 +62,7 @@ def write_records(path: Path, *records: dict[str, Any]) -> None:
             writer.write(**record)
 
 
-def end(folder: RunFolder, host: int, ended: Ended) -> None:
+def end(folder: RunFolder, host: int, ended: RunOutcome) -> None:
     """The last word of a host's agent."""
     with contextlib.closing(RecordWriter(folder.agent_records(host))) as records:
         write_outcome(records, ended, f"host{host}")

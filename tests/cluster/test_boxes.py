@@ -151,7 +151,7 @@ def test_a_host_whose_container_has_gone_gets_another_and_an_agent_in_it(
         agent = cluster.agent(0)
         seat.run_agent("stop", str(run.path), "0", "--now")
         watch.close()
-    assert told == ["host0: its agent had gone, and was started again"]
+    assert told == ["host0: its agent had ended and was restarted"]
     assert agent is not None
 
 

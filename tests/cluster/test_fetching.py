@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import sys
 import tarfile
 from pathlib import Path
 
@@ -10,7 +11,7 @@ import pytest
 
 from echelon.agent.packing import BEGIN, chosen_checkpoints, last_step, pack
 from echelon.agent.spec import HostSpec
-from echelon.cluster.fetching import fetch_results, unpack
+from echelon.cluster.fetching import fetch_results, have_no_checkpoint, unpack
 from echelon.cluster.starting import Seat
 from echelon.errors import TrainingError
 from echelon.launch.ssh import Remote
@@ -119,6 +120,14 @@ def test_few_bytes_from_a_host_never_become_many(tmp_path: Path, content: bytes)
     assert list(tmp_path.iterdir()) == []
 
 
+def test_thousands_of_headers_before_a_file_are_no_archive(tmp_path: Path) -> None:
+    header = tarfile.TarInfo("x")
+    header.type, header.size = tarfile.GNUTYPE_LONGNAME, 2
+    chain = (header.tobuf(tarfile.USTAR_FORMAT) + b"a\0".ljust(512, b"\0")) * 5000
+    with pytest.raises(tarfile.TarError, match="no archive of a run"):
+        unpack(io.BytesIO(BEGIN + chain), tmp_path / "run")
+
+
 def test_json_from_a_host_is_not_read_without_end(tmp_path: Path) -> None:
     stream = io.BytesIO()
     stream.write(BEGIN)
@@ -149,3 +158,15 @@ def test_a_result_that_cannot_be_brought_home_is_told_with_each_host_s_reason(tm
     seats = [Seat(n, Remote("localhost"), ("false",), spec, False) for n, spec in enumerate(specs)]
     with pytest.raises(TrainingError, match=r"the same command tries again:\nhere: .*\nthere: "):
         fetch_results(seats, run)
+
+
+def test_a_host_that_cannot_be_asked_may_have_the_only_checkpoint(tmp_path: Path) -> None:
+    """`cloud down` would remove it."""
+    empty = RunFolder(tmp_path / "empty")
+    empty.create()
+    spec = HostSpec("here", "127.0.0.1", "lo", 1)
+    answers = Seat(0, Remote("localhost"), (sys.executable,), spec, False)
+    is_silent = Seat(1, Remote("localhost"), ("false",), spec, False)
+    assert have_no_checkpoint([answers], empty)
+    assert not have_no_checkpoint([answers, is_silent], empty)
+    assert not have_no_checkpoint([answers], make_run(tmp_path / "run", best=10))

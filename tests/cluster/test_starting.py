@@ -21,6 +21,7 @@ from echelon.cluster.starting import (
     passed_on,
     render_specs,
     start_agents,
+    warn_of_two_parts,
 )
 from echelon.errors import HostsError, RemoteError, RunError
 from echelon.launch.ssh import Completed, Remote
@@ -153,3 +154,14 @@ def test_the_same_command_again_leaves_the_agents_of_the_run_that_is_going_on_al
         starts = [len(read_records(runs[host].agent_records(host))) for host in (1, 2)]
         assert all(starts), "they were started,"
         assert [cluster.agent(1), cluster.agent(2)] == [None, None], "and stopped again"
+
+
+@pytest.mark.parametrize(
+    ("fewest", "hosts", "is_warned"), [(1, 2, True), (2, 4, True), (2, 3, False), (1, 1, False)]
+)
+def test_hosts_with_own_folders_are_warned_of_two_runs_unless_a_majority_must_be_there(
+    fewest: int, hosts: int, is_warned: bool
+) -> None:
+    warning = warn_of_two_parts(Size(fewest, hosts), hosts)
+    assert bool(warning) == is_warned
+    assert not warning or f"use --num-hosts {hosts // 2 + 1}:{hosts}" in warning

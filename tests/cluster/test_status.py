@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from echelon.agent.inquiry import HostAnswer
-from echelon.agent.outcome import Ended
+from echelon.agent.outcome import RunOutcome
 from echelon.cluster.roster import write_roster
 from echelon.cluster.starting import start_agents
 from echelon.cluster.status import ask_hosts, end_leftovers, judge_run
@@ -118,7 +118,7 @@ def test_an_agent_that_missed_the_end_is_ended_and_the_same_command_starts_anew(
     write_roster(run, seats, "here", None)
     with open_cluster(folders, 2) as cluster:
         cluster.start(1)
-        end(folders[0], 0, Ended("interrupted", launch=cluster.spec.launch))
+        end(folders[0], 0, RunOutcome("interrupted", launch=cluster.spec.launch))
         assert end_leftovers(run) == ["localhost"]
         assert cluster.agent(1) is None
         again = replace(cluster.spec, secret=secrets.token_hex(32), run=str(folders[0].path))

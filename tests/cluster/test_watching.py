@@ -191,7 +191,7 @@ def test_a_host_that_waited_in_vain_is_with_the_others_again(trio: Trio) -> None
             trio.say(FINISHED, 0, 1, 2, last=True)
 
     assert trio.end(on_poll) == "finished"
-    assert trio.told == ["c: its agent had gone, and was started again"]
+    assert trio.told == ["c: its agent had ended and was restarted"]
 
 
 def test_hosts_that_have_all_waited_in_vain_have_failed(trio: Trio) -> None:

@@ -13,7 +13,7 @@ from tests.pupils import Pupil, run_workers
 from torch import Tensor
 
 from echelon.comm.group import Group
-from echelon.recipe.schema import Exchange as Settings
+from echelon.recipe.schema import ExchangeSettings
 from echelon.train.exchange import Exchange
 from echelon.train.exchange.codecs import build_codec
 from echelon.train.exchange.compressed import Compressed
@@ -105,9 +105,9 @@ def build(kind: str, group: Group) -> Exchange:
         case "compressed":
             return Compressed(group, build_codec("int8"))
         case "local":
-            return LocalSteps(group, Settings(every=2, overlap=1))
+            return LocalSteps(group, ExchangeSettings(every=2, overlap=1))
         case _:
-            return ParameterServer(group, Settings())
+            return ParameterServer(group, ExchangeSettings())
 
 
 def test_a_host_that_stands_by_need_not_join_what_the_others_make(tmp_path: Path) -> None:

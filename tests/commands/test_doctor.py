@@ -12,9 +12,9 @@ import pytest
 from packaging.requirements import Requirement
 
 from echelon.commands.doctor import TOOLS, Diagnosis, Here, judge_here, look_here
-from echelon.commands.readiness import diagnosis_words
+from echelon.commands.readiness import format_diagnosis
 from echelon.launch.check import HostReport
-from echelon.launch.findings import Finding, HostFacts, Link, Needs
+from echelon.launch.findings import Finding, HostFacts, MeasuredLink, Needs
 from echelon.launch.hosts import Host
 from echelon.launch.machine import Disk, Gpu, Interface
 from echelon.launch.routes import Route
@@ -34,7 +34,9 @@ HERE = Here(
 FACTS = HostFacts(
     replace(MACHINE, gpus=(GPU, GPU)), Disk("/runs", 5 * 10**9, 90e6), ClockOffset(0.0123, 0.001), None, True
 )
-READY = HostReport(Host("a", 2), facts=FACTS, route=Route("eth0", "10.0.0.1"), link=Link(117e6, 0.0004))
+READY = HostReport(
+    Host("a", 2), facts=FACTS, route=Route("eth0", "10.0.0.1"), link=MeasuredLink(117e6, 0.0004)
+)
 LOST = HostReport(Host("b"), findings=(Finding("the host does not answer", "check that it is up"),))
 
 
@@ -95,7 +97,7 @@ something needs doing: see the lines marked with ✗"""
 
 def test_everything_is_said_in_one_place() -> None:
     diagnosis = Diagnosis(HERE, [Finding("small", "enlarge it", is_fatal=False)], [READY, LOST])
-    assert diagnosis_words(diagnosis) == GOLDEN
+    assert format_diagnosis(diagnosis) == GOLDEN
 
 
 def test_doctor_looks_at_this_machine(echelon: Echelon, tmp_path: Path) -> None:

@@ -13,8 +13,9 @@ import pytest
 import yaml
 from rich.console import Console
 
-from echelon.commands.clusters import ClusterOptions
-from echelon.commands.launching import LaunchOptions, launch
+from echelon.commands.launch_options import LaunchOptions
+from echelon.commands.launching import launch
+from echelon.commands.remote_training import ClusterOptions
 from echelon.commands.training import TrainOptions
 from echelon.errors import RecipeError, UserError
 from echelon.launch.hosts import Host
@@ -86,7 +87,7 @@ def test_a_dry_run_inside_a_sites_launcher_shows_this_process(
 
 
 def test_a_dry_run_for_slurm_is_the_file(options: TrainOptions, tmp_path: Path) -> None:
-    how = LaunchOptions("slurm", nodes=3, time="1:00", sbatch_options=["exclusive"], dry_run=True)
+    how = LaunchOptions("slurm", nodes=3, time="1:00", sbatch_option=["exclusive"], dry_run=True)
     planned = launch(options, how, QUIET)
     assert planned.words + "\n" == planned.result["text"]
     for line in ("--nodes=3", "--ntasks-per-node=2", "--time=1:00", "--exclusive"):
@@ -130,7 +131,7 @@ def test_manifests_are_printed_or_written_with_the_command_that_uses_them(
         ),
         (LaunchOptions("local", nodes=2), "--nodes goes with --launcher slurm or --launcher kubernetes"),
         (LaunchOptions("slurm", master="a:1"), "--master goes with hosts that are started by hand"),
-        (LaunchOptions(sbatch_options=["x"]), "--sbatch-option goes with --launcher slurm"),
+        (LaunchOptions(sbatch_option=["x"]), "--sbatch-option goes with --launcher slurm"),
         (LaunchOptions("slurm", image="x"), "--image goes with --launcher kubernetes"),
         (
             LaunchOptions(gpus_per_node=2),

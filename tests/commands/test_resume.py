@@ -3,17 +3,27 @@
 from __future__ import annotations
 
 import io
+import os
 from pathlib import Path
 
 import pytest
 from rich.console import Console
 
-from echelon.commands.preparing import prepare_data
+from echelon.agent.inquiry import HostAnswer
+from echelon.agent.spec import HostSpec
+from echelon.cluster.roster import write_roster
+from echelon.cluster.starting import Seat
+from echelon.commands.prepare import prepare_data
 from echelon.commands.resume import length_note, load_own_recipe
-from echelon.commands.training import TrainOptions, begin, open_run, write_run
+from echelon.commands.run_setup import write_run
+from echelon.commands.running import get_status, holder
+from echelon.commands.training import TrainOptions, begin, open_run, train
 from echelon.errors import RunError
+from echelon.launch.ssh import Remote
 from echelon.monitor.records import RecordWriter
+from echelon.monitor.run_state import RunState
 from echelon.recipe.loading import load_recipe
+from echelon.recipe.workers import parse_workers
 from echelon.runfolder import RunFolder
 from tests.sample_corpus import write_corpus
 
@@ -87,6 +97,53 @@ def test_a_run_whose_data_is_gone_asks_for_its_recipe(
         pass
 
 
+@pytest.fixture
+def hosts(run: RunFolder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The run was trained on two hosts, neither of which can be reached now; their SSH configuration."""
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    config = tmp_path / "ssh_config"
+    config.write_text("Host gpu*\n  HostName 127.0.0.1\n  Port 1\n")
+    specs = [HostSpec(f"gpu{number}", "10.0.0.1", "eth0", 2) for number in (1, 2)]
+    seats = [Seat(0, Remote(spec.name, config), ("/opt/python",), spec, False) for spec in specs]
+    write_roster(run, seats, "desk", config)
+    return config
+
+
+def test_a_run_of_hosts_is_not_resumed_here_unasked(run: RunFolder, hosts: Path, console: Console) -> None:
+    """It was trained here by one worker, and nobody was told."""
+    with pytest.raises(RunError) as told:
+        train(TrainOptions(run.recipe, run.path), console)
+    assert f"`echelon train {run.path} --hosts gpu1:2,gpu2:2 --ssh-config {hosts}` resumes it" in str(
+        told.value
+    )
+    assert run.hosts.exists()
+    run.hosts.write_text(run.hosts.read_text() + " ")
+    with pytest.raises(RunError, match="--hosts HOSTS` resumes it") as told:
+        train(TrainOptions(run.recipe, run.path), console)
+    assert "gpu1" not in str(told.value), "another's hosts go into no command"
+
+
+@pytest.mark.usefixtures("hosts")
+def test_a_run_that_is_resumed_here_is_seen_here(run: RunFolder, console: Console) -> None:
+    """`status` called it interrupted, and `stop` said that nobody trained it."""
+    with begin(TrainOptions(run.recipe, run.path, workers=parse_workers(2)), console):
+        status = get_status(run)
+        assert (status.run.state, status.hosts) == ("training", [])
+        assert holder(run) == os.getpid()
+
+
+def test_a_run_that_its_hosts_train_is_not_taken_from_them(
+    run: RunFolder, hosts: Path, console: Console, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    state = RunState("training", 7, 300, 1.0)
+    busy = HostAnswer(True, True, "launch", [], "", {}, state, 5, 0.0)
+    monkeypatch.setattr(Seat, "ask", lambda *_, **__: busy)
+    options = TrainOptions(run.recipe, run.path, workers=parse_workers(2))
+    with pytest.raises(RunError, match="is being trained on its hosts"), begin(options, console):
+        pass
+    assert run.hosts.exists()
+
+
 def test_a_pause_that_is_still_to_come_is_kept(run: RunFolder) -> None:
     assert load_own_recipe(run, ["train.stop_at=25"]).train.stop_at == 25
 
@@ -109,3 +166,19 @@ def test_a_changed_length_is_told_with_what_it_does_to_the_rate(recipe_file: Pat
     )
     assert length_note(before, before, prepared, 20) is None
     assert length_note(before, now, prepared, 0) is None, "nothing was trained yet"
+
+
+@pytest.mark.parametrize("workers", ["2", "1:3"])
+def test_a_run_is_resumed_with_the_workers_it_was_begun_with(
+    recipe_file: Path, tmp_path: Path, console: Console, workers: str
+) -> None:
+    folder = tmp_path / "runs" / "three"
+    with begin(TrainOptions(recipe_file, folder, parse_workers(workers)), console) as begun:
+        run = begun.run
+    for options in (TrainOptions(run.recipe, folder), TrainOptions(recipe_file, folder, as_before=True)):
+        recipe, _ = open_run(options)
+        assert parse_workers(recipe.train.workers) == parse_workers(workers)
+    recipe, _ = open_run(TrainOptions(run.recipe, folder, parse_workers("4")))
+    assert recipe.train.workers == 4
+    recipe, _ = open_run(TrainOptions(recipe_file, folder))
+    assert recipe.train.workers == load_recipe(recipe_file).train.workers, "another recipe says it anew"

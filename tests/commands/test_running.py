@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import socket
 import subprocess
 import sys
 from dataclasses import replace
@@ -12,11 +13,11 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from echelon.agent.outcome import Ended
+from echelon.agent.outcome import RunOutcome
 from echelon.cluster.roster import write_roster
-from echelon.commands.listing import summarise
+from echelon.commands.results import format_status
 from echelon.commands.running import ask_to_stop, get_status, watch
-from echelon.commands.wording import status_words
+from echelon.commands.runs import summarise
 from echelon.errors import RunError
 from echelon.files.checkpoint_layout import complete_folders
 from echelon.monitor.records import RecordWriter
@@ -65,7 +66,11 @@ def test_records_without_the_usual_values_are_no_crash(run: RunFolder) -> None:
     run.worker_records(0).write_text('{"kind": "step", "step": 1}\n{"kind": "step", "seconds": "long"}\n')
     run.launcher_records.write_text('{"kind": "event"}\n{"kind": "event", "generation": "x", "message": 7}\n')
     status = get_status(run)
-    assert (status.seconds_per_step, status.generation, status.events) == (None, None, ["", "7"])
+    ignored = [
+        f"{name}.jsonl: records ignored because their values cannot be true: 1"
+        for name in ("worker-0", "launcher")
+    ]
+    assert (status.seconds_per_step, status.generation, status.events) == (None, None, ["", *ignored])
 
 
 def test_a_run_that_nobody_trains_needs_no_stopping(run: RunFolder) -> None:
@@ -84,6 +89,32 @@ def test_a_run_on_this_machine_is_told_to_stop(run: RunFolder) -> None:
         assert process.stdout.readline() == b"locked\n"
         assert ask_to_stop(run, now=False) is True
         assert process.wait() == 0
+
+
+@pytest.mark.parametrize("named", ["victim", "other user", "nobody"])
+def test_only_a_process_that_holds_the_lock_is_signalled(
+    run: RunFolder, monkeypatch: pytest.MonkeyPatch, named: str
+) -> None:
+    """Whoever owns the folder could hold the lock and name any process in it, for root to end."""
+    victim = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
+    with victim, run.lock() as lock:
+        pid = os.getpid() if named == "other user" else victim.pid
+        os.ftruncate(lock, 0)
+        os.pwrite(lock, f"process {0 if named == 'nobody' else pid} on {socket.gethostname()}\n".encode(), 0)
+        sent: list[object] = []
+        monkeypatch.setattr(os, "kill", lambda *signal: sent.append(signal))
+        if named == "other user":
+            if os.geteuid() != 0:
+                pytest.skip("needs root, to give the lock to another user")
+            os.fchown(lock, 65534, -1)
+        if named == "nobody":
+            assert ask_to_stop(run, now=False) is False
+        else:
+            with pytest.raises(
+                RunError, match=f"names process {pid}, which is not the one that holds the lock"
+            ):
+                ask_to_stop(run, now=False)
+        assert sent == []
 
 
 def test_a_run_on_another_machine_is_stopped_there(run: RunFolder) -> None:
@@ -112,7 +143,7 @@ def finish_elsewhere(tmp_path: Path) -> tuple[RunFolder, list[RunFolder]]:
     there[0].worker_records(0).write_bytes(here.worker_records(0).read_bytes())
     write_records(there[0].worker_records(0), step | {"step": 80}, {"kind": "end", "outcome": "finished"})
     for host, folder in enumerate(there):
-        end(folder, host, Ended("finished", launch="a"))
+        end(folder, host, RunOutcome("finished", launch="a"))
         write_whole(folder.checkpoints, 80, 80)
         folder.score_file("test").write_text('{"bleu": 33.0}')
     return here, there
@@ -150,6 +181,6 @@ def test_a_run_that_nobody_can_be_asked_about_is_told_as_of_when(
     monkeypatch.setattr("echelon.monitor.run_state.FRESH_S", 0.0)
     here, there = finish_elsewhere(tmp_path)
     write_roster(here, [replace(seat, python=("false",)) for seat in make_seats(there)], "here", None)
-    words = status_words(get_status(here))
+    words = format_status(get_status(here))
     assert words.splitlines()[0].startswith(f"{here.path}: unknown, step 13 of 80")
     assert "its launcher has gone, and not all of its hosts can be asked" in words

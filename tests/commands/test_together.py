@@ -8,13 +8,14 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
+from echelon.agent.outcome import RunOutcome
 from echelon.commands import together
 from echelon.commands.together import own_workers, train_together
 from echelon.commands.training import TrainOptions
 from echelon.errors import StoppedError, UserError
-from echelon.launch.network import is_loopback, own_cards
+from echelon.launch.interfaces import is_loopback, own_cards
 from echelon.launch.site import Address, Place
-from echelon.recipe.workers import WorkerRange, parse_workers
+from echelon.recipe.workers import WorkerRange
 from tests.sample_recipe import sample_recipe
 
 HOST = Place("by hand", rank=0, size=2, is_host=True)
@@ -24,9 +25,7 @@ def test_a_host_among_several_is_told_how_many_workers_to_start() -> None:
     recipe, options = sample_recipe("train.workers=auto"), TrainOptions(Path("recipe.toml"))
     with pytest.raises(UserError, match="say how many each host starts: --workers N"):
         own_workers(options, HOST, recipe)
-    assert own_workers(TrainOptions(Path("recipe.toml"), None, WorkerRange(3, 3)), HOST, recipe) == 3
-    with pytest.raises(UserError, match="say how many each host starts: --workers N"):
-        own_workers(TrainOptions(Path("recipe.toml"), None, parse_workers("auto")), HOST, recipe)
+    assert own_workers(options, HOST, sample_recipe("train.workers=3")) == 3
 
 
 def test_no_number_of_workers_is_measured_where_a_launcher_has_started_them(
@@ -43,7 +42,16 @@ def test_no_number_of_workers_is_measured_where_a_launcher_has_started_them(
     options = TrainOptions(toy_recipe, tmp_path / "run", None, ["train.workers=auto"])
     with pytest.raises(StoppedError, match="far enough"):
         train_together(options, place, Console(quiet=True))
-    assert [each.workers for each in asked] == [WorkerRange(1, 1)]
+    assert [each.workers for each in asked] == [WorkerRange(2, 2)], (
+        "as many as on this host, kept with the run"
+    )
+
+
+def test_hosts_may_differ_in_their_number_of_workers(toy_recipe: Path, tmp_path: Path) -> None:
+    options = [TrainOptions(toy_recipe, tmp_path / "run", WorkerRange(count, count)) for count in (1, 2)]
+    hellos = [together._Part(each, HOST, Console(quiet=True))._hello() for each in options]
+    assert [hello.workers for hello in hellos] == [1, 2]
+    assert hellos[0].recipe == hellos[1].recipe
 
 
 def own_card() -> str:
@@ -71,3 +79,10 @@ def test_who_listens_on_the_network_without_a_secret_is_warned(
     with pytest.raises(StoppedError, match="far enough"):
         train_together(options, place, Console(file=told, width=500))
     assert ("can take a host's place" in told.getvalue()) == (is_open and not secret)
+
+
+def test_what_other_hosts_failed_of_is_safe_to_print() -> None:
+    assert str(together._failure(RunOutcome("failed", "a\x1b[2Jb\n  c"))) == "a\\u001b[2Jb\n  c"
+    assert [
+        together._failure(RunOutcome("failed", "", is_final=final)).exit_status for final in (False, True)
+    ] == [1, 2]

@@ -10,14 +10,15 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
+from echelon.agent.outcome import RunOutcome
 from echelon.commands import training
-from echelon.commands.preparing import find_data, prepare_data
+from echelon.commands.prepare import find_data, prepare_data
+from echelon.commands.results import format_training
 from echelon.commands.resume import last_step
-from echelon.commands.training import TrainOptions, notes, remove_run, write_run
-from echelon.commands.wording import trained_words
+from echelon.commands.run_setup import write_run
+from echelon.commands.training import TrainOptions, notes, remove_run
 from echelon.data.prepared import Prepared
 from echelon.errors import RunError, UserError
-from echelon.launch.supervise import Supervised
 from echelon.monitor.records import RecordWriter
 from echelon.recipe.loading import load_recipe
 from echelon.recipe.workers import WorkerRange, parse_workers
@@ -162,11 +163,11 @@ def test_a_pause_on_the_way_is_said_to_be_one_and_has_no_test_score(
         records.write("step", step=3, loss=1.0)
     write_json(run.score_file("test"), {"split": "test", "step": 2, "bleu": 20.0})
     recipe = load_recipe(recipe_file, ["train.steps=9", "train.stop_at=3"])
-    paused = training.summarise(run, recipe, Supervised(True, 0))
+    paused = training.summarise(run, recipe, RunOutcome("finished"))
     assert paused["paused"]
     assert "test" not in paused
-    assert trained_words(paused).endswith("saved at step 3; the same command without train.stop_at resumes")
-    whole = training.summarise(run, load_recipe(recipe_file, ["train.steps=3"]), Supervised(True, 0))
+    assert format_training(paused).endswith("saved at step 3; the same command without train.stop_at resumes")
+    whole = training.summarise(run, load_recipe(recipe_file, ["train.steps=3"]), RunOutcome("finished"))
     assert not whole["paused"]
     assert whole["test"]["bleu"] == 20.0
 
@@ -207,7 +208,7 @@ def test_test_scores_are_there_once_the_run_was_scored(run: RunFolder) -> None:
 
 
 def test_a_run_is_removed_whole_but_never_while_it_is_trained(run: RunFolder) -> None:
-    with run.lock(), pytest.raises(RunError, match="is being trained; stop it first"):
+    with run.lock(), pytest.raises(RunError, match="is being trained; `echelon stop"):
         remove_run(run)
     assert run.recipe.exists()
     remove_run(run)

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from echelon.data import fetching
+from echelon.data import download
 from tests.data.corpus_files import MakeData, write_corpora
 
 
@@ -30,5 +30,5 @@ def make_data(tmp_path: Path) -> MakeData:
 @pytest.fixture(autouse=True)
 def no_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
     """Downloads are tried again at once, and no proxy stands between the tests and their own servers."""
-    monkeypatch.setattr(fetching, "FIRST_PAUSE_S", 0.0)
+    monkeypatch.setattr(download, "FIRST_PAUSE_S", 0.0)
     monkeypatch.setenv("no_proxy", "127.0.0.1")

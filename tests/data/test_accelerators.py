@@ -9,7 +9,7 @@ import pytest
 from echelon.data.accelerators import PlainLabels, without_accelerator
 from echelon.data.corpora import PairFile
 from echelon.data.prepare import prepare
-from echelon.data.streams import Place
+from echelon.data.streams import FileLocation
 from echelon.errors import RecipeError
 from echelon.recipe.schema import Corpus, Data, TrainingCorpus
 from tests.sample_recipe import sample_recipe
@@ -45,7 +45,7 @@ def test_a_catalogue_is_read_without_them(tmp_path: Path) -> None:
     (tmp_path / "de.po").write_text(
         'msgid "_Out"\nmsgstr "_Aus"\n\nmsgid "Save _As"\nmsgstr "Speichern _unter"\n'
     )
-    file = PairFile("x", Place(tmp_path / "de.po"), (1, 2), ("en", "de"))
+    file = PairFile("x", FileLocation(tmp_path / "de.po"), (1, 2), ("en", "de"))
     assert list(PlainLabels(file, "_").pairs()) == [(b"Out", b"Aus"), (b"Save As", b"Speichern unter")]
 
 

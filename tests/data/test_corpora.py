@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from echelon.data import corpora, formats, streams
 from echelon.data.corpora import FilePair, LineReader, chunks, resolve
-from echelon.data.pieces import PiecesText
+from echelon.data.subwords import SubwordText
 from echelon.errors import DataError
 from tests.data.packers import PACKERS
 
@@ -121,8 +121,8 @@ def ordinary_user() -> Iterator[None]:
 
 @pytest.mark.usefixtures("ordinary_user")
 def test_file_without_permission_is_named() -> None:
-    # Not in pytest's own folder, which only root may enter if root runs the tests.
-    with tempfile.TemporaryDirectory() as folder:
+    # In /tmp, because only root may enter other temporary folders if root runs the tests.
+    with tempfile.TemporaryDirectory(dir="/tmp") as folder:
         path = Path(folder) / "secret"
         path.write_bytes(b"a\n")
         path.chmod(0)
@@ -188,7 +188,7 @@ def test_segments_are_counted_as_segments(tmp_path: Path) -> None:
     with pytest.raises(DataError, match=r"s\.sgm, segment 2: byte 0xf6 is not UTF-8"):
         [chunk.decode() for chunk in chunks(FilePair("x", source, target))]
     with pytest.raises(DataError, match=r"t, line 2: byte 0xf6 is not UTF-8"):
-        [chunk.decode() for chunk in chunks(PiecesText(FilePair("x", target, source)))]
+        [chunk.decode() for chunk in chunks(SubwordText(FilePair("x", target, source)))]
     target.write_bytes(b"a\n")
     with pytest.raises(DataError, match=r"s\.sgm has 2 segments, but .*t has 1 lines"):
         list(FilePair("x", source, target).pairs())

@@ -4,6 +4,7 @@ import gettext
 import shutil
 import subprocess
 import time
+import tracemalloc
 from contextlib import suppress
 from pathlib import Path
 
@@ -13,8 +14,8 @@ from hypothesis import strategies as st
 
 from echelon.data import formats
 from echelon.data.corpora import LineReader, PairFile
-from echelon.data.formats import PAIR_READERS, Layout
-from echelon.data.streams import Place
+from echelon.data.formats import PAIR_READERS, Layout, read_tmx
+from echelon.data.streams import FileLocation
 from echelon.errors import DataError
 
 TMX = """<?xml version="1.0" encoding="utf-8"?>
@@ -65,7 +66,7 @@ PO_PAIRS = [
 def read(
     path: Path, columns: tuple[int, int] = (1, 2), languages: tuple[str, str] = ("en", "de")
 ) -> list[tuple[str, str]]:
-    pairs = PairFile(path.name, Place(path), columns, languages).pairs()
+    pairs = PairFile(path.name, FileLocation(path), columns, languages).pairs()
     return [(source.decode(), target.decode()) for source, target in pairs]
 
 
@@ -281,6 +282,30 @@ def test_a_tmx_file_without_units_is_not_held_whole(tmp_path: Path, monkeypatch:
     assert len(read(path)) == 3000
     with pytest.raises(DataError, match=r"memory\.tmx: has no whole <tu> within"):
         read(write(tmp_path, "memory.tmx", f"<tmx><body>{unit}<tu><tuv><seg>{'a ' * 200_000}"))
+
+
+@pytest.mark.parametrize("inside", ["<tu/>", "<note/>", "<tu/><note>x</note>"])
+def test_a_tmx_file_without_a_body_does_not_stay_in_memory(inside: str) -> None:
+    """Nothing was let go outside <body>: 85 kB of gzip took 179 MB."""
+    blocks = [b"<tmx>", *[inside.encode() * 1000] * 100, b"</tmx>"]
+    layout = Layout("memory.tmx", languages=("en", "de"))
+    tracemalloc.start()
+    try:
+        assert list(read_tmx(blocks, layout)) == []
+        peak_bytes = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert peak_bytes < 5_000_000
+
+
+def test_a_message_without_end_is_not_held(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its lines were joined one by one, so that twice as many took four times as long."""
+    monkeypatch.setattr(formats, "LONGEST_LINE_BYTES", 100_000)
+    message = 'msgid "a"\n' + '"b"\n' * 1000 + 'msgstr "c"\n\n'
+    [(source, target), *others] = read(write(tmp_path, "messages.po", message * 100))
+    assert (source, target, len(others)) == ("a" + "b" * 1000, "c", 99)
+    with pytest.raises(DataError, match=r"line [\d,]+: the message here has more than 0 MiB"):
+        read(write(tmp_path, "messages.po", 'msgid "a"\n' + '"b"\n' * 100_000))
 
 
 def test_a_catalogue_whose_messages_share_their_bytes_is_not_multiplied(tmp_path: Path) -> None:

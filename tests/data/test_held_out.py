@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from echelon.commands.preparing import data_notes, prepare_data
+from echelon.commands.prepare import data_notes, prepare_data
 from echelon.recipe.loading import load_translation_recipe
 
 

@@ -18,9 +18,9 @@ import pytest
 
 from echelon.data import prepare as module
 from echelon.data import shards
-from echelon.data.claim import claimed
 from echelon.data.cleaning import Dropped
 from echelon.data.demo_corpus import generate
+from echelon.data.exclusive_folder import exclusive
 from echelon.data.prepare import default_cache, prepare
 from echelon.data.prepared import Prepared, open_prepared
 from echelon.data.progress import Progress
@@ -429,7 +429,7 @@ def test_waiting_for_another_process_is_told(make_data: MakeData, tmp_path: Path
     folder = tmp_path / "cache" / "prepared" / key
     told: list[str] = []
     with ExitStack() as other:
-        other.enter_context(claimed(folder))
+        other.enter_context(exclusive(folder))
 
         def tell(progress: Progress) -> None:
             if progress.stage == "wait":

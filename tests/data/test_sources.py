@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 import sentencepiece
 
-from echelon.data.claim import locked
+from echelon.data.exclusive_folder import locked
 from echelon.data.prepare import find_prepared, prepare
 from echelon.data.prepared import Prepared
 from echelon.data.progress import Progress

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import gzip
 import io
+import struct
 import tarfile
 import zipfile
 from collections import deque
@@ -13,7 +14,7 @@ import pytest
 
 from echelon.data import streams
 from echelon.data.corpora import FilePair, LineReader
-from echelon.data.streams import BlockReader, Place
+from echelon.data.streams import BlockReader, FileLocation
 from echelon.errors import DataError
 from tests.archives import sparse_tar
 from tests.data.packers import PACKERS
@@ -51,7 +52,7 @@ def test_members_of_a_tar_file_are_read_side_by_side(
 ) -> None:
     path = tmp_path / "corpus.tar.gz"
     path.write_bytes(packer(tar_of({"big": MEMBERS["big"], **MEMBERS})))
-    pair = FilePair("x", Place(path, "training/x.de-en.en"), Place(path, "training/x.de-en.de"))
+    pair = FilePair("x", FileLocation(path, "training/x.de-en.en"), FileLocation(path, "training/x.de-en.de"))
     assert list(pair.pairs()) == [(b"a", b"A"), (b"b", b"B")]
     assert pair.bytes_read == pair.size_bytes
     assert list(tmp_path.iterdir()) == [path], "nothing is unpacked"
@@ -63,7 +64,7 @@ def test_zip_members_that_python_decompresses_whole_are_refused(method: int, tmp
     with zipfile.ZipFile(path, "w", method) as archive:
         archive.writestr("zeros", ZEROS)
     with pytest.raises(DataError, match=r"dense\.zip cannot be read: compression method .* of zeros is not"):
-        next(iter(BlockReader(Place(path, "zeros"))))
+        next(iter(BlockReader(FileLocation(path, "zeros"))))
 
 
 @pytest.mark.parametrize("packing", DENSE)
@@ -82,10 +83,10 @@ def test_a_zstd_frame_may_ask_for_the_largest_window_of_the_command_line_and_no_
 ) -> None:
     path = tmp_path / "lines.zst"
     path.write_bytes(rle_frame(1, window_log=31))
-    assert sum(map(len, BlockReader(Place(path)))) == 128 << 10
+    assert sum(map(len, BlockReader(FileLocation(path)))) == 128 << 10
     path.write_bytes(rle_frame(1, window_log=32))
     with pytest.raises(DataError, match=r"lines\.zst: the compressed data is damaged .*memory"):
-        list(BlockReader(Place(path)))
+        list(BlockReader(FileLocation(path)))
 
 
 def test_few_bytes_that_stand_for_billions_of_lines_are_no_text(
@@ -96,14 +97,30 @@ def test_few_bytes_that_stand_for_billions_of_lines_are_no_text(
     path.write_bytes(PACKERS["zst"](b"\n" * (1 << 26)))
     assert path.stat().st_size < 1 << 16
     with pytest.raises(DataError, match=r"lines\.zst: unpacks to more than 200 times its size"):
-        deque(BlockReader(Place(path)), maxlen=0)
+        deque(BlockReader(FileLocation(path)), maxlen=0)
+
+
+def test_a_member_of_a_zip_is_held_to_the_same_whatever_its_directory_says(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(streams, "EXPANSION_FROM_BYTES", 1 << 22)
+    path = tmp_path / "lines.zip"
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr("x.en", b"\n" * (1 << 24))
+    honest = path.read_bytes()
+    entry = honest.rindex(b"PK\x01\x02")  # of the central directory, with the packed size at 20
+    larger = honest[: entry + 20] + struct.pack("<I", 2**31) + honest[entry + 24 :]
+    for content, problem in ((honest, "unpacks to more than 200 times its size"), (larger, "ends early")):
+        path.write_bytes(content)
+        with pytest.raises(DataError, match=problem):
+            deque(BlockReader(FileLocation(path, "x.en")), maxlen=0)
 
 
 def test_a_file_with_holes_in_a_tar_is_not_read(tmp_path: Path) -> None:
     path = tmp_path / "holes.tar"
     path.write_bytes(sparse_tar("x.en", 2**24))
     with pytest.raises(DataError, match=r"x\.en is a file with holes in it"):
-        next(iter(BlockReader(Place(path, "x.en"))))
+        next(iter(BlockReader(FileLocation(path, "x.en"))))
 
 
 @pytest.mark.parametrize("packer", PACKERS.values())
@@ -136,7 +153,7 @@ def test_a_zip_file_that_we_cannot_open_is_the_user_s_to_unpack(
         content[start + offset] = value
     path.write_bytes(content)
     with pytest.raises(DataError, match=f"{message}.*; unpack it, and name the files"):
-        list(BlockReader(Place(path, "x.en")))
+        list(BlockReader(FileLocation(path, "x.en")))
 
 
 def test_a_zip_file_with_a_damaged_name_is_named(tmp_path: Path) -> None:
@@ -145,7 +162,7 @@ def test_a_zip_file_with_a_damaged_name_is_named(tmp_path: Path) -> None:
         archive.writestr("é", "a\n")
     path.write_bytes(path.read_bytes().replace("é".encode(), b"\xff\xff"))
     with pytest.raises(DataError, match=r"corpus\.zip: is no archive, or a damaged one .*fetch it again"):
-        list(BlockReader(Place(path, "x")))
+        list(BlockReader(FileLocation(path, "x")))
 
 
 def test_members_of_a_zip_file_are_read(tmp_path: Path) -> None:
@@ -153,15 +170,15 @@ def test_members_of_a_zip_file_are_read(tmp_path: Path) -> None:
     with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
         for name, content in MEMBERS.items():
             archive.writestr(name, content)
-    assert list(LineReader(Place(path, "training/x.de-en.de"))) == [b"A", b"B"]
+    assert list(LineReader(FileLocation(path, "training/x.de-en.de"))) == [b"A", b"B"]
     with pytest.raises(DataError, match=r"has no member x; it has training/x\.de-en\.en"):
-        list(LineReader(Place(path, "x")))
+        list(LineReader(FileLocation(path, "x")))
 
 
 def test_a_compressed_member_is_decompressed_too(tmp_path: Path) -> None:
     path = tmp_path / "corpus.tar"
     path.write_bytes(tar_of({"./x.en.gz": gzip.compress(b"a\nb\n")}))
-    assert list(LineReader(Place(path, "x.en.gz"))) == [b"a", b"b"]
+    assert list(LineReader(FileLocation(path, "x.en.gz"))) == [b"a", b"b"]
 
 
 def test_a_member_that_is_not_there_is_named_with_the_nearest(tmp_path: Path) -> None:
@@ -170,7 +187,7 @@ def test_a_member_that_is_not_there_is_named_with_the_nearest(tmp_path: Path) ->
     with pytest.raises(
         DataError, match=r"no member training/x\.de-en\.fr; did you mean training/x\.de-en\.\w\w\?"
     ):
-        list(LineReader(Place(path, "training/x.de-en.fr")))
+        list(LineReader(FileLocation(path, "training/x.de-en.fr")))
 
 
 @pytest.mark.parametrize(
@@ -200,7 +217,7 @@ def test_an_entry_that_is_no_file_is_told_from_one_that_is_not_there(
             entry.type, entry.linkname = kind, link
             archive.addfile(entry)
     with pytest.raises(DataError) as caught:
-        list(BlockReader(Place(path, member)))
+        list(BlockReader(FileLocation(path, member)))
     assert str(caught.value).startswith(str(path))
     assert str(caught.value).endswith(message)
 
@@ -212,12 +229,12 @@ def test_what_is_no_archive_or_ends_early_is_an_error(content: bytes, tmp_path: 
     path = tmp_path / "corpus.tgz"
     path.write_bytes(content)
     with pytest.raises(DataError, match=r"no archive|ends early|damaged"):
-        list(LineReader(Place(path, "big")))
+        list(LineReader(FileLocation(path, "big")))
 
 
 @pytest.mark.parametrize(
     ("name", "suffix"), [("a.tmx", ".tmx"), ("a.TMX.gz", ".tmx"), ("a.po", ".po"), ("a.gz", ""), ("a", "")]
 )
 def test_the_ending_of_the_text_is_found_below_that_of_the_compression(name: str, suffix: str) -> None:
-    assert Place(Path("x") / name).text_suffix == suffix
-    assert Place(Path("x.tar.gz"), f"folder.d/{name}").text_suffix == suffix
+    assert FileLocation(Path("x") / name).text_suffix == suffix
+    assert FileLocation(Path("x.tar.gz"), f"folder.d/{name}").text_suffix == suffix

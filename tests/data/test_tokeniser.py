@@ -24,7 +24,7 @@ from echelon.data.tokeniser import (
     train_tokeniser,
     without_rare_characters,
 )
-from echelon.data.training_text import Block, count_blocks
+from echelon.data.training_text import TextBlock, count_blocks
 from echelon.errors import DataError
 
 TEXT = [
@@ -199,7 +199,7 @@ def test_blocks_are_counted_as_lines_are(tmp_path: Path) -> None:
     lines = ["a small dog", "狗" * 40, "ü" * 999, "ü" * 1001, "x" * 1001, "我用Python写" * 10]
     text = "".join(f"{line}\t{line}\n" for line in lines).encode()
     (tmp_path / "text").write_bytes(text)
-    counted = count_blocks([Block(tmp_path / "text", 0, len(text), 0, len(lines))])
+    counted = count_blocks([TextBlock(tmp_path / "text", 0, len(text), 0, len(lines))])
     assert counted == count_words_of([*lines, *lines])
     assert "ü" * 999 in counted
 

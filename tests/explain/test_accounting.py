@@ -9,13 +9,13 @@ from typing import Any
 
 import pytest
 
-from echelon.commands.listing import summarise
-from echelon.commands.reporting import render_report
+from echelon.commands.report import render_report
+from echelon.commands.runs import summarise
 from echelon.explain.accounting import account_for
-from echelon.explain.drawing import Path as Line
-from echelon.explain.drawing import Sheet
 from echelon.explain.page import report_sections
 from echelon.explain.report import build_report
+from echelon.explain.sheet import Path as Line
+from echelon.explain.sheet import Sheet
 from echelon.monitor.records import RecordWriter, read_records
 from echelon.monitor.run_state import read_state
 from echelon.runfolder import RunFolder, write_json

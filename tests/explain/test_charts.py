@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from PIL import Image
 
 from echelon.explain.charts import Series, line_chart, share_chart, show_number, stack_chart, ticks
-from echelon.explain.drawing import Path, Sheet, Words, standalone_svg, to_png, to_svg
+from echelon.explain.sheet import Path, Sheet, Words, standalone_svg, to_png, to_svg
 
 SHEETS = [
     line_chart(

@@ -14,16 +14,16 @@ from echelon.explain.collectives import (
     Algorithm,
     Cost,
     Fabric,
-    Line,
+    Interconnect,
     ReadyBuffer,
     collective_cost,
     exposed_seconds,
 )
 
-SLOW, FAST = Line(12.5e6, 1e-4), Line(10e9, 1e-5)
+SLOW, FAST = Interconnect(12.5e6, 1e-4), Interconnect(10e9, 1e-5)
 
 
-def fabric(hosts: int, per_host: int = 1, line: Line = SLOW) -> Fabric:
+def fabric(hosts: int, per_host: int = 1, line: Interconnect = SLOW) -> Fabric:
     return Fabric(hosts, per_host, line, FAST)
 
 
@@ -84,7 +84,7 @@ def test_a_parameter_servers_cards_carry_every_workers_gradient() -> None:
 
 
 def test_a_limit_for_single_connections_holds_for_each_of_them() -> None:
-    line = Line(10e9 / 8, 0.0, flow_bytes_per_s=5e9 / 8)
+    line = Interconnect(10e9 / 8, 0.0, flow_bytes_per_s=5e9 / 8)
     assert line.rate(1) == 5e9 / 8
     assert line.rate(4) == 10e9 / 8
     one, four = (

@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from echelon.commands.preparing import prepare_data
-from echelon.data.planning import plan_batches
+from echelon.commands.prepare import prepare_data
+from echelon.data.batch_plan import plan_batches
 from echelon.data.prepared import Prepared
-from echelon.explain.checkpoints import checkpoint_parts, words_of_parts
+from echelon.explain.checkpoints import checkpoint_parts, format_parts
 from echelon.explain.describe import ASSUMED_LENGTH, describe, render
 from echelon.recipe.loading import load_translation_recipe
 from echelon.recipe.schedule import rate_by_step
@@ -71,7 +71,7 @@ def test_a_checkpoint_has_all_its_parts(overrides: tuple[str, ...], workers: int
 def test_a_low_rank_checkpoint_has_factors_of_the_matrices_that_gain() -> None:
     parts = checkpoint_parts(sample_recipe("train.exchange=low_rank"), 1000, [(300, 200), (8, 8)])
     assert [part.bytes(2) / 4 for part in parts] == [1000, 2000, 2 * 1000, 16 * 200]
-    assert "each of several workers adds" in words_of_parts(parts)
+    assert "each of several workers adds" in format_parts(parts)
 
 
 def test_learning_rates_are_shown_at_the_start_the_peak_and_the_end() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from echelon.data.images.prepare import prepare_images
-from echelon.explain.describing import describe_in_words, describe_recipe
+from echelon.explain.describing import describe_recipe, format_description
 from echelon.explain.workload import recipe_workload
 from echelon.recipe.loading import load_recipe
 from tests.sample_image_recipe import sample_image_recipe
@@ -19,7 +19,7 @@ def test_imagenet_is_described_before_it_is_here() -> None:
     assert description.parameters == 25_557_032
     assert description.gradient_bytes == 4 * 25_557_032
     assert round(description.flops_per_step / 2048 / 3 / 2 / 1e9, 2) == 4.09
-    assert "1,000 classes (assumed), 224x224 pixels" in describe_in_words(description)
+    assert "1,000 classes (assumed), 224x224 pixels" in format_description(description)
 
 
 def test_prepared_pictures_give_steps_and_splits(tmp_path: Path) -> None:
@@ -27,7 +27,7 @@ def test_prepared_pictures_give_steps_and_splits(tmp_path: Path) -> None:
     prepared = prepare_images(recipe.data, recipe_folder=tmp_path, cache=tmp_path)
     description = describe_recipe(recipe, prepared)
     assert description.steps == 105
-    words = describe_in_words(description)
+    words = format_description(description)
     assert "train 1,257, valid 180, test 360" in words
     assert "24 pictures in 3 slots" in words
 

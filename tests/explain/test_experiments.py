@@ -7,7 +7,6 @@ from pathlib import Path
 
 import pytest
 
-from echelon.explain.drawing import standalone_svg
 from echelon.explain.experiments import (
     Experiment,
     checkpoint_intervals,
@@ -16,6 +15,7 @@ from echelon.explain.experiments import (
     plan_stages,
 )
 from echelon.explain.history import History, read_history
+from echelon.explain.sheet import standalone_svg
 from tests.explain.made_runs import COMPUTING, MadeRun
 from tests.sample_recipe import sample_recipe
 

@@ -44,8 +44,27 @@ def test_no_loss_falls_by_more_than_all_of_it(tmp_path: Path) -> None:
 def test_the_answer_speaks_of_the_score(tmp_path: Path) -> None:
     found = trained(tmp_path, valid=scorings(lambda step: 60 - 200 / step))
     assert found.verdict == "no"
-    assert "the validation BLEU is 56.67, and training twice as long would raise it by about" in found.answer
+    assert "the validation BLEU is 56.67, and training twice as long would bring it to about" in found.answer
     assert any("90% interval" in line and "BLEU" in line for line in found.evidence)
+
+
+def test_the_headline_has_the_interval_of_the_evidence_also_if_the_score_may_fall(tmp_path: Path) -> None:
+    """An interval of the gain was cut off at 0: "0.0 to 3.1 points"."""
+    found = trained(tmp_path, valid=scorings(lambda step: 60 - 120 / step + (-1) ** (step // 6)))
+    interval = re.compile(r"about [\d.]+ \(90% interval: ([\d.]+) to ([\d.]+)\)")
+    shown = interval.search(found.answer)
+    assert shown is not None, found.answer
+    assert any(shown[0] in line for line in found.evidence), found.evidence
+    now = re.search(r"BLEU is ([\d.]+)", found.answer)
+    assert now is not None
+    assert float(shown[1]) < float(now[1]) < float(shown[2])
+
+
+def test_a_perfect_score_has_no_interval(tmp_path: Path) -> None:
+    found = trained(tmp_path, valid=scorings(lambda step: min(100.0, 90 + step)))
+    assert (
+        found.answer == "Yes, it is as good as it gets: the validation BLEU is 100.00, the highest there is."
+    )
 
 
 def test_a_score_stays_below_100(tmp_path: Path) -> None:

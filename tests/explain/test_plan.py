@@ -16,10 +16,10 @@ from echelon.errors import UserError
 from echelon.explain.clusters import parse_cluster
 from echelon.explain.cost import EXCHANGES, predict, ready_buffers
 from echelon.explain.describe import describe
-from echelon.explain.plan import ClusterPlan, parse_sweep, plan_cluster, plan_words, sweep, sweep_words
+from echelon.explain.plan import ClusterPlan, format_plan, format_sweep, parse_sweep, plan_cluster, sweep
 from echelon.explain.profile import Profile, profile_of
 from echelon.explain.uncertainty import Scenario, find_range
-from echelon.explain.wording import show_step
+from echelon.explain.units import show_step
 from echelon.explain.workload import Workload, recipe_workload
 from tests.sample_recipe import sample_recipe
 
@@ -126,7 +126,7 @@ def test_the_table_names_what_bounds_a_step_and_what_would_be_faster(workload: W
     plans = [
         plan_cluster(workload, parse_cluster(spec)) for spec in ("4xg4dn.2xlarge", "2x(2xV100, 100mbit)")
     ]
-    words = plan_words(plans, workload, is_profiled=False)
+    words = format_plan(plans, workload, is_profiled=False)
     assert "network" in words
     assert "times as fast as all_reduce" in words
     assert "data sheets" in words
@@ -136,7 +136,7 @@ def test_the_table_names_what_bounds_a_step_and_what_would_be_faster(workload: W
 def test_a_plan_says_where_training_will_find_the_batch() -> None:
     recipe = sample_recipe("train.batch=auto")
     workload = recipe_workload(recipe, None, describe(recipe, None))
-    words = plan_words([plan_cluster(workload, parse_cluster("1x(1xT4)"))], workload, is_profiled=False)
+    words = format_plan([plan_cluster(workload, parse_cluster("1x(1xT4)"))], workload, is_profiled=False)
     assert (
         'sample: batch = "auto" is found when training begins; counted here with at most 1,024 tokens a step.'
         in words.splitlines()
@@ -193,7 +193,7 @@ def test_hosts_that_the_recipe_has_stand_by_train_nothing(workload: Workload) ->
     plan = recipe_plan("4x(1xT4, 1gbit)", "exchange.hosts=2")
     assert (plan.training_hosts, plan.workers) == (2, 4)
     assert plan.seconds_per_step == recipe_plan("2x(1xT4, 1gbit)").seconds_per_step
-    assert "2 of 4 hosts train" in plan_words([plan], workload, is_profiled=False)
+    assert "2 of 4 hosts train" in format_plan([plan], workload, is_profiled=False)
 
 
 def test_servers_are_exact_only_where_they_wait_for_all() -> None:
@@ -220,7 +220,7 @@ def test_a_recipes_workers_load_their_own_slots_before_they_compute(workload: Wo
 def test_workers_without_a_slot_are_mentioned(workload: Workload) -> None:
     plan = plan_cluster(workload, parse_cluster("32x(1xT4, 10gbit)"))
     assert plan.idle_workers == 16
-    assert "16 of 32 workers have nothing to do" in plan_words([plan], workload, False)
+    assert "16 of 32 workers have nothing to do" in format_plan([plan], workload, False)
 
 
 def test_a_sweep_doubles_and_draws(workload: Workload) -> None:
@@ -230,7 +230,7 @@ def test_a_sweep_doubles_and_draws(workload: Workload) -> None:
     points = sweep(workload, parse_cluster("1xg4dn.2xlarge"), [1, 2, 4], None)
     speedups = [point.speedup["local"] for point in points]
     assert speedups == sorted(speedups)
-    assert "█" in sweep_words(points, "g4dn.2xlarge")
+    assert "█" in format_sweep(points, "g4dn.2xlarge")
     for wrong in ("hosts=0..4", "workers=1..3", "hosts=", "hosts=3..1"):
         with pytest.raises(UserError):
             parse_sweep(wrong)
@@ -276,16 +276,16 @@ def test_ranges_are_narrow_enough_to_decide_by(spec: str, width: float) -> None:
 
 def test_a_wide_range_says_what_would_narrow_it_and_to_what(workload: Workload) -> None:
     unchecked = plan_cluster(workload, parse_cluster("2x(1xA100, 10gbit)"))
-    words = plan_words([unchecked], workload, is_profiled=False)
+    words = format_plan([unchecked], workload, is_profiled=False)
     least, most = (show_step(seconds) for seconds in unchecked.narrowed_range)
     assert unchecked.range_due_to == "compute"
     assert "--use-profile FILE, measured with A100 from `echelon benchmark`, would narrow" in words
     assert f"to {least} - {most}." in words
     no_line = plan_cluster(workload, parse_cluster("4x(2xV100)"))
     assert no_line.range_due_to == "line"
-    assert "the line is not known" in plan_words([no_line], workload, is_profiled=False)
+    assert "the line is not known" in format_plan([no_line], workload, is_profiled=False)
     measured = plan_cluster(workload, parse_cluster("1x(1xcpu, 1gbit)"), PROFILE)
-    assert "would narrow" not in plan_words([measured], workload, is_profiled=True)
+    assert "would narrow" not in format_plan([measured], workload, is_profiled=True)
 
 
 def test_what_is_bad_all_at_once_is_less_likely_than_each_alone() -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from echelon.commands.planning import Plan, PlanOptions, make_plan
+from echelon.commands.plan import Plan, PlanOptions, make_plan
 from echelon.explain.clusters import parse_cluster
 from echelon.explain.profile import Profile
 
@@ -48,5 +48,5 @@ def test_other_clusters_are_planned_from_data_sheets_and_it_is_said(tmp_path: Pa
     assert gpus.seconds_per_step < 1
     assert plan.sweeps["4xg4dn.2xlarge"][0].seconds_per_step["all_reduce"] < 1
     assert plan.to_json()["unprofiled"] == ["4xg4dn.2xlarge"]
-    assert "4xg4dn.2xlarge: computed from data sheets, as the profile was measured on" in plan.words()
-    assert "profile measured on real hardware" in plan.words()
+    assert "4xg4dn.2xlarge: computed from data sheets, as the profile was measured on" in plan.to_text()
+    assert "profile measured on real hardware" in plan.to_text()

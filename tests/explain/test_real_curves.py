@@ -8,9 +8,12 @@ from __future__ import annotations
 
 import csv
 import json
+import statistics
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from echelon.explain.curves import Forecast, forecast, smooth
@@ -109,6 +112,29 @@ def test_the_end_of_our_own_runs_was_foreseen(capsys: pytest.CaptureFixture[str]
 def test_no_kind_of_curve_is_foreseen_much_worse_than_the_others(kind: str) -> None:
     held, cuts, _ = check([curve for curve in own_curves() if curve.kind == kind])
     assert held >= 0.8 * cuts
+
+
+def median_error(curves: list[Curve], expected: Callable[[Forecast, float], float]) -> float:
+    """Of all cuts: how far what was expected is from the end, as the logarithm of their ratio."""
+    found = [(curve, curve.foresee(share)) for curve in curves for share in CUTS]
+    return statistics.median(
+        abs(float(np.log(expected(foreseen, curve.steps[-1]) / curve.end)))
+        for curve, foreseen in found
+        if foreseen is not None and curve.end > 0
+    )
+
+
+@pytest.mark.parametrize("kind", ["training", "validation", "score"])
+def test_what_is_expected_is_nearer_than_a_half_and_than_no_change(
+    kind: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    curves = [curve for curve in own_curves() if curve.kind == kind]
+    ours = median_error(curves, lambda foreseen, step: foreseen.at(step).expected)
+    same = median_error(curves, lambda foreseen, _: foreseen.last)
+    half = median_error(curves, lambda foreseen, _: foreseen.last / 2)
+    with capsys.disabled():
+        print(f"\n{kind}: median error {ours:.3f}; no change {same:.3f}; half {half:.3f}")
+    assert ours < 0.8 * min(half, same)
 
 
 def test_the_end_of_published_curves_was_foreseen(

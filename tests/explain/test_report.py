@@ -14,19 +14,19 @@ from typing import Any
 
 import pytest
 
-from echelon.commands.reporting import choose_form, compare_runs, hourly_price, render_comparison
+from echelon.commands.report import choose_form, compare_runs, hourly_price, render_comparison
 from echelon.errors import UserError
 from echelon.explain.answers import Answer
 from echelon.explain.collectives import Algorithm
 from echelon.explain.cost import EFFICIENCY
-from echelon.explain.drawing import Path as Line
-from echelon.explain.drawing import Sheet
-from echelon.explain.findings import card_share, find_straggler
+from echelon.explain.diagnosis import card_share, find_straggler
 from echelon.explain.hardware import catalogue
 from echelon.explain.history import RecordStore, read_history
 from echelon.explain.page import comparison_page, report_page
 from echelon.explain.report import Report, build_report
-from echelon.explain.texts import report_markdown, report_text
+from echelon.explain.report_text import report_markdown, report_text
+from echelon.explain.sheet import Path as Line
+from echelon.explain.sheet import Sheet
 from echelon.monitor.records import RecordWriter
 from echelon.runfolder import RunFolder
 from tests.explain.made_runs import COMPUTING, MadeRun
@@ -299,6 +299,14 @@ def test_time_is_accounted_for(tmp_path: Path) -> None:
     assert document["seconds_per_step"] == pytest.approx(0.1)
 
 
+def test_the_page_and_the_text_call_waiting_by_one_word(tmp_path: Path) -> None:
+    report = build_report(MadeRun(phases={0: WAITING, 1: WAITING}).write(tmp_path / "run"))
+    duration = answer(report, "duration")
+    assert "communication 8" in duration.answer
+    assert duration.evidence[0].startswith("communication (the network, and waiting for other workers): ")
+    assert report.charts["breakdown"].description.startswith("communication 8")
+
+
 def test_money_needs_a_price(tmp_path: Path) -> None:
     run = MadeRun().write(tmp_path / "run")
     assert answer(build_report(run), "cost").verdict == "unknown"
@@ -347,6 +355,32 @@ def change_records(run: RunFolder, change: Callable[[dict[str, Any]], dict[str, 
     for file in run.records.glob("worker-*.jsonl"):
         lines = [json.dumps(change(json.loads(line))) for line in file.read_text().splitlines()]
         file.write_text("\n".join(lines) + "\n")
+
+
+def peak_evidence(run: RunFolder) -> str:
+    devices = next(answer for answer in build_report(run).answers if answer.key == "devices")
+    return next(line for line in devices.evidence if "FLOPs per step" in line)
+
+
+def test_the_peak_is_the_best_of_its_measurements_and_never_below_what_training_reached(
+    tmp_path: Path,
+) -> None:
+    run = MadeRun(workers=1, hosts=1).write(tmp_path / "run")
+    reached = 10**10 / read_history(run).seconds_per_step
+
+    def measured(at_start: float, at_end: float) -> Callable[[dict[str, Any]], dict[str, Any]]:
+        peaks = {"start": at_start * reached, "end": at_end * reached}
+        return lambda record: (
+            record | ({"peak_flops": peaks[record["kind"]]} if record["kind"] in peaks else {})
+        )
+
+    change_records(run, measured(at_start=0.5, at_end=2.0))
+    assert "are 50% of the peak" in peak_evidence(run), "the machine was busy at the start"
+    change_records(run, measured(at_start=2.0, at_end=0.5))
+    assert "are 50% of the peak" in peak_evidence(run), "the machine was busy at the end"
+    change_records(run, measured(at_start=0.5, at_end=0.5))
+    assert "the share of the peak is unknown" in peak_evidence(run)
+    assert "%" not in peak_evidence(run)
 
 
 def test_what_records_do_not_say_was_not_measured(tmp_path: Path) -> None:
@@ -436,7 +470,7 @@ def test_a_run_that_has_only_begun_has_a_report(tmp_path: Path) -> None:
 
 
 def test_records_of_somebody_elses_making_do_no_harm(tmp_path: Path) -> None:
-    run = MadeRun().write(tmp_path / "run")
+    run = MadeRun().write(tmp_path / "run", is_ended=False)
     with open(run.worker_records(0), "a") as file:
         file.write('{"kind": "step", "step": 61, "phases": "none", "seconds": 1}\n{"kind": "event"}\n')
         file.write('{"kind": "event", "message": "<script>alert(1)</script>", "time": 1}\n')
@@ -500,12 +534,10 @@ def test_the_verb_writes_every_form_and_a_bundle(
     assert (tmp_path / "r.html").read_text().startswith("<!DOCTYPE html>")
     with tarfile.open(tmp_path / "b.tar.gz") as archive:
         names = archive.getnames()
-        picture = archive.extractfile("made/charts/loss.png")
+        picture = archive.extractfile("run/charts/loss.png")
         assert picture is not None
         assert picture.read(8) == b"\x89PNG\r\n\x1a\n"
-    assert {"made/report.md", "made/report.json", "made/records/worker-1.jsonl", "made/recipe.toml"} <= set(
-        names
-    )
+    assert {"run/report.md", "run/report.json", "run/records/worker-1.jsonl", "run/recipe.toml"} <= set(names)
     document = json.loads(echelon("report", run.path, "--json").stdout)
     promised = {"steps", "seconds", "seconds_per_step", "breakdown", "network", "answers"}
     assert promised <= set(document)
@@ -517,7 +549,7 @@ def test_a_comparison_says_what_differs_the_batch_first(tmp_path: Path) -> None:
     one = MadeRun(workers=1, hosts=1, overrides=("checkpoint.every=100",)).write(tmp_path / "one")
     two = MadeRun(overrides=("checkpoint.every=1000",)).write(tmp_path / "two")
     comparison = compare_runs([one.path, two.path])
-    assert comparison.differences[0][0] == "global batch (target tokens)"
+    assert comparison.differences[0][0] == "global batch"
     assert dict(comparison.differences)["workers"] == ["1", "2"]
     assert dict(comparison.differences)["checkpoint.every"] == ["100", "1000"]
     assert "with 2 times as many workers" in " ".join(comparison.sentences)
@@ -533,9 +565,14 @@ def test_runs_of_the_same_batch_are_compared_step_by_step_however_many_they_made
         MadeRun().write(tmp_path / "long"),
         MadeRun(overrides=("train.batch_tokens=2048",)).write(tmp_path / "big"),
     ]
-    first_words = [compare_runs([runs[0].path, other.path]).sentences[0] for other in runs[1:]]
-    assert first_words[0].startswith("The global batch is the same")
-    assert first_words[1].startswith("The global batch differs")
+    same, differs = (compare_runs([runs[0].path, other.path]) for other in runs[1:])
+    assert same.sentences[0].startswith("The global batch is the same")
+    assert same.differences[0] == ("global batch", ["up to 1,024 tokens"] * 2)
+    assert dict(same.measures)["target tokens per step, mean"] == ["990", "1,000"], (
+        "measured, and called that"
+    )
+    assert differs.sentences[0].startswith("The global batch differs")
+    assert differs.differences[0] == ("global batch", ["up to 1,024 tokens", "up to 2,048 tokens"])
 
 
 def test_batches_that_recipes_do_not_give_are_compared_as_they_were_counted(tmp_path: Path) -> None:
@@ -561,6 +598,25 @@ def test_a_comparison_is_written_in_the_form_that_was_asked_for(
     assert render_comparison(comparison, choose_form(None, Path("c.html"))).startswith("<!DOCTYPE html>")
     assert render_comparison(comparison, choose_form(None, Path("c.md"))).startswith("# one / two")
     assert render_comparison(comparison, choose_form(None, None)).startswith("WHAT DIFFERS")
+    with pytest.raises(UserError, match=r"--to c\.pdf: \.pdf is not written here; use \.md, "):
+        choose_form(None, Path("c.pdf"))
+
+
+def test_a_comparison_shows_no_python_and_fits_the_terminal(tmp_path: Path) -> None:
+    runs = [
+        MadeRun(overrides=(f"data.train.0.weight={weight}", f"model.dropout={drop}"))
+        .write(tmp_path / name)
+        .path
+        for name, weight, drop in (("one", 1.0, 0.1), ("two", 2.0, 0.2))
+    ]
+    comparison = compare_runs(runs)
+    assert dict(comparison.differences)["data.train.0.weight"] == ["1.0", "2.0"]
+    assert not [
+        value for _, values in comparison.differences for value in values if "None" in value or "{" in value
+    ]
+    shown = render_comparison(comparison, "text", width=50).split("\n\n")
+    assert max(len(line) for part in shown[:2] for line in part.splitlines()) <= 80
+    assert "  one" in shown[0]
 
 
 def test_a_step_without_a_loss_shifts_no_curve(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -11,8 +12,10 @@ import torch
 from echelon import Classifier, Translator
 from echelon.errors import PackageError, UserError
 from echelon.export import classifiers
-from echelon.export.exporting import ExportOptions, export_run
+from echelon.export.export import export_run
+from echelon.export.export_folder import ExportOptions
 from echelon.export.picture_graph import write_picture_onnx
+from echelon.runfolder import read_json, write_json
 from tests.small_image_run import make_small_image_run, picture
 
 NETWORKS = {
@@ -31,7 +34,10 @@ NETWORKS = {
 @pytest.mark.parametrize("network", NETWORKS)
 def test_onnx_computes_what_pytorch_computes(tmp_path: Path, network: str) -> None:
     run = make_small_image_run(tmp_path / "run", *NETWORKS[network], pixels=32)
-    result = export_run(run, ExportOptions("onnx", tmp_path / "out"))
+    told: list[float] = []
+    options = ExportOptions("onnx", tmp_path / "out", show=lambda share, doing: told.append(share))
+    result = export_run(run, options)
+    assert told == [0.0, 0.25, 0.5, 0.75]
     assert result["check"]["largest_difference"] < 1e-4
     assert result["check"]["equal_classes"] == result["check"]["pictures"] == 64
 
@@ -52,8 +58,25 @@ def test_safetensors_are_read_back_and_the_card_says_what_it_is(tmp_path: Path) 
     card = (tmp_path / "out" / "README.md").read_text()
     assert "Tells 10 classes of pictures apart: cat, dog" in card
     assert "| test | 12.50% | 52.50% |" in card
+    assert "Signature: `test:8`." in card
     with pytest.raises(UserError, match="not for translation"):
         Translator.load(tmp_path / "out")
+
+
+def test_the_card_has_the_scores_of_the_exported_checkpoint_only(tmp_path: Path) -> None:
+    """Scores of another checkpoint, or of a trial with other settings, were shown as those of the model."""
+    run = make_small_image_run(tmp_path / "run")
+    own = read_json(run.score_file("test"))
+    write_json(run.score_file("test"), own | {"top1": 93.89, "checkpoint": "step-00000001", "step": 1})
+    write_json(run.score_file("test-flip"), own | {"top1": 96.94, "settings": ["evaluate.flip=true"]})
+    export_run(run, ExportOptions("safetensors", tmp_path / "unscored"))
+    card = (tmp_path / "unscored" / "README.md").read_text()
+    assert "None: `echelon evaluate` has not scored this checkpoint." in card
+    run.worker_records(0).write_text(json.dumps({"kind": "score", "time": 1.0, **own}) + "\n")
+    export_run(run, ExportOptions("safetensors", tmp_path / "scored"))
+    card = (tmp_path / "scored" / "README.md").read_text()
+    assert "| test | 12.50% | 52.50% |" in card
+    assert "9" not in card[card.index("## Scores") : card.index("## Limits")]
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 
 from echelon import Translator
-from echelon.export.exporting import ExportOptions, export_run
+from echelon.export.export import export_run
+from echelon.export.export_folder import ExportOptions
 from echelon.runfolder import RunFolder
 from tests.small_run import sentences
 

@@ -12,8 +12,8 @@ from PIL import ExifTags, Image
 
 from echelon import Classifier, Translator
 from echelon.data.images.batches import take_middle
+from echelon.data.images.image_store import Normalisation
 from echelon.data.images.prepare import prepare_images
-from echelon.data.images.store import Normalisation
 from echelon.errors import UserError
 from echelon.inference.pictures import PictureRules, read_rules
 from echelon.recipe.image_sections import ImageData

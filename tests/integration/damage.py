@@ -7,6 +7,7 @@ files each have a sidecar NAME.checksum.json with the right digest.
 from __future__ import annotations
 
 import json
+import os
 import random
 import re
 from pathlib import Path
@@ -60,6 +61,19 @@ def spoil(folder: Path, dice: random.Random) -> str:
             damaged.write(content[:place] if way == "cut short" else content)
             damaged.truncate(place if way == "cut short" else len(content))
     return f"{folder.name}/{file.name} {way}"
+
+
+def set_trap(file: Path, trap: str) -> None:
+    """Put something in a file's place that keeps its reader waiting, has no end, or is larger than any memory."""
+    file.unlink(missing_ok=True)
+    match trap:
+        case "fifo":
+            os.mkfifo(file)
+        case "device":
+            file.symlink_to("/dev/zero")
+        case "huge":
+            with open(file, "wb") as sparse:
+                sparse.truncate(2**42)
 
 
 def tensors_of(folder: Path, pattern: str = "*.safetensors") -> dict[str, Tensor]:

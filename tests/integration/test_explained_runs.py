@@ -13,8 +13,8 @@ import torch
 from rich.console import Console
 
 from echelon.comm.group import Group
-from echelon.commands.preparing import prepare_data
-from echelon.commands.training import write_run
+from echelon.commands.prepare import prepare_data
+from echelon.commands.run_setup import write_run
 from echelon.explain.report import Report, build_report
 from echelon.monitor.records import RecordWriter
 from echelon.recipe.loading import load_recipe

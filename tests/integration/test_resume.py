@@ -115,8 +115,11 @@ def test_a_second_start_of_a_run_is_refused(toy_recipe: Path, tmp_path: Path, ec
     run = RunFolder(tmp_path / "busy")
     with under_way([*train_words(toy_recipe, run, ENDLESS), "--workers", "1"], run) as process:
         wait_for_step(run, 1)
-        refused = echelon("train", toy_recipe, "--run", run.path, "--set", ENDLESS, status=2)
+        short = ["--set", "train.stop_at=2"]  # ends by itself if it is not refused
+        refused = echelon("train", toy_recipe, "--run", run.path, "--set", ENDLESS, *short, status=2)
     assert f"being trained already, by process {process.pid}" in refused.stderr
+    for verb in ("watch", "stop"):
+        assert f"`echelon {verb} {run.path}`" in refused.stderr
 
 
 def test_a_finished_run_is_left_as_it_is(train_toy: TrainToy) -> None:

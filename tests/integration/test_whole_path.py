@@ -82,7 +82,11 @@ def test_best_last_and_average_are_different_weights(train_toy: TrainToy, echelo
         losses[which] = result["loss"]
     assert losses["average"] != losses["last"]
     kept = json.loads(run.score_file("test").read_text())
-    assert kept["checkpoint"].startswith("step-"), "the last evaluate scored a path"
+    assert kept["checkpoint"] == "average of 3 checkpoints", (
+        "scoring another checkpoint changes nothing of the run's"
+    )
+    other = list_checkpoints(run.checkpoints)[0].folder.name
+    assert json.loads(run.score_file(f"test-{other}").read_text())["loss"] == losses[which]
     scored = [r for r in read_records(run.worker_records(0)) if r["kind"] == "score"]
     assert scored[0]["checkpoint"] == "average of 3 checkpoints"
     assert scored[0]["loss"] == pytest.approx(losses["average"], rel=1e-5)

@@ -12,7 +12,7 @@ import pytest
 from echelon.errors import UserError
 from echelon.lab.cgroup import find_cpu_controller
 from echelon.lab.lab import Lab
-from echelon.lab.plan import LabSpec
+from echelon.lab.layout import LabSpec
 from echelon.lab.requirements import check_machine
 from echelon.runfolder import RunFolder
 from tests.integration.runs import Undisturbed, train_undisturbed, write_toy_recipe

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from echelon.lab.plan import LabPlan, host_names
+from echelon.lab.layout import LabPlan, host_names
 
 
 def sample_plan(name: str = "lab", subnet: int = 3, folder: Path = Path("/lab")) -> LabPlan:

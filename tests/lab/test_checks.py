@@ -76,7 +76,7 @@ def test_a_host_that_is_cut_off_is_told_and_the_others_are_looked_at_all_the_sam
     finally:
         lab.heal(last)
     assert not reports[last]["fit"]
-    assert "there is no way through the network" in reports[last]["findings"][0]["what"]
+    assert "the host cannot be reached over the network" in reports[last]["findings"][0]["what"]
     for host in others:
         assert reports[host]["fit"]
         assert reports[host]["facts"]["shares_run_folder"] is False

@@ -14,7 +14,7 @@ import pytest
 import echelon
 from echelon.errors import LabError, UserError
 from echelon.lab.lab import Lab
-from echelon.lab.plan import LabSpec
+from echelon.lab.layout import LabSpec
 from tests.lab.on_hosts import disk_of, python
 from tests.waiting import wait_until
 

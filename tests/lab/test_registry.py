@@ -10,7 +10,7 @@ import pytest
 from echelon.errors import UserError
 from echelon.lab import registry
 from echelon.lab.cgroup import CpuController
-from echelon.lab.plan import LabPlan, LabSpec
+from echelon.lab.layout import LabPlan, LabSpec
 
 
 @pytest.fixture
@@ -55,7 +55,7 @@ def test_only_folders_that_were_not_there_are_removed_later(tmp_path: Path) -> N
 def test_a_lab_that_is_up_and_folders_in_use_are_told(tmp_path: Path) -> None:
     enter(tmp_path)
     with pytest.raises(
-        UserError, match=r"a lab 'one' is up already.*`echelon lab down --name one` removes it"
+        UserError, match=r"a lab 'one' is up already.*another --name, or .*`echelon lab down --name one`"
     ):
         enter(tmp_path, folder="elsewhere")
     with pytest.raises(UserError, match="the lab 'one' is in"):
@@ -105,3 +105,24 @@ def test_a_change_that_waited_for_a_removal_finds_no_lab(tmp_path: Path) -> None
         registry.unregister(plan)
     waiting.join()
     assert found == [None]
+
+
+def test_without_a_name_only_a_lab_in_this_folder_is_meant(tmp_path: Path) -> None:
+    here = tmp_path / "mine"
+    assert registry.choose_lab(None, here) == "lab"
+    enter(tmp_path, "lab", "theirs/lab")
+    with pytest.raises(UserError, match=r"no lab is up in .*--name chooses .*: lab in "):
+        registry.choose_lab(None, here)
+    enter(tmp_path, "two", "mine/lab")
+    assert registry.choose_lab(None, here) == "two"
+    assert registry.choose_lab(None, here / "lab" / "shared") == "two"
+    assert registry.choose_lab("lab", here) == "lab"
+    enter(tmp_path, "three", "mine/three")
+    with pytest.raises(UserError, match="there are 2 labs here"):
+        registry.choose_lab(None, here)
+
+
+def test_somebody_elses_lab_is_not_offered_for_removal(tmp_path: Path) -> None:
+    enter(tmp_path, "lab", "theirs/lab")
+    with pytest.raises(UserError, match=r"choose another --name$"):
+        enter(tmp_path, "lab", "mine/lab")

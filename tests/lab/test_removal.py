@@ -12,12 +12,12 @@ from pathlib import Path
 
 import pytest
 
-from echelon.commands.labs import take_down
+from echelon.commands.lab import take_down
 from echelon.errors import LabError
-from echelon.lab import network, registry
+from echelon.lab import namespaces, registry
 from echelon.lab.cgroup import find_cpu_controller
 from echelon.lab.lab import Lab
-from echelon.lab.plan import LabPlan, LabSpec
+from echelon.lab.layout import LabPlan, LabSpec
 from tests.waiting import wait_until
 
 pytestmark = pytest.mark.usefixtures("lab_machine")
@@ -119,7 +119,7 @@ def test_the_network_of_the_machine_never_changes(spec: LabSpec) -> None:
 
 
 def test_an_up_that_fails_leaves_nothing(spec: LabSpec, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(network, "connect", lambda plan, host: ["ip", "link", "set", "nonsense", "up"])
+    monkeypatch.setattr(namespaces, "connect", lambda plan, host: ["ip", "link", "set", "nonsense", "up"])
     with pytest.raises(LabError, match=r"`ip link set nonsense up` failed: Cannot find device"):
         Lab.up(spec)
     assert traces(spec) == []
@@ -139,7 +139,7 @@ import itertools, os, signal, sys
 from pathlib import Path
 from echelon.lab import change
 from echelon.lab.lab import Lab
-from echelon.lab.plan import LabSpec
+from echelon.lab.layout import LabSpec
 
 name, folder, moment, is_after = sys.argv[1], Path(sys.argv[2]), int(sys.argv[3]), sys.argv[4] == "after"
 numbers, run = itertools.count(), change.subprocess.run
@@ -188,8 +188,8 @@ def test_an_up_that_is_killed_at_any_moment_is_removed(spec: LabSpec, when: str)
 
 def programs_of_an_up(plan: LabPlan | None) -> int:
     assert plan is not None
-    keys, switch, start = 1 + len(plan.hosts), len(network.make_switch(plan)), len(plan.hosts)
-    return keys + switch + start + sum(len(network.plug_in(plan, host)) for host in plan.hosts)
+    keys, switch, start = 1 + len(plan.hosts), len(namespaces.make_switch(plan)), len(plan.hosts)
+    return keys + switch + start + sum(len(namespaces.plug_in(plan, host)) for host in plan.hosts)
 
 
 @pytest.mark.slow

@@ -83,7 +83,7 @@ def test_a_run_outlives_its_launcher_and_can_be_watched_and_stopped_by_others(
     assert ask(training.run)["run"]["state"] == "training"
     assert "interrupted" in echelon("stop", training.run.path)
     assert all_programs_left(lab) == []
-    assert "nobody was training it" in echelon("stop", training.run.path)
+    assert "was not being trained" in echelon("stop", training.run.path)
 
 
 @mostly_in_a_shared_folder

@@ -158,13 +158,22 @@ def test_a_probe_that_cannot_start_is_told(alpha: Remote) -> None:
     assert caught.value.reason == "command not found"
 
 
+def probes_of(sshd: Sshd) -> list[psutil.Process]:
+    """The probes that run there."""
+    below = psutil.Process(sshd.pid).children(recursive=True)
+    return [process for process in below if "echelon.launch.probe" in process.cmdline()]
+
+
 @pytest.mark.slow
-def test_a_question_that_fails_there_is_told_and_the_next_is_answered(alpha: Remote) -> None:
+def test_a_question_that_fails_there_is_told_and_the_next_is_answered(alpha: Remote, sshd: Sshd) -> None:
     with Session(alpha, [sys.executable]) as session:
         with pytest.raises(RemoteError, match="'open_store' failed there"):
             session.ask("open_store", 30, address="203.0.113.1")
+        (probe,) = probes_of(sshd)
+        probe.suspend()  # on a quiet machine it might answer at once
         with pytest.raises(RemoteError, match="no answer about 'reach' within 0 seconds"):
             session.ask("reach", 0, targets=[])
+        probe.resume()
     with Session(alpha, [sys.executable]) as session:
         assert abs(session.ask("clock", 30) - time.time()) < 60
 
@@ -172,8 +181,7 @@ def test_a_question_that_fails_there_is_told_and_the_next_is_answered(alpha: Rem
 def test_a_probe_ends_with_its_session(alpha: Remote, sshd: Sshd) -> None:
     with Session(alpha, [sys.executable]) as session:
         session.ask("clock", 30)
-        below = psutil.Process(sshd.pid).children(recursive=True)
-        probes = [process for process in below if "echelon.launch.probe" in process.cmdline()]
+        probes = probes_of(sshd)
     assert len(probes) == 1
     psutil.wait_procs(probes)
 

@@ -10,7 +10,7 @@ import pytest
 from echelon.launch.findings import (
     Finding,
     HostFacts,
-    Link,
+    MeasuredLink,
     Needs,
     PreparedData,
     judge_host,
@@ -147,8 +147,10 @@ def test_hosts_that_cannot_meet_are_told_at_the_host_that_tried() -> None:
 
 
 def test_a_slow_network_is_worth_a_word() -> None:
-    assert judge_link(None) == judge_link(Link(118e6, 0.001)) == []
-    assert [finding.what for finding in judge_link(Link(1.2e6, 0.1))] == ["the hosts exchange only 1.2 MB/s"]
+    assert judge_link(None) == judge_link(MeasuredLink(118e6, 0.001)) == []
+    assert [finding.what for finding in judge_link(MeasuredLink(1.2e6, 0.1))] == [
+        "the hosts exchange only 1.2 MB/s"
+    ]
 
 
 @pytest.mark.parametrize(

@@ -15,7 +15,7 @@ import psutil
 import pytest
 
 from echelon.errors import WorkerError
-from echelon.launch.local import LocalJob, Placement, follow, listen, render_worker
+from echelon.launch.local import LocalJob, Placement, listen, render_worker
 from echelon.monitor.records import RecordWriter
 from echelon.runfolder import RunFolder
 from tests.launch.conftest import Program
@@ -306,15 +306,6 @@ def test_workers_keep_the_lock_of_the_run(run: RunFolder, program: Program) -> N
     job.stop()
     assert job.wait(lambda: None) is False
     assert not run.is_locked()
-
-
-def test_follow_reads_what_worker_0_writes_from_now_on(run: RunFolder) -> None:
-    writer = RecordWriter(run.worker_records(0))
-    writer.write("start", step=0)
-    reader = follow(run)
-    writer.write("valid", step=5)
-    writer.close()
-    assert [record["kind"] for record in reader.read()] == ["valid"]
 
 
 LAUNCHER = """

@@ -19,10 +19,7 @@ SPEC = SbatchSpec(
     output="/runs/wmt/slurm-%j.log",
     nodes=4,
     workers=8,
-    gpus_per_node=8,
-    partition="gpu",
-    time="2-00:00:00",
-    account="nlp",
+    resources=["gpus-per-node=8", "partition=gpu", "time=2-00:00:00", "account=nlp"],
     options=["cpus-per-task=6", "--exclusive", "comment=two words"],
     retries=2,
 )

@@ -15,7 +15,7 @@ import pytest
 
 from echelon.errors import DataError, RemoteError
 from echelon.launch.dialogue import Dialogue
-from echelon.launch.receive import Receiver, SentFile
+from echelon.launch.receive import SentFile, SyncReceiver
 from echelon.launch.ssh import Remote
 from echelon.launch.sync import Synced, sync_folder, sync_hosts
 from tests.sshd import Sshd
@@ -214,4 +214,4 @@ def test_only_files_are_copied(source: Path, target: Path) -> None:
 @pytest.mark.parametrize("name", ["../x", "/x", "a/../../x", ""])
 def test_no_file_is_taken_outside_the_folder(name: str, tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="outside the folder"):
-        Receiver(tmp_path / "target", [SentFile(name, 1, "")])
+        SyncReceiver(tmp_path / "target", [SentFile(name, 1, "")])

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from echelon.models.kernels.build import KernelsUnavailableError
-from echelon.models.kernels.calls import Kernels
+from echelon.models.kernels.ops import Kernels
 
 
 @pytest.fixture(scope="session")

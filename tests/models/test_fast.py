@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from echelon.models.dropout import Drop
 from echelon.models.fast import hidden_states
-from echelon.models.kernels.calls import Attended, Kernels, Projections
+from echelon.models.kernels.ops import Attended, Kernels, Projections
 from echelon.models.loss import summed_loss
 from echelon.models.sequences import ROWS, Sequences, shift_right
 from echelon.models.transformer import Dropouts, Transformer

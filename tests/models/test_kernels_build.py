@@ -11,7 +11,7 @@ import torch
 
 from echelon.models.kernels import build
 from echelon.models.kernels.build import KernelsUnavailableError, load_library
-from echelon.models.kernels.choice import choose_kernels
+from echelon.models.kernels.selection import choose_kernels
 
 CPU = torch.device("cpu")
 

@@ -6,7 +6,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from echelon.models import loss
-from echelon.models.kernels.calls import Kernels
+from echelon.models.kernels.ops import Kernels
 from echelon.models.loss import SummedLoss, summed_loss, twin_loss
 
 VOCABULARY, WIDTH = 50, 16

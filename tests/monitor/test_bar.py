@@ -33,6 +33,18 @@ def test_what_is_over_in_a_moment_gets_no_more_lines() -> None:
     assert out.getvalue() == "scoring ...\n"
 
 
+def test_what_is_being_done_is_told_even_if_nobody_knows_how_long_it_takes() -> None:
+    out = io.StringIO()
+    with working(Console(file=out, width=40), "installing") as show:
+        show(None, "host1: installing torch")
+    assert out.getvalue().splitlines() == ["installing ...", "installing: host1: installing torch ..."]
+    out = io.StringIO()
+    with working(Console(file=out, width=100, force_terminal=True, color_system=None), "export") as show:
+        show(0.5, "writing the model")
+    last = out.getvalue().replace("\r", "\n").split("\n")
+    assert any("export: writing the model" in line and "50%" in line and "ETA" in line for line in last)
+
+
 @pytest.mark.parametrize("width", [50, 80, 140])
 def test_the_bar_of_a_training_fits_the_terminal_and_shows_step_and_eta(width: int) -> None:
     out = io.StringIO()

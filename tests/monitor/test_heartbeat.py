@@ -13,8 +13,8 @@ from echelon.monitor.heartbeat import HEARTBEAT_VARIABLE, Heart, Heartbeats, Pul
 START_S = 100.0
 
 
-def pulse(silent_s: float, turns: int = 0, step: int = 3) -> Pulse:
-    return Pulse(beats=5, turns=turns, step=step, silent_s=silent_s)
+def pulse(silent_s: float, turns: int = 0, step: int = 3, *, is_stopped: bool = False) -> Pulse:
+    return Pulse(beats=5, turns=turns, step=step, silent_s=silent_s, is_stopped=is_stopped)
 
 
 @pytest.mark.parametrize(
@@ -27,6 +27,8 @@ def pulse(silent_s: float, turns: int = 0, step: int = 3) -> Pulse:
         ([pulse(11, turns=8), pulse(12, turns=8), pulse(13, turns=6)], 2),
         ([pulse(11, turns=8), pulse(12, turns=8)], 1),
         ([pulse(11, turns=7), pulse(12, turns=5)], 1),
+        ([pulse(12, turns=7), pulse(11, turns=7, is_stopped=True)], 1),
+        ([pulse(12, turns=6), pulse(11, turns=7, is_stopped=True)], 1),
         ([pulse(99, turns=1), pulse(99, step=0)], None),
         ([pulse(101, turns=1), pulse(101, step=0)], 1),
         ([], None),
@@ -39,6 +41,8 @@ def pulse(silent_s: float, turns: int = 0, step: int = 3) -> Pulse:
         "the one farthest behind",
         "side by side: the one silent for longest",
         "all wait: the one farthest behind",
+        "all wait: the one that was stopped",
+        "one works in silence, another was stopped",
         "importing",
         "importing for too long",
         "nobody is there",

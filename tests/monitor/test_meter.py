@@ -6,7 +6,12 @@ import itertools
 import socket
 import time
 
-from echelon.monitor.cards import CardCounter, open_card, parse_cards, read_cards
+from echelon.monitor.interface_counters import (
+    InterfaceCounter,
+    open_counter,
+    parse_interfaces,
+    read_interfaces,
+)
 from echelon.monitor.meter import StepMeter
 
 TABLE = """\
@@ -53,13 +58,13 @@ def test_moments_may_be_the_events_of_another_device() -> None:
 
 
 def test_the_kernels_table_of_cards_is_read() -> None:
-    assert parse_cards(TABLE) == {"lo": (1000, 2000), "eth0": (987654321, 123456789)}
+    assert parse_interfaces(TABLE) == {"lo": (1000, 2000), "eth0": (987654321, 123456789)}
 
 
 def test_bytes_at_a_card_are_counted_between_two_questions() -> None:
-    assert "lo" in read_cards()
-    counter = open_card("lo")
-    assert isinstance(counter, CardCounter)
+    assert "lo" in read_interfaces()
+    counter = open_counter("lo")
+    assert isinstance(counter, InterfaceCounter)
     counter.take()
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sender:
         for _ in range(10):
@@ -67,4 +72,4 @@ def test_bytes_at_a_card_are_counted_between_two_questions() -> None:
     received, sent = counter.take()
     assert received >= 10_000
     assert sent >= 10_000
-    assert open_card("no-such-card") is None
+    assert open_counter("no-such-card") is None

@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from echelon.monitor.records import RecordReader, RecordWriter, read_records
+from echelon.errors import RunError
+from echelon.monitor.records import RecordReader, RecordWriter, read_records, skim_records
 from tests.conftest import filled
 
 
@@ -107,6 +108,38 @@ def test_lines_that_are_no_records_are_passed_over(path: Path) -> None:
     path.parent.mkdir()
     path.write_bytes(b'\xff\xfe\n\n[1]\n3\n{"no": "kind"}\n{"kind": "step", "step": 1}\nnull\n')
     assert read_records(path) == [{"kind": "step", "step": 1}]
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        '"step": -1',
+        '"step": true.5',
+        '"step": 1e400',
+        f'"steps": 1{"0" * 400}',
+        f'"loss": 1{"0" * 5000}',
+        '"time": -1',
+        '"seconds": "long"',
+        '"seconds": null',
+        '"hosts": [1]',
+        '"bytes": -1e300',
+        '"phases": {"forward": {}}',
+        '"phases": 1',
+        '"message": {"a": 1}',
+    ],
+)
+def test_records_that_cannot_be_true_are_ignored(path: Path, value: str) -> None:
+    path.parent.mkdir()
+    path.write_text(f'{{"kind": "step", {value}}}\n{{"kind": "step", "step": 1}}\n')
+    assert read_records(path) == skim_records(path) == [{"kind": "step", "step": 1}]
+
+
+def test_a_line_without_end_is_an_error_and_not_read_into_memory(path: Path) -> None:
+    path.parent.mkdir()
+    with open(path, "wb") as file:
+        file.truncate(2**31)
+    with pytest.raises(RunError, match="cannot be read as records: a line has"):
+        read_records(path)
 
 
 def test_a_reader_follows_a_growing_file_and_reads_every_record_once(path: Path) -> None:

@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+import contextlib
 import io
+from pathlib import Path
 from typing import Any
 
 import pytest
 from rich.console import Console
 
+from echelon.monitor.records import RecordWriter
 from echelon.monitor.screen import (
     BarScreen,
     LineScreen,
+    Screen,
     Speed,
     describe_record,
     describe_scores,
+    follow_records,
     open_screen,
     show_seconds,
 )
@@ -170,3 +175,52 @@ def test_scores_that_are_not_there_are_left_out() -> None:
 )
 def test_durations_for_people(seconds: float, words: str) -> None:
     assert show_seconds(seconds) == words
+
+
+def test_a_screen_opened_late_shows_the_loss_and_speed_of_all_steps(tmp_path: Path) -> None:
+    """`watch` attached late, and `train` after a resume, knew only the steps that they saw."""
+    path = tmp_path / "worker-0.jsonl"
+    made = [
+        step(number, loss=float(number), seconds=0.25 if number <= 50 else 0.5) for number in range(1, 61)
+    ]
+    whole = lines_of([START, *made])[-1]
+    with contextlib.closing(RecordWriter(path)) as writer:
+
+        def write(record: dict[str, Any]) -> None:
+            writer.write(
+                record["kind"], **{key: record[key] for key in record if key not in ("kind", "time")}
+            )
+
+        for record in (
+            START | {"steps": 60},
+            *made[:58],
+            step(59, loss=500.0),
+            {"kind": "step", "step": None},
+        ):
+            write(record)
+        writer.flush()
+        lines: list[str] = []
+        screens: list[Screen] = [
+            LineScreen(lines.append, 10),
+            BarScreen(Console(file=io.StringIO(), force_terminal=True, width=120)),
+        ]
+        readers = [follow_records(path, screen) for screen in screens]
+        assert not lines, "what was before is not shown"
+        for record in (START | {"step": 58, "steps": 60}, *made[58:]):
+            write(record)
+    for reader, screen in zip(readers, screens, strict=True):
+        for record in reader.read():
+            screen.show(record)
+        screen.close()
+    assert lines[-1].split("  rate")[0] == whole.split("  rate")[0]
+    assert "loss 59.000" in lines[-1]
+
+
+def test_a_bar_opened_in_the_middle_of_a_session_knows_how_many_steps_there_are(tmp_path: Path) -> None:
+    out = io.StringIO()
+    screen = BarScreen(Console(file=out, force_terminal=True, width=120))
+    screen.recall(START)
+    screen.recall(step(1))
+    screen.show(step(2))
+    screen.close()
+    assert "2/25" in out.getvalue()

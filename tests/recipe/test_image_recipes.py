@@ -44,7 +44,10 @@ def test_a_recipe_written_back_is_the_same(tmp_path: Path) -> None:
         ("task=3", "3 is not allowed; use 'translation' or 'classification'"),
         ("train.batch_tokens=4096", "train.batch_tokens: there is no such key; did you mean 'batch_images'"),
         ("train.batch_images=25", "25 does not divide into 3 slots; use 24 or 27"),
-        ("train.batch_images=3", "BatchNorm needs two; use 6 or more"),
+        (
+            "train.batch_images=3",
+            "BatchNorm needs two pictures in each slot, and there are 3 slots; use 6 or more",
+        ),
         ("data.source=folder", "data.path: is missing"),
         ("data.source=folder", "data.pixels: is missing"),
         ("data.path=elsewhere", "the digits come with scikit-learn"),

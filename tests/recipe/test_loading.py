@@ -359,3 +359,18 @@ def test_a_preset_that_fills_in_no_size_is_refused() -> None:
     recipe = load_recipe(demo, ["model.preset=base", *advice])
     assert isinstance(recipe, TranslationRecipe)
     assert model_sizes(recipe.model) == PRESETS["base"]
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        (".".join(["a"] * 3000) + " = 1", "is not a recipe: nested too deeply"),
+        ("[" + ".".join(["a"] * 3000) + "]", "is not a recipe: nested too deeply"),
+        ("version = 0x" + "f" * 5000, "is not valid TOML: a whole number has more than 64 bits"),
+    ],
+)
+def test_a_recipe_that_no_key_could_have_is_refused(tmp_path: Path, text: str, words: str) -> None:
+    path = tmp_path / "deep.toml"
+    path.write_text(text)
+    with pytest.raises(UserError, match=words):
+        load_recipe(path)

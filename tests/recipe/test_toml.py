@@ -90,4 +90,6 @@ def test_every_setting_has_its_full_key() -> None:
     assert settings["name"] == "flat"
     assert settings["train.steps"] == "7"
     assert settings["checkpoint.every"] == "100"
+    assert settings["data.train.0.embedded"] == "false"
     assert "train" not in settings
+    assert "data.train" not in settings

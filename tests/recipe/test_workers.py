@@ -30,12 +30,6 @@ def test_a_run_begins_with_the_most_that_have_a_core() -> None:
     assert WorkerRange(4, 4).at_start(cores=1) == 4
 
 
-def test_a_failure_costs_one_worker_down_to_the_fewest() -> None:
-    assert WorkerRange(1, 4).after_a_failure(4) == 3
-    assert WorkerRange(2, 4).after_a_failure(2) == 2
-    assert WorkerRange(3, 3).after_a_failure(3) == 3
-
-
 def test_auto_is_any_number_and_one_for_each_core_where_nobody_measures() -> None:
     workers = parse_workers("auto")
 

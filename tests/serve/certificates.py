@@ -10,7 +10,7 @@ from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 
-from echelon.serve.tls import TlsFiles
+from echelon.serve.certificate import TlsFiles
 
 
 def make_certificate(folder: Path, name: str = "server", password: bytes | None = None) -> TlsFiles:

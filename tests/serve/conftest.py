@@ -10,8 +10,9 @@ from fastapi.testclient import TestClient
 from echelon import Translator
 from echelon.runfolder import RunFolder
 from echelon.serve.access import Access, Token
-from echelon.serve.app import ServerState, build_app, needs_token
+from echelon.serve.app import build_app, needs_token
 from echelon.serve.limits import Limits
+from echelon.serve.state import ServerState
 
 MakeClient = Callable[..., TestClient]
 

@@ -9,8 +9,8 @@ import pytest
 
 from echelon.errors import UserError
 from echelon.serve.access import Token, read_tokens, sha256_of
-from echelon.serve.http_server import Listening
-from echelon.serve.server import ServeOptions, open_access
+from echelon.serve.http_server import ListenOptions
+from echelon.serve.model_server import ServeOptions, open_access
 from tests.serve.conftest import MakeClient, access_with
 
 FILE = f"""
@@ -50,17 +50,20 @@ def test_tokens_have_names_limits_and_an_end(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "says"),
     [
-        ("", "token: Field required"),
-        ("token = []", "token: List should have at least 1 item"),
+        ("", "token: is missing"),
+        ("token = []", "token: must have at least 1 item"),
         ("[[token]", "is not valid TOML"),
-        ('[[token]]\nname = "a"', "token.0: Value error, give either token or sha256"),
+        ('[[token]]\nname = "a"', "token.0: give either token or sha256"),
         (
             '[[token]]\nname = "a"\ntoken = "short"',
-            "token.0.token: String should have at least 16 characters",
+            "token.0.token: must have at least 16 characters",
         ),
-        ('[[token]]\nname = "a b"\ntoken = "0123456789abcdef"', "token.0.name: String should match pattern"),
-        ('[[token]]\nname = "a"\nsha256 = "abc"', "token.0.sha256: String should match pattern"),
-        ('[[token]]\nname = "a"\ntoken = "0123456789abcdef"\nlimit = 3', "token.0.limit: Extra inputs"),
+        ('[[token]]\nname = "a b"\ntoken = "0123456789abcdef"', "token.0.name: must match pattern"),
+        ('[[token]]\nname = "a"\nsha256 = "abc"', "token.0.sha256: must match pattern"),
+        (
+            '[[token]]\nname = "a"\ntoken = "0123456789abcdef"\nlimit = 3',
+            "token.0.limit: there is no such key",
+        ),
         (FILE.replace("intern", "shop"), "two entries have the same name"),
         (FILE.replace("token-of-the-intern", "token-of-the-shop"), "two entries have the same token"),
     ],
@@ -109,7 +112,7 @@ def test_each_token_is_known_by_its_name_and_has_its_own_limit(make_client: Make
 
 def test_who_needs_a_token() -> None:
     def tokens(host: str, *proxies: str, token: str | None = None) -> tuple[bool, bool]:
-        listening = Listening(host, proxies=proxies)
+        listening = ListenOptions(host, proxies=proxies)
         access, told = open_access(ServeOptions(Path("run"), listening=listening, token=token))
         return access.tokens is not None, told is not None
 
@@ -120,7 +123,7 @@ def test_who_needs_a_token() -> None:
 
 def test_one_token_or_a_file_of_them(tmp_path: Path) -> None:
     path = write(tmp_path, FILE)
-    access, told = open_access(ServeOptions(Path("run"), listening=Listening("0.0.0.0"), tokens=path))
+    access, told = open_access(ServeOptions(Path("run"), listening=ListenOptions("0.0.0.0"), tokens=path))
     assert [token.name for token in access.tokens or ()] == ["shop", "intern"]
     assert told is None
     with pytest.raises(UserError, match="choose one"):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -9,10 +10,11 @@ from fastapi.testclient import TestClient
 from prometheus_client.parser import text_string_to_metric_families
 from prometheus_client.samples import Sample
 
-from echelon.serve.app import ServerState, build_app
+from echelon.serve.app import build_app
 from echelon.serve.audit import Handled
 from echelon.serve.limits import Limits
 from echelon.serve.metrics import Metrics
+from echelon.serve.state import ServerState
 
 
 def samples_of(metrics: Metrics) -> list[Sample]:
@@ -31,7 +33,7 @@ def value_of(metrics: Metrics, name: str, **labels: str) -> float:
 @pytest.mark.parametrize("requests_per_second", [1e9, 1e-9])
 def test_made_up_methods_and_paths_share_one_series(requests_per_second: float) -> None:
     """Answered or refused: the second server takes one request and refuses the others."""
-    no_model: Any = None
+    no_model: Any = SimpleNamespace(task="translation")
     limits = Limits(requests_per_second=requests_per_second, burst=1)
     state = ServerState(no_model, "toy", "float32", limits)
     client = TestClient(build_app(state))

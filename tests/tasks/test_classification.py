@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 import torch
 
+from echelon.data.images.image_store import Normalisation, PreparedImages
 from echelon.data.images.prepare import prepare_images
-from echelon.data.images.store import Normalisation, PreparedImages
 from echelon.recipe.image_sections import ImageEvaluation
 from echelon.tasks.classification import ClassificationTask, Normaliser, build_network, classify, views
 from tests.sample_image_recipe import sample_image_recipe

@@ -10,12 +10,12 @@ import torch
 from rich.console import Console
 from torch import nn
 
-from echelon.commands.preparing import prepare_data
+from echelon.commands.prepare import prepare_data
 from echelon.data.prepared import Prepared, open_prepared
 from echelon.data.tokeniser import Tokeniser
 from echelon.errors import DataError
 from echelon.inference.decoding import Decoding
-from echelon.inference.loading import text_rules
+from echelon.inference.model_folder import text_rules
 from echelon.inference.torch_engine import TorchEngine
 from echelon.inference.translator import Translator
 from echelon.models.sequences import Sequences

@@ -11,7 +11,7 @@ import torch
 from tests.checkpoints import write_checkpoint
 from torch import Tensor
 
-from echelon.errors import CheckpointError
+from echelon.errors import CheckpointError, UserError
 from echelon.files.checkpoint_layout import Best, TrainingState, clear_for_saving
 from echelon.train.checkpoint import (
     average_weights,
@@ -159,7 +159,7 @@ def test_asking_for_what_is_not_there_says_so(tmp_path: Path) -> None:
     _save(tmp_path, 10)
     with pytest.raises(CheckpointError, match="nothing was scored yet"):
         choose_checkpoint(tmp_path, "best")
-    with pytest.raises(CheckpointError, match="not a complete checkpoint"):
+    with pytest.raises(UserError, match=r"elsewhere: is not a complete checkpoint; use .*: step-00000010$"):
         choose_checkpoint(tmp_path, tmp_path / "elsewhere")
 
 

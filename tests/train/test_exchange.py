@@ -38,14 +38,12 @@ def work(way: str, group: Group) -> dict[str, Tensor]:
         with exchange.slot(last=True):
             total = torch.cat([parameter.flatten() for parameter in model.parameters()]).sum()
             (total * step * (group.rank + 1)).backward()  # type: ignore[no-untyped-call]
-
-        def apply() -> None:
-            sums.append(sorted(set(flat.reduced.tolist())))
-            flat.gradients.mul_(0.5)  # as clipping does: nobody may see this who still sums
-
-        exchange.update(apply)
+        exchange.reduce()
+        sums.append(sorted(set(flat.reduced.tolist())))
+        flat.gradients.mul_(0.5)  # as clipping does: nobody may see this who still sums
+        exchange.after_update()
     is_in_memory = isinstance(exchange, HostSum) and exchange.is_in_memory
-    assert exchange.name == ("host_sum" if is_in_memory else "all_reduce")
+    assert exchange.traits.name == ("host_sum" if is_in_memory else "all_reduce")
     is_all_reduce = type(exchange) is AllReduce
     return {
         "sums": torch.tensor(sums),

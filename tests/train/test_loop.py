@@ -19,8 +19,8 @@ from tests.waiting import wait_until
 from torch import Tensor
 
 from echelon.comm.group import Group
-from echelon.commands.preparing import prepare_data
-from echelon.commands.training import write_run
+from echelon.commands.prepare import prepare_data
+from echelon.commands.run_setup import write_run
 from echelon.errors import CheckpointError, TrainingError
 from echelon.files.checkpoint_layout import Best, is_complete
 from echelon.models.loss import SummedLoss
@@ -29,9 +29,9 @@ from echelon.recipe.loading import load_recipe
 from echelon.runfolder import RunFolder
 from echelon.store import list_folders, put_folder
 from echelon.tasks.task import Scores, Slot
-from echelon.train import keeper, loop, mirror, saver
+from echelon.train import checkpoint_policy, checkpoint_writer, loop, mirror
 from echelon.train.checkpoint import choose_checkpoint, list_checkpoints
-from echelon.train.keeper import RESOLVE_STEP
+from echelon.train.checkpoint_policy import RESOLVE_STEP
 from echelon.train.loop import Outcome, Training, train
 from echelon.train.worker import set_up
 
@@ -119,7 +119,7 @@ def test_a_run_goes_on_from_everything_that_it_had_come_to(
     assert again.state.waits == {"bleu": {"best": 9.0, "scorings": 4}}
     assert again.state.skipped_steps == 1
     assert again.state.precision["good_steps"] == 21
-    assert torch.equal(again.flat.weights, whole.flat.weights)
+    assert torch.equal(again.model.flat.weights, whole.model.flat.weights)
 
 
 @pytest.mark.parametrize("step", [4, 8])
@@ -135,7 +135,7 @@ def test_a_run_that_is_stopped_while_it_scores_leaves_at_once_and_scores_later(
 
     def ask_to_stop(*arguments: int) -> None:
         nonlocal batches
-        if not part.model.training and part.state.step == step:
+        if not part.model.module.training and part.state.step == step:
             batches += 1
             part.stop.is_set = True
         nothing(*arguments)
@@ -148,7 +148,7 @@ def test_a_run_that_is_stopped_while_it_scores_leaves_at_once_and_scores_later(
     assert again.state.awaits_scoring
     assert train(again) is Outcome.FINISHED
     assert again.state == whole.state
-    assert torch.equal(again.flat.weights, whole.flat.weights)
+    assert torch.equal(again.model.flat.weights, whole.model.flat.weights)
     saved = choose_checkpoint(again.run.checkpoints, "last")
     assert saved.load_state() == whole.state
     assert choose_checkpoint(again.run.checkpoints, "best").step == whole.state.best.step  # type: ignore[union-attr]
@@ -168,7 +168,7 @@ def test_a_checkpoint_is_there_before_the_first_scoring(
         patch.setattr(loop, "validate", fail)
         with pytest.raises(MemoryError):
             train(training)
-    training.keeper.saver.wait_written()
+    training.checkpoints.writer.wait_written()
     again = set_up_toy("run", *settings)
     assert again.state.step == 3
     assert train(again) is Outcome.FINISHED
@@ -177,15 +177,15 @@ def test_a_checkpoint_is_there_before_the_first_scoring(
 def test_the_update_waits_until_the_snapshot_is_taken(
     set_up_toy: SetUp, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The saver's thread comes to copy only long after the update wants to change the weights."""
-    take = saver._take
+    """The writer's thread comes to copy only long after the update wants to change the weights."""
+    take = checkpoint_writer._take
 
     def late(pieces: deque[tuple[Tensor, Tensor]]) -> tuple[Tensor, Tensor] | None:
         if threading.current_thread() is not threading.main_thread():
             time.sleep(0.3)
         return take(pieces)
 
-    monkeypatch.setattr(saver, "_take", late)
+    monkeypatch.setattr(checkpoint_writer, "_take", late)
     short, longer = set_up_toy("short", "train.steps=10"), set_up_toy("longer", "train.steps=20")
     train(short)
     train(longer)
@@ -201,7 +201,7 @@ def test_a_folder_of_checkpoints_that_vanishes_is_made_anew(
     training = set_up_toy("run", "train.steps=30")
 
     def remove() -> None:
-        training.keeper.saver.wait_written()
+        training.checkpoints.writer.wait_written()
         shutil.rmtree(training.run.checkpoints)
 
     at_step(training, monkeypatch, 15, remove)
@@ -216,7 +216,7 @@ def test_old_checkpoints_that_cannot_be_removed_are_reported_and_training_goes_o
     def refuse(*_: object) -> None:
         raise PermissionError("not yours")
 
-    monkeypatch.setattr(keeper, "prune_checkpoints", refuse)
+    monkeypatch.setattr(checkpoint_policy, "prune_checkpoints", refuse)
     training = set_up_toy("run", "train.steps=30")
     assert train(training) is Outcome.FINISHED
     assert events(training) == ["old checkpoints could not be removed: not yours"] * 3
@@ -227,7 +227,10 @@ def test_a_last_checkpoint_that_vanishes_is_written_again(
 ) -> None:
     monkeypatch.setattr(time, "sleep", lambda _: None)
     training = set_up_toy("run", "train.steps=10")
-    wait_written, doomed = training.keeper.saver.wait_written, [training.run.checkpoints / "step-00000010"]
+    wait_written, doomed = (
+        training.checkpoints.writer.wait_written,
+        [training.run.checkpoints / "step-00000010"],
+    )
 
     def written_and_gone() -> None:
         wait_written()
@@ -235,7 +238,7 @@ def test_a_last_checkpoint_that_vanishes_is_written_again(
             shutil.rmtree(doomed[0])
             doomed[0] = Path("nothing more")
 
-    monkeypatch.setattr(training.keeper.saver, "wait_written", written_and_gone)
+    monkeypatch.setattr(training.checkpoints.writer, "wait_written", written_and_gone)
     assert train(training) is Outcome.FINISHED
     assert [checkpoint.step for checkpoint in list_checkpoints(training.run.checkpoints)] == [10]
     assert "step-00000010 has vanished; trying again" in events(training)[0]
@@ -249,12 +252,12 @@ def test_a_step_that_is_not_finite_is_skipped_and_counted(
     assert train(training) is Outcome.FINISHED
     assert training.state.skipped_steps == 1
     assert events(training) == ["step 3 skipped: its loss or gradient is not finite"]
-    assert torch.isfinite(training.flat.weights).all()
+    assert torch.isfinite(training.model.flat.weights).all()
 
 
 def test_with_float16_a_skipped_step_is_told_with_the_new_scale(set_up_toy: SetUp) -> None:
     training = set_up_toy("run", "train.precision=fp16")
-    loop.skip_step(training)
+    loop.skip_update(training)
     assert events(training) == [
         "step 1 skipped: its loss or gradient is not finite; the loss scale is now 32768"
     ]
@@ -272,7 +275,7 @@ def test_many_in_a_row_go_back_to_the_last_checkpoint_and_end_as_if_nothing_had_
     assert train(spoilt) is Outcome.FINISHED
     assert "4 steps in a row" in events(spoilt)[-1]
     assert "going back to step 10" in events(spoilt)[-1]
-    assert torch.equal(whole.flat.weights, spoilt.flat.weights)
+    assert torch.equal(whole.model.flat.weights, spoilt.model.flat.weights)
     assert spoilt.state == whole.state
 
 
@@ -301,14 +304,14 @@ def test_going_back_a_second_time_stops_with_advice(
 def test_a_failed_save_is_reported_and_tried_again_and_training_goes_on(
     set_up_toy: SetUp, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("echelon.train.keeper._FIRST_RETRY_S", 0.0)
+    monkeypatch.setattr("echelon.train.checkpoint_policy._FIRST_RETRY_S", 0.0)
     training = set_up_toy("run", "train.steps=20", "checkpoint.every=10")
-    training.keeper._retry_s = 0.0
+    training.checkpoints._retry_s = 0.0
     fsync, failures, take_step = os.fsync, 0, loop.take_step
 
     def take_step_when_written(training: Training, step: int) -> loop.StepResult:
         """The thread that saves has a low priority: the steps must not run away from it."""
-        training.keeper.saver.wait_written()
+        training.checkpoints.writer.wait_written()
         return take_step(training, step)
 
     monkeypatch.setattr(loop, "take_step", take_step_when_written)
@@ -420,7 +423,7 @@ def test_a_run_that_stops_at_a_step_goes_on_and_ends_as_if_it_had_not(set_up_toy
     assert train(set_up_toy("stopped", "train.steps=6", "train.stop_at=4", *schedule)) is Outcome.PAUSED
     second = set_up_toy("stopped", "train.steps=6", *schedule)
     assert (second.state.step, train(second)) == (4, Outcome.FINISHED)
-    assert torch.equal(second.flat.weights, whole.flat.weights)
+    assert torch.equal(second.model.flat.weights, whole.model.flat.weights)
 
 
 def test_stopping_at_a_step_that_is_saved_already_saves_nothing_twice(set_up_toy: SetUp) -> None:
@@ -428,9 +431,36 @@ def test_stopping_at_a_step_that_is_saved_already_saves_nothing_twice(set_up_toy
     train(training)
     folder = choose_checkpoint(training.run.checkpoints, "last").folder
     before = {file.name: file.stat().st_mtime_ns for file in folder.iterdir()}
-    training.keeper.save(training.state)
-    training.keeper.finish(training.state)
+    training.checkpoints.save(training.state)
+    training.checkpoints.finish(training.state)
     assert {file.name: file.stat().st_mtime_ns for file in folder.iterdir()} == before
+
+
+def test_a_step_goes_backward_reduce_unscale_clip_update(
+    set_up_toy: SetUp, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    training = set_up_toy("run", "train.precision=fp16", "train.clip_norm=1e-3")
+    training.model.module.train()
+    seen: list[str] = []
+
+    def note(owner: object, name: str) -> None:
+        act = getattr(owner, name)
+
+        def noted(*arguments: object) -> object:
+            seen.append(name)
+            return act(*arguments)
+
+        monkeypatch.setattr(owner, name, noted)
+
+    for name in ("backward", "unscale", "clip", "update_weights"):
+        note(loop, name)
+    for name in ("reduce", "after_update"):
+        note(training.exchange, name)
+    result = loop.take_step(training, 1)
+    assert seen == ["backward", "reduce", "unscale", "clip", "update_weights", "after_update"]
+    clipped = torch.linalg.vector_norm(training.model.flat.gradients).item()
+    assert clipped == pytest.approx(1e-3, rel=1e-4)
+    assert result.gradient_norm > 2e-3
 
 
 def test_planning_a_step_is_data_and_not_communication(
@@ -448,7 +478,7 @@ def test_planning_a_step_is_data_and_not_communication(
         return found
 
     monkeypatch.setattr(training.task, "slots", plan_slowly)
-    training.model.train()
+    training.model.module.train()
     loop.take_step(training, 1)
     phases = training.meter.take()["phases"]
     assert phases["data"] >= 0.9 * planned_s
@@ -464,7 +494,7 @@ def test_a_checkpoint_made_with_kernels_goes_on_in_plain_pytorch(set_up_toy: Set
     assert going_on.task.kernels.startswith("plain PyTorch")
     assert going_on.state.step == 10
     train(going_on)
-    torch.testing.assert_close(going_on.flat.weights, whole.flat.weights, rtol=1e-2, atol=1e-3)
+    torch.testing.assert_close(going_on.model.flat.weights, whole.model.flat.weights, rtol=1e-2, atol=1e-3)
 
 
 def test_a_run_whose_upload_was_cut_short_uploads_when_it_goes_on(set_up_toy: SetUp) -> None:
@@ -472,8 +502,8 @@ def test_a_run_whose_upload_was_cut_short_uploads_when_it_goes_on(set_up_toy: Se
     there = "memory://cut-short"
     again = set_up_toy("run", "train.steps=10", f"checkpoint.mirror={there}")
     assert train(again) is Outcome.FINISHED
-    assert again.keeper.mirror is not None
-    again.keeper.mirror.finish(again.group.heart)
+    assert again.checkpoints.mirror is not None
+    again.checkpoints.mirror.finish(again.group.heart)
     assert list_folders(f"{there}/checkpoints") == ["step-00000010"]
 
 
@@ -493,7 +523,7 @@ def test_a_mirror_slower_than_saving_gets_what_it_began_with_and_then_the_newest
 
     monkeypatch.setattr(mirror, "put_folder", put_slowly)
     training = set_up_toy("run", "train.steps=30", "checkpoint.keep=2", f"checkpoint.mirror={there}")
-    slow = training.keeper.mirror
+    slow = training.checkpoints.mirror
     assert slow is not None
     put = slow.put
     monkeypatch.setattr(slow, "put", put_and_see_it_begin)

@@ -175,9 +175,9 @@ def test_a_tracker_whose_package_is_missing_names_the_extra(
 ) -> None:
     monkeypatch.setitem(sys.modules, "mlflow.entities", None)
     monkeypatch.setitem(sys.modules, "wandb", None)
-    with pytest.raises(UserError, match=r"echelon-train\[mlflow\]"):
+    with pytest.raises(UserError, match="extra mlflow"):
         track("track.mlflow=mlruns")
-    with pytest.raises(UserError, match=r"echelon-train\[wandb\]"):
+    with pytest.raises(UserError, match="extra wandb"):
         track("track.wandb=offline")
 
 

@@ -19,7 +19,7 @@ from tests.sshd import free_port
 from torch import Tensor
 
 from echelon.comm.group import Group, join_group
-from echelon.train import resume
+from echelon.train import restore
 from echelon.train.worker import finish_mirror, longest_collective_s
 
 
@@ -32,7 +32,7 @@ def let_the_first_be_slow(work: Callable[[Any], None], is_over: threading.Event)
             recipe=SimpleNamespace(checkpoint=SimpleNamespace(mirror="memory://slow")),
             run=None,
             group=Group(rank, 2, store=store),
-            keeper=SimpleNamespace(mirror=mirror),
+            checkpoints=SimpleNamespace(mirror=mirror),
         )
         for rank, mirror in enumerate((SimpleNamespace(finish=lambda _heart: is_over.wait()), None))
     ]
@@ -56,8 +56,8 @@ def test_the_others_wait_for_a_long_download_without_a_limit(monkeypatch: pytest
         is_over.wait()
         return []
 
-    monkeypatch.setattr(resume, "fetch_newest", fetch)
-    let_the_first_be_slow(resume.fetch_from_mirror, is_over)
+    monkeypatch.setattr(restore, "fetch_newest", fetch)
+    let_the_first_be_slow(restore.Restorer.fetch_from_mirror, is_over)
 
 
 def test_where_a_hang_has_no_limit_a_collective_has_none() -> None:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from echelon.agent.generation import Failure, Generation, Heartbeat
-from echelon.agent.outcome import Ended
+from echelon.agent.outcome import RunOutcome
 from echelon.monitor.heartbeat import Pulse
 
 # Actions
@@ -110,7 +110,7 @@ class FolderClaimed:
 class RunHasEnded:
     """Those who had the folder ended the run while they could not tell us."""
 
-    ended: Ended
+    ended: RunOutcome
 
 
 Answer = Listening | FolderChecked | FolderClaimed | RunHasEnded
@@ -125,6 +125,8 @@ class Events:
     """Of other hosts, each with the time it came, in order."""
     absent_since: Mapping[int, float] = field(default_factory=dict)
     """Hosts whose machine answers that no agent is there."""
+    lost: frozenset[int] = frozenset()
+    """Hosts whose only connection has ended."""
     pulses: Mapping[int, Pulse] = field(default_factory=dict)
     workers_end: WorkersEnd | None = None
     """This host's workers have ended, and how."""

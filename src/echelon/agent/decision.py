@@ -6,6 +6,7 @@ in tests does the same on a simulated clock, network and run folder. The rules t
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Protocol
@@ -30,6 +31,8 @@ from echelon.agent.actions import (
     WorkersEnd,
 )
 from echelon.agent.generation import (
+    LEADER,
+    NOT_STARTED,
     Failure,
     Generation,
     Heard,
@@ -44,9 +47,9 @@ from echelon.agent.generation import (
     review_generation,
     should_lead,
 )
-from echelon.agent.outcome import ALONE, Ended
+from echelon.agent.outcome import ALONE, RunOutcome
+from echelon.agent.restarts import GiveUp, Restart, format_count
 from echelon.agent.spec import AgentSpec
-from echelon.launch import supervise
 from echelon.launch.local import START_S
 from echelon.lease import LEASE_S
 from echelon.monitor.heartbeat import Pulse, find_hung
@@ -58,6 +61,7 @@ _DESERTED = 6
 """Times `silence_s`: how long the others' machines must answer that no agent is there before the agents are taken to
 have gone for good. A launcher restarts an agent that died sooner than that."""
 _MOST_PENALTY_S = 120.0
+_LEFT = Failure("the workers left without being told to", is_final=False, is_first_hand=True)
 
 
 @dataclass(frozen=True)
@@ -76,6 +80,7 @@ class AgentState:
     """All that an agent remembers from one decision to the next."""
 
     mine: Heartbeat
+    started_at: float
     alive_since: float
     """Since when the living hosts have been the same ones."""
     folder_seen_at: float
@@ -86,10 +91,11 @@ class AgentState:
     workers_of: tuple[int, int] | None = None
     """The generation (its order) whose workers run on this host."""
     trouble_since: float | None = None
-    failures: tuple[supervise.Failure, ...] = ()
+    failed_at: tuple[float, ...] = ()
+    """When generations that this host led have failed."""
     counted: tuple[int, int] | None = None
     """The generation whose failure is among them: its successor may have to wait for the run folder."""
-    ended: Ended | None = None
+    ended: RunOutcome | None = None
     """How the run has ended, if that was read in the run folder rather than heard."""
 
     def view(self, now: float, rejoin_s: float) -> dict[int, Heard]:
@@ -105,7 +111,7 @@ def _penalty_s(peer: Peer, rejoin_s: float) -> float:
 
 
 def first_state(host: int, now: float) -> AgentState:
-    return AgentState(Heartbeat(host), alive_since=now, folder_seen_at=now)
+    return AgentState(Heartbeat(host), started_at=now, alive_since=now, folder_seen_at=now)
 
 
 def decide(
@@ -147,20 +153,41 @@ def tick(state: AgentState, events: Events, now: float, spec: AgentSpec, executo
     return state
 
 
-def find_outcome(state: AgentState, now: float, spec: AgentSpec) -> Ended | None:
+def find_outcome(state: AgentState, now: float, spec: AgentSpec) -> RunOutcome | None:
     """How the run has ended, as far as this agent is concerned; None while it is under way."""
     generation, rules = state.mine.generation, spec.rules
     if generation is not None and generation.outcome is not None:
-        return Ended(generation.outcome, generation.reason, spec.launch)
+        return RunOutcome(generation.outcome, generation.reason, spec.launch, generation.is_final)
     if state.ended is not None:
         return state.ended
+    if spec.is_fixed and len(spec.hosts) > 1:
+        return _find_loss(state, now, spec)
     if len(state.alive) >= rules.fewest and not (state.mine.stop and generation is None):
         return None
     if state.mine.stop:
-        return Ended("interrupted", "", spec.launch)
+        return RunOutcome("interrupted", NOT_STARTED if spec.is_fixed else "", spec.launch)
     has_waited = now - state.alive_since > _ALONE_S
     is_given_up = has_waited or _is_deserted(state, now, spec)
-    return Ended(ALONE, "too few hosts were left", spec.launch) if is_given_up else None
+    return RunOutcome(ALONE, "too few hosts were left", spec.launch) if is_given_up else None
+
+
+def _find_loss(state: AgentState, now: float, spec: AgentSpec) -> RunOutcome | None:
+    """How the run has ended for a host of a fixed group if it has lost its leader, or a leader a host too early."""
+    if spec.host == LEADER and state.mine.generation is not None:
+        return None  # `_lead` sees to that, and tells the others
+    for host in range(1, len(spec.hosts)) if spec.host == LEADER else [LEADER]:
+        heard_at = state.peers[host].heard_at if host in state.peers else state.started_at
+        if now - heard_at > spec.silence_s:
+            loss, failure = describe_loss(spec.hosts[host].name, now - heard_at), state.mine.failure
+            if failure is not None:
+                loss = failure.message if failure.is_first_hand else f"{loss}; then {failure.message}"
+            return RunOutcome("failed", loss, spec.launch)
+    return None
+
+
+def describe_loss(name: str, silent_s: float) -> str:
+    how = "has gone" if math.isinf(silent_s) else f"has been silent for {silent_s:.0f} seconds,"
+    return f"{name} {how} without a word"
 
 
 def _is_deserted(state: AgentState, now: float, spec: AgentSpec) -> bool:
@@ -170,7 +197,7 @@ def _is_deserted(state: AgentState, now: float, spec: AgentSpec) -> bool:
     return state.mine.generation is not None and len(spec.hosts) - len(absent) < spec.fewest
 
 
-def have_all_heard(state: AgentState, ended: Ended) -> bool:
+def have_all_heard(state: AgentState, ended: RunOutcome) -> bool:
     """Whether all living hosts know how the run has ended."""
     told = [state.peers[host].heartbeat.generation for host in state.alive if host in state.peers]
     return all(generation is not None and generation.outcome == ended.outcome for generation in told)
@@ -193,10 +220,16 @@ class _Decision:
         peers = dict(self.state.peers)
         for heartbeat, at in events.heartbeats:
             peers[heartbeat.host] = _hear(peers.get(heartbeat.host), heartbeat, at, self.rules.silence_s)
+        for host in events.lost:
+            peers[host] = replace(
+                peers.get(host, Peer(Heartbeat(host), -math.inf, self.now)), heard_at=-math.inf
+            )
         self.state = replace(self.state, peers=peers, absent_since=dict(events.absent_since))
         self.view = self.state.view(self.now, self.rules.rejoin_s)
         sees = frozenset(host for host, heard in self.view.items() if heard.age_s < self.rules.silence_s)
-        pulses = {rank: (p.beats, p.turns, p.step, p.silent_s) for rank, p in events.pulses.items()}
+        pulses = {
+            rank: (p.beats, p.turns, p.step, p.silent_s, p.is_stopped) for rank, p in events.pulses.items()
+        }
         stop = max(self.mine.stop, events.stop)
         self._set(sees=sees, pulses=pulses, stop=stop)
         if events.is_leaving and not self.mine.leaving:
@@ -220,7 +253,10 @@ class _Decision:
         before, silence_s, fewest = self.state.alive, self.rules.silence_s, self.rules.fewest
         if alive == before:
             return
-        if self.mine.leads or (self.mine.generation is None and self.mine.host == min(alive)):
+        self.state = replace(self.state, alive=alive, alive_since=self.now)
+        if self.rules.is_fixed:
+            return  # whoever is lost ends the run, which says so
+        if self.mine.leads or (self.mine.host == LEADER and self._is_first_start()):
             for host in sorted(set(before) - set(alive)):
                 self._tell(f"{self._name(host)} is lost: it was not heard for {silence_s:g} s")
             for host in sorted(set(alive) - set(before) - {self.mine.host}):
@@ -230,7 +266,11 @@ class _Decision:
                 f"{self.spec.me.name} hears {len(alive) - 1} other hosts, and {fewest} must be there: "
                 "it waits for them (--num-hosts)"
             )
-        self.state = replace(self.state, alive=alive, alive_since=self.now)
+
+    def _is_first_start(self) -> bool:
+        """Whether no host knows of a generation: then one host tells who arrives, or each would tell what it hears."""
+        said = [self.mine, *(heard.heartbeat for heard in self.view.values())]
+        return all(heartbeat.generation is None for heartbeat in said)
 
     # The shared run folder
 
@@ -244,8 +284,7 @@ class _Decision:
                 case FolderClaimed(None):
                     pass  # the next decision asks again
                 case FolderClaimed(int(number), because):
-                    generation = form_generation(self.mine, self.view, self.rules)
-                    self._adopt(replace(generation, number=number), because)
+                    self._adopt(replace(self._next_generation(), number=number), because)
                 case RunHasEnded(ended):
                     self.state = replace(self.state, ended=ended)
                 case FolderChecked(problem, is_taken):
@@ -269,7 +308,7 @@ class _Decision:
 
     def _lose_folder(self, why: str) -> None:
         if self.mine.can_lead:
-            self._tell(f"{self.spec.me.name} has lost the run folder: {why}")
+            self._tell(f"{self.spec.me.name} can no longer use the run folder: {why}")
         self._set(can_lead=False)
         generation = self.mine.generation
         if generation is not None and generation.leader == self.mine.host and self.state.workers_of:
@@ -277,7 +316,7 @@ class _Decision:
 
     def check_folder(self) -> None:
         is_due = self.now - self.state.folder_seen_at >= _FOLDER_CHECK_S
-        if self.spec.shares_folder and is_due:
+        if self.spec.needs_lease and is_due:
             self.actions.append(CheckFolder(self.mine.leads))
 
     # Following and leading
@@ -299,13 +338,20 @@ class _Decision:
 
     def _form(self, because: str) -> None:
         """Form a new generation, for which a shared run folder must be claimed first."""
-        generation = form_generation(self.mine, self.view, self.rules)
-        if self.spec.shares_folder:
+        generation = self._next_generation()
+        if self.spec.needs_lease:
             self.actions.append(ClaimFolder(generation.number, because))
         else:
             self._adopt(generation, because)
 
+    def _next_generation(self) -> Generation:
+        generation = form_generation(self.mine, self.view, self.rules)
+        return replace(generation, workers_lost=len(self.state.failed_at))
+
     def _adopt(self, generation: Generation, because: str) -> None:
+        self._set_generation(generation)
+        if self.rules.is_fixed:
+            return
         names = ", ".join(self._name(host) for host in generation.members)
         reason = f" ({because})" if because else ""
         self._tell(
@@ -313,7 +359,6 @@ class _Decision:
             generation=generation.number,
             hosts=len(generation.members),
         )
-        self._set_generation(generation)
 
     def _lead(self) -> None:
         generation = self.mine.generation
@@ -326,7 +371,11 @@ class _Decision:
         if review.replace_because is None:
             self._find_hung()
             return
-        is_failure = review.replace_because != "a host is lost" and generation.stage != "draining"
+        is_loss = review.replace_because == "a host is lost"
+        if is_loss and self.rules.is_fixed:
+            self._set(generation=review.generation.end("failed", self._explain_loss(generation)))
+            return
+        is_failure = not is_loss and (self.rules.is_fixed or generation.stage != "draining")
         if is_failure and self.state.counted != generation.order:
             self._count_failure(review)
         if self.mine.leaving:
@@ -358,19 +407,42 @@ class _Decision:
 
     def _count_failure(self, review: Review) -> None:
         """Tell what failed, and end the run if it has failed too often."""
+        failure = review.failures[0] if review.failures else _LEFT
         is_final = any(failure.is_final for failure in review.failures)
-        message = review.failures[0].message if review.failures else "the workers left without being told to"
-        failures = (*self.state.failures, supervise.Failure(self.now, 1, is_final))
-        self.state = replace(self.state, failures=failures, counted=review.generation.order)
-        verdict = self.spec.policy.decide(failures, self.now)
-        if isinstance(verdict, supervise.GiveUp):
-            tried = f" (after {verdict.restarts} restarts)" if verdict.restarts else ""
-            self._set(generation=review.generation.end("failed", message + tried))
-        else:
-            self._tell(message)
-            self._tell(
-                f"restarting ({verdict.number} of {self.spec.max_restarts}) from the newest checkpoint"
-            )
+        failed_at = (*self.state.failed_at, self.now)
+        self.state = replace(self.state, failed_at=failed_at, counted=review.generation.order)
+        verdict = self.spec.policy.decide(failed_at, self.now, is_final=is_final)
+        if isinstance(verdict, GiveUp) or (self.rules.is_fixed and self._is_stopping()):
+            tried = self.spec.policy.describe(verdict) if isinstance(verdict, GiveUp) else ""
+            reason = failure.summary + tried + failure.details
+            self._set(generation=review.generation.end("failed", reason, is_final=is_final))
+            return
+        which = {"rank": failure.rank, "exit_code": failure.exit_code} if failure.rank >= 0 else {}
+        self._tell(failure.message, **which)
+        self._tell_restart(verdict)
+
+    def _tell_restart(self, restart: Restart) -> None:
+        number = f"restarting ({restart.number} of {self.spec.max_restarts})"
+        if len(self.spec.hosts) > 1:
+            self._tell(f"{number} from the newest checkpoint")
+            return
+        workers = self.spec.me.workers_in(self._next_generation())
+        self._tell(
+            f"{number} with {format_count(workers, 'worker')} from the newest checkpoint",
+            restart=restart.number,
+            workers=workers,
+        )
+
+    def _explain_loss(self, generation: Generation) -> str:
+        """Say which member of a fixed group is lost."""
+        for host in sorted(set(generation.members) - set(self.state.alive)):
+            silent_s = self.view[host].age_s if host in self.view else math.inf
+            return describe_loss(self._name(host), silent_s)
+        return "a host is lost"
+
+    def _is_stopping(self) -> bool:
+        others = [self.view[host].heartbeat for host in self.state.alive if host in self.view]
+        return bool(max([self.mine.stop, *(heartbeat.stop for heartbeat in others)]))
 
     def _find_hung(self) -> None:
         """If all workers of all hosts wait for each other, find the one that is farthest behind."""
@@ -381,7 +453,7 @@ class _Decision:
         if generation.hung_rank >= 0 or not self.spec.hang_s or not are_running:
             return
         pulses = {rank: Pulse(*pulse) for heartbeat in said for rank, pulse in heartbeat.pulses.items()}
-        if len(pulses) == sum(self.spec.hosts[host].workers for host in generation.members):
+        if len(pulses) == sum(self.spec.hosts[host].workers_in(generation) for host in generation.members):
             hung = find_hung(pulses, self.spec.hang_s, START_S)
             if hung is not None:
                 self._set(generation=replace(generation, hung_rank=hung))
@@ -398,7 +470,8 @@ class _Decision:
         elif generation is None or not is_member:
             self._set(phase="waiting")
         elif order is not None:
-            if generation.stage == "draining":
+            # In a fixed group, the launcher that told this process to stop may kill it soon.
+            if generation.stage == "draining" or (self.rules.is_fixed and self.mine.stop):
                 self.actions.append(DrainWorkers())
             if generation.hung_rank >= 0:
                 self.actions.append(BlameWorker(generation.hung_rank))

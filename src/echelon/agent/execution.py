@@ -34,7 +34,6 @@ from echelon.agent.spec import AgentSpec
 from echelon.launch.local import WORKER_PROGRAM, LocalJob, Placement, StopRequests, listen
 from echelon.lease import Lease
 from echelon.monitor.heartbeat import Pulse
-from echelon.monitor.records import RecordWriter
 from echelon.runfolder import RunFolder
 
 
@@ -58,14 +57,19 @@ class HostExecutor:
         self,
         spec: AgentSpec,
         run: RunFolder,
-        lock: int,
-        records: RecordWriter,
+        lock: int | None,
+        tell: Callable[[Tell], None],
+        *,
         clock: Callable[[], float] = time.monotonic,
+        place: Callable[[AgentSpec, Generation], Placement] | None = None,
     ) -> None:
-        self._spec, self._run, self._lock, self._records = spec, run, lock, records
-        self._lease = Lease(run, spec.me.name, clock) if spec.shares_folder else None
+        self._place = place or place_of
+        self._spec, self._run, self._lock, self._tell = spec, run, lock, tell
+        self._lease = Lease(run, spec.me.name, clock) if spec.needs_lease else None
         self._listener: socket.socket | None = None
         self._job: Job | None = None
+        self.on_workers_end: Callable[[], object] = lambda: None
+        """Called in another thread."""
 
     @property
     def pulses(self) -> dict[int, Pulse]:
@@ -100,14 +104,14 @@ class HostExecutor:
                 return self._claim_folder(number, because)
             case ReleaseFolder():
                 self._release_folder()
-            case Tell(message, values, kind):
-                self._records.write(kind, message=message, **values)
+            case Tell():
+                self._tell(action)
         return None
 
-    def close(self) -> None:
-        """End what is left of the workers."""
+    def close(self, *, must_save: bool = False) -> None:
+        """End what is left of the workers; `must_save`: let them save before they leave."""
         if self._job is not None:
-            self._job.kill()
+            (self._job.drain if must_save else self._job.kill)()
             self._job.wait()
         self._close_listener()
 
@@ -130,16 +134,16 @@ class HostExecutor:
         def start(stops: StopRequests) -> LocalJob:
             return LocalJob(
                 self._run,
-                self._spec.me.workers,
+                self._spec.me.workers_in(generation),
                 self._lock,
                 program=self._spec.program or WORKER_PROGRAM,
                 stops=stops,
                 hang_s=self._spec.hang_s,
-                place=place_of(self._spec, generation),
+                place=self._place(self._spec, generation),
                 listener=listener,
             )
 
-        return HostJob(start)
+        return HostJob(start, self.on_workers_end)
 
     def _check_folder(self, is_ours: bool) -> FolderChecked:
         assert self._lease is not None
@@ -147,7 +151,7 @@ class HostExecutor:
             self._lease.look()
             return FolderChecked(is_taken=is_ours and not self._lease.renew())
         except OSError as error:
-            return FolderChecked(str(error))
+            return FolderChecked(error.strerror or str(error))
 
     def _claim_folder(self, number: int, because: str) -> FolderClaimed | RunHasEnded:
         assert self._lease is not None
@@ -167,7 +171,7 @@ class HostExecutor:
 def place_of(spec: AgentSpec, generation: Generation) -> Placement:
     """Where a host's workers stand: the leader's come first, as the first of them keeps the group's store."""
     order = [generation.leader, *(host for host in generation.members if host != generation.leader)]
-    counts = [spec.hosts[host].workers for host in order]
+    counts = [spec.hosts[host].workers_in(generation) for host in order]
     before = order.index(spec.host)
     return Placement(
         size=sum(counts),
@@ -176,6 +180,6 @@ def place_of(spec: AgentSpec, generation: Generation) -> Placement:
         port=generation.store_port,
         interface=spec.me.interface,
         num_hosts=len(generation.members),
-        generation=generation.number if spec.shares_folder else 0,
+        generation=generation.number if spec.needs_lease else 0,
         shares_folder=spec.shares_folder,
     )

@@ -47,7 +47,7 @@ def _print_news(run: RunFolder, offsets: dict[str, int], out: TextIO) -> bool:
     has_more = False
     for path in (*sorted(run.records.glob("*.jsonl")), *sorted(run.logs.glob("*.log"))):
         name = str(path.relative_to(run.path))
-        if not FOLLOWED.fullmatch(name):
+        if not FOLLOWED.fullmatch(name) or not path.is_file():
             continue
         start = offsets.get(name, 0)
         start = start if start <= path.stat().st_size else 0  # the folder was emptied meanwhile

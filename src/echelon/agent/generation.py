@@ -26,7 +26,7 @@ Phase = Literal["waiting", "ready", "running", "finished", "interrupted", "faile
 """Of one host in its generation: no workers and none wanted; none, but may start; at work; ended well; saved and left;
 ended with a failure."""
 Stage = Literal["forming", "running", "draining", "ended"]
-RunOutcome = Literal["finished", "interrupted", "failed"]
+OutcomeName = Literal["finished", "interrupted", "failed"]
 _STAGES: tuple[Stage, ...] = ("forming", "running", "draining", "ended")
 
 
@@ -41,10 +41,14 @@ class Generation:
     store_port: int = 0
     hung_rank: int = -1
     """A worker that the leader found hanging."""
-    outcome: RunOutcome | None = None
+    outcome: OutcomeName | None = None
     """Set in the last stage."""
     reason: str = ""
     """Why the run has failed."""
+    is_final: bool = False
+    """It has failed, and starting it again would not help."""
+    workers_lost: int = 0
+    """How many workers every host has given up after failures, as far as its range allows (`HostSpec.workers_in`)."""
 
     @property
     def order(self) -> tuple[int, int]:
@@ -56,19 +60,29 @@ class Generation:
         """Grows from stage to stage."""
         return _STAGES.index(self.stage), self.hung_rank
 
-    def end(self, outcome: RunOutcome, reason: str = "") -> Generation:
-        return replace(self, stage="ended", outcome=outcome, reason=reason)
+    def end(self, outcome: OutcomeName, reason: str = "", *, is_final: bool = False) -> Generation:
+        return replace(self, stage="ended", outcome=outcome, reason=reason, is_final=is_final)
 
 
 @dataclass(frozen=True)
 class Failure:
     """What went wrong with a worker, as seen on its host."""
 
-    message: str
+    summary: str
     is_final: bool
     """No restart can help."""
     is_first_hand: bool
     """The worker's own fault, as far as its host can tell, rather than a connection that broke."""
+    details: str = ""
+    """What follows the summary: the worker's own message, its log and the log's last lines."""
+    rank: int = -1
+    exit_code: int = 0
+    failed_at: float = 0.0
+    """Seconds since the epoch, by the host's clock; 0 if the worker died without a word."""
+
+    @property
+    def message(self) -> str:
+        return self.summary + self.details
 
 
 @dataclass(frozen=True)
@@ -90,8 +104,8 @@ class Heartbeat:
     has_left: bool = False
     """It led, has seen all workers save, and leads no more."""
     failure: Failure | None = None
-    pulses: dict[int, tuple[int, int, int, float]] = field(default_factory=dict)
-    """Of each of its workers, by rank: beats, turns, step, seconds of silence (monitor/heartbeat.py)."""
+    pulses: dict[int, tuple[int, int, int, float, bool]] = field(default_factory=dict)
+    """Of each of its workers, by rank: beats, turns, step, silence in s, is it stopped (monitor/heartbeat.py)."""
 
     @property
     def leads(self) -> bool:
@@ -127,26 +141,37 @@ class Rules:
     """How long a host must be heard again before it is taken in."""
     settle_s: float = 1.0
     """After a failure: how long to listen for what else has failed, and whose fault it was."""
+    is_fixed: bool = False
+    """No host can be replaced: the run fails if one is lost. Host 0 leads, and the others hear it alone (star.py)."""
 
 
 _AT_ONCE = 2
+LEADER = 0
+"""Of a fixed group."""
+KILLED = "the workers were killed before they had saved; the same command resumes from the last checkpoint"
+NOT_STARTED = (
+    "stopped while the workers were being restarted; the same command resumes from the last checkpoint"
+)
 
 
 def find_alive(me: int, view: View, rules: Rules) -> list[int]:
     """Return the hosts that this one hears and that hear it, and this one, in order."""
-    others = [
+    others = {
         host for host, heard in view.items() if heard.age_s < rules.silence_s and me in heard.heartbeat.sees
-    ]
-    return sorted([me, *others])
+    }
+    if rules.is_fixed and LEADER in others:
+        others |= view[LEADER].heartbeat.sees  # it vouches for those that this host does not hear
+    return sorted({me, *others})
 
 
 def find_generation_to_follow(mine: Heartbeat, view: View, rules: Rules) -> Generation | None:
     """Return the newest generation of a living leader, if it is newer than, or ahead of, the one followed so far.
 
-    Any host is believed that the run has ended: the leader may have left before all had heard.
+    Any host is believed that the run has ended: the leader may have left before all had heard. In a fixed group the
+    leader's last word counts though it is gone.
     """
     alive = find_alive(mine.host, view, rules)
-    said = [heard.heartbeat for host, heard in view.items() if host in alive]
+    said = [heard.heartbeat for host, heard in view.items() if host in alive or rules.is_fixed]
     offers = [s.generation for s in said if s.generation and (s.leads or s.generation.stage == "ended")]
     best = max(offers, key=lambda generation: (generation.order, generation.progress), default=None)
     if best is None or mine.generation is None:
@@ -161,6 +186,8 @@ def should_lead(mine: Heartbeat, view: View, rules: Rules, waited_s: float) -> b
 
     `waited_s` is for how long the living hosts have been the same ones.
     """
+    if rules.is_fixed and mine.host != LEADER:
+        return False
     alive = find_alive(mine.host, view, rules)
     others = {host: view[host].heartbeat for host in alive if host != mine.host}
     said = {**others, mine.host: mine}
@@ -207,26 +234,32 @@ def review_generation(mine: Heartbeat, view: View, rules: Rules, trouble_s: floa
     following = {h: s for h, s in said.items() if s.generation and s.generation.order == generation.order}
     phases = {host: following[host].phase for host in following}
     stop = max([mine.stop, *(view[host].heartbeat.stop for host in alive if host != mine.host)])
+    if stop == _AT_ONCE and rules.is_fixed and "running" in phases.values():
+        return Review(generation.end("failed", KILLED))
     if stop == _AT_ONCE:
         return Review(generation.end("interrupted"))
     is_lost = any(host not in said for host in generation.members)
     # An agent that was started again has no workers: they ended with the agent before it.
     was_restarted = generation.stage != "forming" and "waiting" in phases.values()
     is_outdone = _is_outdone_by_an_orphan(generation, view, alive)
-    if stop and (is_lost or was_restarted) and not is_outdone:
+    if stop and (is_lost or was_restarted) and not is_outdone and not rules.is_fixed:
         return Review(generation.end("interrupted"))  # a new generation would have nothing to save
     if is_lost or was_restarted or is_outdone:
         return Review(generation, "a host is lost")
-    is_settled = trouble_s >= rules.settle_s and not _is_anybody_late(generation, view, rules)
+    # In a fixed group, a process that is lost is noticed by its connection.
+    is_settled = trouble_s >= rules.settle_s and (
+        rules.is_fixed or not _is_anybody_late(generation, view, rules)
+    )
     has_joiners = bool(_find_joiners(generation, view, alive, rules))
     return _review_phases(
-        generation, following, is_settled=is_settled, stop=bool(stop), has_joiners=has_joiners
+        generation, following, rules, is_settled=is_settled, stop=bool(stop), has_joiners=has_joiners
     )
 
 
 def _review_phases(
     generation: Generation,
     following: Mapping[int, Heartbeat],
+    rules: Rules,
     *,
     is_settled: bool,
     stop: bool,
@@ -241,9 +274,12 @@ def _review_phases(
         return Review(generation)
     if set(phases) == {"finished"}:
         return Review(generation.end("finished"))
-    if stop and "running" not in phases:
+    have_left = set(phases) <= {"interrupted", "finished"}
+    if have_left and (stop or rules.is_fixed):
         return Review(generation.end("interrupted"))
-    if set(phases) <= {"interrupted", "finished"}:
+    if stop and "running" not in phases:
+        return Review(generation.end("interrupted", NOT_STARTED if rules.is_fixed else ""))
+    if have_left:
         return Review(generation, "the workers left")
     if generation.stage != "running" or set(phases) == {"ready"}:
         return Review(generation)
@@ -309,7 +345,11 @@ def _find_staying(mine: Heartbeat, view: View, rules: Rules) -> list[int]:
 
 def _sort_failures(said: Mapping[int, Heartbeat], failed: list[int]) -> tuple[Failure, ...]:
     failures = [failure for host in sorted(failed) if (failure := said[host].failure)]
-    return tuple(sorted(failures, key=lambda failure: (not failure.is_final, not failure.is_first_hand)))
+
+    def likelihood(failure: Failure) -> tuple[bool, bool, float]:
+        return not failure.is_final, not failure.is_first_hand, failure.failed_at
+
+    return tuple(sorted(failures, key=likelihood))
 
 
 _HEARTBEAT = TypeAdapter(Heartbeat)
@@ -338,4 +378,5 @@ def _is_possible(generation: Generation) -> bool:
     is_sorted = generation.members == tuple(sorted(set(generation.members)))
     is_led = generation.leader in generation.members and generation.number > 0
     is_ended = (generation.stage == "ended") == (generation.outcome is not None)
-    return is_sorted and is_led and is_ended and 0 <= generation.store_port < 2**16
+    is_counted = 0 <= generation.store_port < 2**16 and generation.workers_lost >= 0
+    return is_sorted and is_led and is_ended and is_counted

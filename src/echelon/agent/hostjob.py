@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import math
 import re
 import threading
 from collections.abc import Callable
-from typing import Literal
+from functools import partial
 
+from echelon.agent.actions import WorkersEnd
 from echelon.agent.generation import Failure
 from echelon.errors import FINAL_STATUS, EchelonError, WorkerError
 from echelon.launch.local import LocalJob, StopRequests
@@ -17,16 +19,21 @@ _BROKEN_CONNECTION = re.compile(
     re.IGNORECASE,
 )
 
+_MOST_CHARACTERS = 20_000
+"""Of a worker's last lines: every heartbeat repeats them."""
+
 
 class HostJob:
     """Starts workers and sees them through; `end` says how it went, None while they run."""
 
-    def __init__(self, start: Callable[[StopRequests], LocalJob]) -> None:
-        self.end: Literal["finished", "interrupted"] | Failure | None = None
+    def __init__(self, start: Callable[[StopRequests], LocalJob], on_end: Callable[[], object]) -> None:
+        self.end: WorkersEnd | None = None
         self.pulses: dict[int, Pulse] = {}
         self._start = start
+        self._on_end = on_end
         self._stops = StopRequests()
         self._hung: int | None = None
+        self._is_killed = False
         self._thread = threading.Thread(target=self._run, name="workers", daemon=True)
         self._thread.start()
 
@@ -37,6 +44,7 @@ class HostJob:
 
     def kill(self) -> None:
         """End the workers at once."""
+        self._is_killed = True
         self._stops.insist()
 
     def blame(self, rank: int) -> None:
@@ -48,19 +56,37 @@ class HostJob:
 
     def _run(self) -> None:
         try:
-            job = self._start(self._stops)
-
-            def look() -> None:
-                self.pulses = job.pulses()
-                if self._hung in self.pulses:
-                    job.blame(self._hung)
-
-            self.end = "finished" if job.watch(look) else "interrupted"
-        except WorkerError as error:
-            is_first_hand = not _BROKEN_CONNECTION.search("\n".join(error.last_lines))
-            self.end = Failure(str(error), error.exit_code == FINAL_STATUS, is_first_hand)
-        except EchelonError:
-            self.end = "interrupted"  # killed, as we wished
+            self.end = self._see_through()
         except Exception as error:
             self.end = Failure(f"the workers could not be started: {error}", False, True)
             raise
+        finally:
+            self._on_end()
+
+    def _see_through(self) -> WorkersEnd:
+        job = None
+        try:
+            job = self._start(self._stops)
+            return "finished" if job.watch(partial(self._look_at, job)) else "interrupted"
+        except WorkerError as error:
+            return _describe(error, 0.0 if job is None else job.failed_at)
+        except EchelonError as error:
+            return "interrupted" if self._is_killed else Failure(str(error), False, True)
+
+    def _look_at(self, job: LocalJob) -> None:
+        self.pulses = job.pulses()
+        if self._hung in self.pulses:
+            job.blame(self._hung)
+
+
+def _describe(error: WorkerError, failed_at: float) -> Failure:
+    is_first_hand = not _BROKEN_CONNECTION.search("\n".join(error.last_lines))
+    return Failure(
+        error.summary,
+        error.exit_code == FINAL_STATUS,
+        is_first_hand,
+        error.details[:_MOST_CHARACTERS],
+        error.rank,
+        error.exit_code,
+        failed_at if math.isfinite(failed_at) else 0.0,
+    )

@@ -17,36 +17,44 @@ run's; all agents agree on them, whichever of them tells."""
 
 
 @dataclass(frozen=True)
-class Ended:
-    """An agent's last word on a launch of the run."""
+class RunOutcome:
+    """How a launch of the run has ended, as an agent or its launcher sees it."""
 
     outcome: Literal["finished", "interrupted", "failed", "alone"]
     message: str = ""
     launch: str = ""
     """Which launch (`AgentSpec.launch`): the run may have been started again since."""
+    is_final: bool = False
+    """It has failed, and starting it again would not help."""
+    restarts: int = 0
+    """How often its workers were started again, as far as whoever says this knows."""
+
+    @property
+    def is_finished(self) -> bool:
+        return self.outcome == "finished"
 
 
-_ENDED = TypeAdapter(Ended)
+_ENDED = TypeAdapter(RunOutcome)
 
 
-def write_outcome(records: RecordWriter, ended: Ended, host: str) -> None:
+def write_outcome(records: RecordWriter, ended: RunOutcome, host: str) -> None:
     records.write("outcome", host=host, **asdict(ended))
 
 
-def last_outcome(run: RunFolder, host: int) -> Ended | None:
+def last_outcome(run: RunFolder, host: int) -> RunOutcome | None:
     """How the run has ended, if that is the last that the agent of host number `host` said."""
     records = read_records(run.agent_records(host))
     return _parse(records[-1]) if records else None
 
 
-def read_ends(run: RunFolder) -> dict[str, Ended]:
+def read_ends(run: RunFolder) -> dict[str, RunOutcome]:
     """How launches of the run have ended, from all agents whose records are in this folder."""
     files = sorted(run.records.glob("agent-*.jsonl"))
     ends = [ended for file in files for ended in map(_parse, read_records(file)) if ended is not None]
     return {ended.launch: ended for ended in ends if ended.outcome != ALONE and ended.launch}
 
 
-def _parse(record: dict[str, Any]) -> Ended | None:
+def _parse(record: dict[str, Any]) -> RunOutcome | None:
     with contextlib.suppress(ValueError):
         if record["kind"] == "outcome":
             return _ENDED.validate_python(record)

@@ -7,6 +7,7 @@ import base64
 import contextlib
 import fcntl
 import os
+import re
 import shlex
 import signal
 import socket
@@ -17,12 +18,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any, NoReturn
 
+from echelon.agent.actions import Tell
 from echelon.agent.agent import Agent
+from echelon.agent.execution import HostExecutor
 from echelon.agent.firewall import guard
-from echelon.agent.outcome import Ended, write_outcome
+from echelon.agent.mesh import Mesh
+from echelon.agent.outcome import RunOutcome, write_outcome
 from echelon.agent.spec import AgentSpec, parse_spec
 from echelon.errors import EchelonError, RunError
-from echelon.launch.local import listen
+from echelon.launch.local import StopRequests, listen, signals_call
 from echelon.launch.trust import trust
 from echelon.monitor.records import RecordWriter
 from echelon.runfolder import (
@@ -70,8 +74,12 @@ def _become_agent(spec: AgentSpec, starter: IO[str]) -> NoReturn:
             os.environ.update(spec.environment)
             records = RecordWriter(run.agent_records(spec.host))
             _answer(starter, {"pid": os.getpid(), "host": socket.gethostname()})
-            with guard(spec, lambda problem: records.write("firewall", message=problem)):
-                ended = asyncio.run(Agent(spec, run, lock, records).run(listener))
+            stops = StopRequests()
+            with (
+                guard(spec, lambda problem: records.write("firewall", message=problem)),
+                signals_call(stops.ask, (signal.SIGTERM, signal.SIGINT)),
+            ):
+                ended = asyncio.run(_look_after(spec, listener, records, stops, lock))
             records.close()
             status = 0 if ended.outcome == "finished" else 1
     except BaseException as error:
@@ -83,6 +91,24 @@ def _become_agent(spec: AgentSpec, starter: IO[str]) -> NoReturn:
             _answer(starter, {"error": f"{type(error).__name__}: {error}", "status": 1})
     finally:
         os._exit(status)
+
+
+async def _look_after(
+    spec: AgentSpec,
+    listener: socket.socket,
+    records: RecordWriter,
+    stops: StopRequests,
+    lock: int,
+) -> RunOutcome:
+    def tell(news: Tell) -> None:
+        records.write(news.kind, message=news.message, **news.values)
+
+    def note_end(ended: RunOutcome) -> None:
+        write_outcome(records, ended, spec.me.name)
+
+    records.write("start", host=spec.me.name)
+    executor = HostExecutor(spec, RunFolder(Path(spec.run)), lock, tell)
+    return await Agent(spec, executor, Mesh(spec, listener), stops, note_end).run()
 
 
 def _answer(starter: IO[str], answer: dict[str, Any]) -> None:
@@ -155,6 +181,10 @@ def _redirect_output(log: Path) -> None:
         os.dup2(source, target)
 
 
+_PID = re.compile(r"[1-9]\d{0,8}")
+"""Not -1 or 0, which would be every process or a whole group."""
+
+
 @dataclass(frozen=True)
 class AgentHere:
     """An agent at work on this machine."""
@@ -183,7 +213,7 @@ def _holder(path: Path, patience_s: float = 0.0) -> AgentHere | None:
         return None
     try:
         words = os.pread(descriptor, 300, 0).decode(errors="replace").split()
-        if len(words) != 3 or words[2] != socket.gethostname():
+        if len(words) != 3 or words[2] != socket.gethostname() or not _PID.fullmatch(words[0]):
             return None
         if take_lock(descriptor, fcntl.LOCK_EX, patience_s):
             return None
@@ -217,7 +247,7 @@ def stop(run: RunFolder, host: int, *, now: bool) -> dict[str, Any]:
                 os.killpg(worker, signal.SIGKILL)
         # Its last word, without which a launcher would take it for dead and start it again.
         with contextlib.closing(RecordWriter(run.agent_records(host))) as records:
-            write_outcome(records, Ended("interrupted", launch=holder.launch), socket.gethostname())
+            write_outcome(records, RunOutcome("interrupted", launch=holder.launch), socket.gethostname())
         os.kill(pid, signal.SIGKILL)
         while find_agent(run, host) == pid:
             time.sleep(0.02)

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import hashlib
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from pydantic import TypeAdapter
 
-from echelon.agent.generation import Rules
+from echelon.agent.generation import Generation, Rules
+from echelon.agent.restarts import RestartPolicy
 from echelon.agent.tls import Credentials
-from echelon.launch.supervise import RestartPolicy
-from echelon.recipe.workers import WorkerRange
 
 
 @dataclass(frozen=True)
@@ -22,6 +21,13 @@ class HostSpec:
     """Its address on the cluster's network; its agent and its workers listen there and nowhere else."""
     interface: str
     workers: int
+    fewest_workers: int | None = None
+    """After each failure it continues with one worker fewer, down to this many; None: always with `workers`."""
+
+    def workers_in(self, generation: Generation) -> int:
+        if self.fewest_workers is None:
+            return self.workers
+        return max(self.fewest_workers, self.workers - generation.workers_lost)
 
 
 @dataclass(frozen=True)
@@ -54,10 +60,18 @@ class AgentSpec:
     """For --tls: this host's key and certificate, and the authority of all hosts'."""
     program: tuple[str, ...] = ()
     """What starts a worker, followed by the run's path; empty for this Python."""
+    is_fixed: bool = False
+    """No host can be replaced, and nobody else can take the run folder over: this machine alone, or processes of a
+    site's launcher."""
 
     @property
     def me(self) -> HostSpec:
         return self.hosts[self.host]
+
+    @property
+    def needs_lease(self) -> bool:
+        """Whether other hosts might write to the run folder: those left behind by a cut network, for example."""
+        return self.shares_folder and not self.is_fixed
 
     @property
     def launch(self) -> str:
@@ -66,11 +80,12 @@ class AgentSpec:
 
     @property
     def rules(self) -> Rules:
-        return Rules(len(self.hosts), self.fewest, self.most, self.silence_s)
+        rules = Rules(len(self.hosts), self.fewest, self.most, self.silence_s, is_fixed=self.is_fixed)
+        return rules if len(self.hosts) > 1 else replace(rules, settle_s=0.0)
 
     @property
     def policy(self) -> RestartPolicy:
-        return RestartPolicy(self.max_restarts, self.window_s, WorkerRange(1, 1))
+        return RestartPolicy(self.max_restarts, self.window_s)
 
 
 _SPEC = TypeAdapter(AgentSpec)

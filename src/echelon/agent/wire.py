@@ -19,11 +19,12 @@ from dataclasses import dataclass, field
 from echelon.agent.tls import Tls, is_from
 
 SECRET_BYTES = 32
-_NONCE_BYTES = 32
-_TAG_BYTES = 32
+NONCE_BYTES = 32
+_TAG_BYTES = WELCOME_BYTES = 32
 _MAX_BYTES = 2**20
 _HELLO = struct.Struct("!HH")
 """Who calls, and whom."""
+INTRODUCTION_BYTES = _HELLO.size + NONCE_BYTES + _TAG_BYTES
 _LENGTH = struct.Struct("!I")
 HANDSHAKE_S = 5.0
 
@@ -45,19 +46,123 @@ class AbsentError(WireError):
     """The machine answers that nobody listens there."""
 
 
+class MessageEncoder:
+    """Makes messages into what goes over a connection: length, tag, content."""
+
+    def __init__(self, key: bytes) -> None:
+        self._key = key
+        self._number = 0
+
+    def encode(self, message: bytes) -> bytes:
+        assert len(message) <= _MAX_BYTES, "messages are short"
+        tag = _tag(self._key, self._number, message)
+        self._number += 1
+        return _LENGTH.pack(len(message)) + tag + message
+
+
+class MessageDecoder:
+    """Finds messages in what comes over a connection; WireError if somebody has meddled with it."""
+
+    def __init__(self, key: bytes, limit_bytes: int = _MAX_BYTES) -> None:
+        self._key = key
+        self._number = 0
+        self._bytes = bytearray()
+        self.limit_bytes = limit_bytes
+        """Of a message."""
+
+    def feed(self, data: bytes) -> None:
+        self._bytes += data
+
+    @property
+    def missing(self) -> int:
+        """How many more bytes the next message needs at least."""
+        head = _LENGTH.size + _TAG_BYTES
+        if len(self._bytes) < head:
+            return head - len(self._bytes)
+        return head + self._size() - len(self._bytes)
+
+    def decode(self) -> bytes | None:
+        """Return the next message; None until all of it is there."""
+        if len(self._bytes) >= _LENGTH.size and self._size() > self.limit_bytes:
+            raise WireError(f"a message of {self._size()} bytes")
+        if self.missing > 0:
+            return None
+        begin, end = _LENGTH.size + _TAG_BYTES, _LENGTH.size + _TAG_BYTES + self._size()
+        tag, message = bytes(self._bytes[_LENGTH.size : begin]), bytes(self._bytes[begin:end])
+        del self._bytes[:end]
+        if not hmac.compare_digest(tag, _tag(self._key, self._number, message)):
+            raise WireError("a message is not authentic")
+        self._number += 1
+        return message
+
+    def _size(self) -> int:
+        (size,) = _LENGTH.unpack_from(self._bytes)
+        return int(size)
+
+
+@dataclass(frozen=True)
+class Handshake:
+    """How two ends of a connection prove to each other that they know a secret, without sending it.
+
+    The called end begins with a nonce. The caller answers with `hello`, which says who calls whom, a nonce of its own,
+    and a proof about all of that; the called end proves in turn.
+    """
+
+    secret: bytes = field(repr=False)
+    caller: int
+    called: int
+    called_nonce: bytes
+    caller_nonce: bytes
+
+    @classmethod
+    def call(cls, secret: bytes, caller: int, called: int, called_nonce: bytes) -> Handshake:
+        return cls(secret, caller, called, called_nonce, secrets.token_bytes(NONCE_BYTES))
+
+    @classmethod
+    def answer(cls, secret: bytes, called_nonce: bytes, introduction: bytes) -> Handshake:
+        """From what a caller has said; WireError unless it knows the secret."""
+        caller, called = _HELLO.unpack_from(introduction)
+        nonce = introduction[_HELLO.size : _HELLO.size + NONCE_BYTES]
+        handshake = cls(secret, caller, called, called_nonce, nonce)
+        if not hmac.compare_digest(introduction[_HELLO.size + NONCE_BYTES :], handshake._prove(b"caller")):
+            raise WireError("a stranger")
+        return handshake
+
+    def introduce(self) -> bytes:
+        """What the caller sends."""
+        return _HELLO.pack(self.caller, self.called) + self.caller_nonce + self._prove(b"caller")
+
+    def welcome(self) -> bytes:
+        """What the called end sends then."""
+        return self._prove(b"called")
+
+    def is_welcome(self, proof: bytes) -> bool:
+        return hmac.compare_digest(proof, self._prove(b"called"))
+
+    @property
+    def key(self) -> bytes:
+        """For messages from the caller."""
+        return self._prove(b"key")
+
+    @property
+    def answer_key(self) -> bytes:
+        """For messages to the caller."""
+        return self._prove(b"answer key")
+
+    def _prove(self, purpose: bytes) -> bytes:
+        content = purpose + _HELLO.pack(self.caller, self.called) + self.called_nonce + self.caller_nonce
+        return hmac.digest(self.secret, content, hashlib.sha256)
+
+
 class Sender:
     """The calling end of a connection: it sends, the other end listens."""
 
     def __init__(self, writer: asyncio.StreamWriter, key: bytes) -> None:
         self._writer = writer
-        self._key = key
-        self._number = 0
+        self._encoder = MessageEncoder(key)
 
     async def send(self, message: bytes) -> None:
-        assert len(message) <= _MAX_BYTES, "statements are short"
-        tag = _tag(self._key, self._number, message)
-        self._number += 1
-        self._writer.write(_LENGTH.pack(len(message)) + tag + message)
+        self._writer.write(self._encoder.encode(message))
         await self._writer.drain()
 
     def close(self) -> None:
@@ -69,40 +174,31 @@ class Receiver:
 
     def __init__(self, reader: asyncio.StreamReader, key: bytes, caller: int) -> None:
         self._reader = reader
-        self._key = key
-        self._number = 0
+        self._decoder = MessageDecoder(key)
         self.caller = caller
 
     async def receive(self) -> bytes:
         """The next message; WireError where the connection has ended or somebody has meddled with it."""
         try:
-            (size,) = _LENGTH.unpack(await self._reader.readexactly(_LENGTH.size))
-            if size > _MAX_BYTES:
-                raise WireError(f"a message of {size} bytes")
-            tag = await self._reader.readexactly(_TAG_BYTES)
-            message = await self._reader.readexactly(size)
+            while (message := self._decoder.decode()) is None:
+                self._decoder.feed(await self._reader.readexactly(self._decoder.missing))
         except (OSError, asyncio.IncompleteReadError) as error:
             raise WireError(f"the connection has ended: {error}") from error
-        if not hmac.compare_digest(tag, _tag(self._key, self._number, message)):
-            raise WireError("a message is not authentic")
-        self._number += 1
         return message
 
 
 async def call(address: str, port: int, ours: Membership, called: int) -> Sender:
     """Connect to host `called`; WireError if nobody who belongs to the run answers in time."""
-    secret = ours.secret
     try:
         async with asyncio.timeout(HANDSHAKE_S):
             reader, writer = await asyncio.open_connection(address, port)
             try:
-                theirs, own = await reader.readexactly(_NONCE_BYTES), secrets.token_bytes(_NONCE_BYTES)
+                nonce = await reader.readexactly(NONCE_BYTES)
+                handshake = Handshake.call(ours.secret, ours.host, called, nonce)
                 if ours.tls is not None:
                     await ours.tls.call(writer, called)
-                hello = _HELLO.pack(ours.host, called)
-                writer.write(hello + own + _prove(secret, b"caller", hello, theirs, own))
-                proof = await reader.readexactly(_TAG_BYTES)
-                if not hmac.compare_digest(proof, _prove(secret, b"called", hello, theirs, own)):
+                writer.write(handshake.introduce())
+                if not handshake.is_welcome(await reader.readexactly(WELCOME_BYTES)):
                     raise WireError(f"{address}:{port} does not know the run's secret")
             except BaseException:
                 writer.close()
@@ -111,34 +207,27 @@ async def call(address: str, port: int, ours: Membership, called: int) -> Sender
         raise AbsentError(f"nobody listens at {address}:{port}") from error
     except (OSError, TimeoutError, asyncio.IncompleteReadError) as error:
         raise WireError(f"{address}:{port} does not answer: {error}") from error
-    return Sender(writer, _prove(secret, b"key", hello, theirs, own))
+    return Sender(writer, handshake.key)
 
 
 async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, ours: Membership) -> Receiver:
     """Let a caller in who belongs to the run; WireError for anybody else."""
-    secret = ours.secret
     try:
         async with asyncio.timeout(HANDSHAKE_S):
-            own = secrets.token_bytes(_NONCE_BYTES)
-            writer.write(own)  # before TLS, so that nothing of it comes until we are ready for it
+            nonce = secrets.token_bytes(NONCE_BYTES)
+            writer.write(nonce)  # before TLS, so that nothing of it comes until we are ready for it
             if ours.tls is not None:
                 await ours.tls.answer(writer)
-            hello = await reader.readexactly(_HELLO.size)
-            theirs = await reader.readexactly(_NONCE_BYTES)
-            proof = await reader.readexactly(_TAG_BYTES)
-            caller, called = _HELLO.unpack(hello)
-            is_right = hmac.compare_digest(proof, _prove(secret, b"caller", hello, own, theirs))
-            if not is_right or called != ours.host or (ours.tls is not None and not is_from(writer, caller)):
+            introduction = await reader.readexactly(INTRODUCTION_BYTES)
+            handshake = Handshake.answer(ours.secret, nonce, introduction)
+            is_itself = ours.tls is None or is_from(writer, handshake.caller)
+            if handshake.called != ours.host or not is_itself:
                 raise WireError("a stranger")
-            writer.write(_prove(secret, b"called", hello, own, theirs))
+            writer.write(handshake.welcome())
             await writer.drain()
     except (OSError, TimeoutError, asyncio.IncompleteReadError) as error:
         raise WireError(f"a stranger: {error}") from error
-    return Receiver(reader, _prove(secret, b"key", hello, own, theirs), caller)
-
-
-def _prove(secret: bytes, purpose: bytes, hello: bytes, called_nonce: bytes, caller_nonce: bytes) -> bytes:
-    return hmac.digest(secret, purpose + hello + called_nonce + caller_nonce, hashlib.sha256)
+    return Receiver(reader, handshake.key, handshake.caller)
 
 
 def _tag(key: bytes, number: int, message: bytes) -> bytes:

@@ -19,9 +19,9 @@ def benchmark(
     json_: Json = False,
 ) -> None:
     """Train a few steps without saving, and measure the speed."""
-    from echelon.commands.benchmarking import benchmark as measure
+    from echelon.commands.benchmark import benchmark as measure
+    from echelon.commands.results import format_benchmark
     from echelon.commands.training import TrainOptions
-    from echelon.commands.wording import benchmark_words
 
     result = measure(TrainOptions(recipe, None, workers, set_ or []), steps, messages())
-    show(json_, result, wrap(benchmark_words(result), output_width()))
+    show(json_, result, wrap(format_benchmark(result), output_width()))

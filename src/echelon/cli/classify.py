@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from echelon.cli.options import Json, Model, Which
-from echelon.cli.output import show
+from echelon.cli.output import note_unscored, show
 
 
 def classify(
@@ -20,8 +20,9 @@ def classify(
     json_: Json = False,
 ) -> None:
     """Name the most likely classes of images, with probabilities."""
-    from echelon.commands.classifying import classify as classify_pictures
-    from echelon.commands.wording import classified_words
+    from echelon.commands.classify import classify as classify_pictures
+    from echelon.commands.results import format_classification
 
+    note_unscored(model, checkpoint)
     found = classify_pictures(model, pictures, checkpoint=checkpoint, top=top)
-    show(json_, {"pictures": found}, classified_words(found))
+    show(json_, {"pictures": found}, format_classification(found))

@@ -38,24 +38,24 @@ def cloud_up(
     json_: Json = False,
 ) -> None:
     """Rent machines: show the bill, ask, create them. The same command again creates what is missing."""
-    from echelon.cloud.spec import provider_of
-    from echelon.commands.clouds import up, up_words
-    from echelon.commands.vertexing import run_job
+    from echelon.cloud.cluster_spec import provider_of
+    from echelon.commands.cloud import format_up, up
+    from echelon.commands.cloud_vertex import run_job
 
     if provider_of(file) == "gcp":
         job = run_job(file, recipe, lambda question: yes or confirm(question, "submits"), messages())
         show(json_, job, f"{job['name']}: {job['state']}; its run is at {job['run']}")
         return
     result = up(file, lambda question: yes or confirm(question, "rents"), messages(), is_forced=force)
-    show(json_, result, up_words(result))
+    show(json_, result, format_up(result))
 
 
 def cloud_list(region: Region = None, json_: Json = False) -> None:
     """List all rented machines with age and cost, including forgotten ones."""
-    from echelon.commands.clouds import list_clusters, list_words, listed_json
+    from echelon.commands.cloud import format_list, list_clusters, listed_json
 
     listed = list_clusters(region)
-    show(json_, listed_json(listed), list_words(listed, output_width()))
+    show(json_, listed_json(listed), format_list(listed, output_width()))
 
 
 def cloud_ssh(
@@ -70,7 +70,7 @@ def cloud_ssh(
     json_: Json = False,
 ) -> None:
     """Log in to a host of a cluster."""
-    from echelon.commands.clouds import ssh_command
+    from echelon.commands.cloud import ssh_command
 
     line = ssh_command(name, number, forward, command or [])
     if json_:
@@ -95,8 +95,8 @@ def cloud_down(
     json_: Json = False,
 ) -> None:
     """Terminate a cluster's machines and remove everything created for it."""
-    from echelon.commands.clouds import down, down_words
-    from echelon.commands.vertexing import cancel_jobs
+    from echelon.commands.cloud import down, format_down
+    from echelon.commands.cloud_vertex import cancel_jobs
 
     if name.endswith(".toml"):
         cancelled = cancel_jobs(Path(name))
@@ -105,7 +105,7 @@ def cloud_down(
     removed = down(
         name, region, lambda question: yes or confirm(question, "removes"), messages(), is_forced=force
     )
-    show(json_, removed, down_words(removed))
+    show(json_, removed, format_down(removed))
 
 
 def cloud_render(
@@ -119,7 +119,7 @@ def cloud_render(
     json_: Json = False,
 ) -> None:
     """Print the job for another provider, without renting anything."""
-    from echelon.commands.rendering import render_for
+    from echelon.commands.cloud_render import render_for
 
     text = render_for(target, file, recipe)
     show(json_, {"target": target, "text": text}, text.rstrip("\n"))
@@ -132,15 +132,15 @@ def cloud_prices(
     """Show the prices that bills and plans use, and their age."""
     import datetime
 
-    from echelon.commands.price_lists import listed_prices, prices_words, refresh_prices, refreshed_words
+    from echelon.commands.cloud_prices import format_prices, format_refreshed, listed_prices, refresh_prices
 
     today = datetime.date.today()
     if refresh:
         result = refresh_prices(today, messages())
-        show(json_, result, refreshed_words(result))
+        show(json_, result, format_refreshed(result))
         return
     lists = listed_prices(today)
-    show(json_, lists, prices_words(lists, output_width()))
+    show(json_, lists, format_prices(lists, output_width()))
 
 
 CLOUD_VERBS: dict[str, Callable[..., None]] = {

@@ -24,12 +24,19 @@ def compare(
     json_: Json = False,
 ) -> None:
     """Compare runs: how their recipes, speed and scores differ."""
-    from echelon.commands import reporting
+    from echelon.commands.report import (
+        choose_form,
+        compare_runs,
+        hourly_price,
+        render_comparison,
+        write_report,
+    )
 
-    comparison = reporting.compare_runs(runs, reporting.hourly_price(price, machine))
-    text = reporting.render_comparison(comparison, "json" if json_ else reporting.choose_form(None, to))
+    form = choose_form("json" if json_ else None, to)
+    comparison = compare_runs(runs, hourly_price(price, machine))
+    text = render_comparison(comparison, form, output_width() if to is None else None)
     if to is None:
         write_out(text if json_ else wrap(text, output_width()))
         return
-    reporting.write_report(to, text)
+    write_report(to, text)
     messages().print(f"{to}: written", highlight=False)

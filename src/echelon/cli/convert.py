@@ -51,7 +51,7 @@ def convert(
         converted = convert_openseq2seq(file, workers)
         text, notes = converted.text, converted.notes
     else:
-        from echelon.commands.rendering import GoogleAccount, convert_ai_platform
+        from echelon.commands.convert import GoogleAccount, convert_ai_platform
 
         if workers is not None:
             raise UserError("--workers is for openseq2seq; an AI Platform configuration says it itself")
@@ -62,5 +62,6 @@ def convert(
         from echelon.runfolder import write_atomically
 
         write_atomically(to, text)
-        messages().print(f"{to}: written", markup=False, highlight=False)
+        following = f"; `echelon cloud render vertex {to}` shows the job" if kind == "ai-platform" else ""
+        tell(messages(), f"{to}: written{following}")
     show(json_, {"text": text, "notes": notes}, "" if to is not None else text.rstrip("\n"))

@@ -20,10 +20,10 @@ def demo(
 ) -> None:
     """Train and try a small English-German model in a few minutes."""
     from echelon.commands.demo import demo as run_demo
-    from echelon.commands.wording import demo_words
+    from echelon.commands.results import format_demo
 
     result = run_demo(run, fresh, set_ or [], messages())
-    show(json_, result, wrap(demo_words(result), output_width()))
+    show(json_, result, wrap(format_demo(result), output_width()))
     _leave_if_interrupted(result)
 
 

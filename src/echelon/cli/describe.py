@@ -9,8 +9,8 @@ from echelon.console import output_width, tell, wrap
 
 def describe(recipe: RecipeFile, set_: Set = None, json_: Json = False) -> None:
     """Show what a recipe means before anything runs: parameters, bytes, FLOPs, schedule."""
-    from echelon.commands.preparing import find_data
-    from echelon.explain.describing import describe_in_words, describe_recipe
+    from echelon.commands.prepare import find_data
+    from echelon.explain.describing import describe_recipe, format_description
     from echelon.recipe.loading import load_recipe
     from echelon.recipe.schedule import warm_up_note
 
@@ -18,4 +18,4 @@ def describe(recipe: RecipeFile, set_: Set = None, json_: Json = False) -> None:
     description = describe_recipe(loaded, find_data(loaded, recipe.parent))
     if note := warm_up_note(loaded, description.steps):
         tell(messages(), note)
-    show(json_, description, wrap(describe_in_words(description), output_width()))
+    show(json_, description, wrap(format_description(description), output_width()))

@@ -41,7 +41,7 @@ def doctor(
 ) -> None:
     """Check that everything is ready, here and on the hosts; exit status 1 if it is not."""
     from echelon.commands.doctor import diagnose
-    from echelon.commands.readiness import diagnosis_words
+    from echelon.commands.readiness import format_diagnosis
     from echelon.launch.findings import Needs
     from echelon.launch.ssh import find_config
 
@@ -49,6 +49,6 @@ def doctor(
     needs = Needs(run.absolute() if run else None, python=python, interface=interface, container=container)
     with working(messages(), f"looking at {', '.join(['this machine', *map(str, named)])}"):
         diagnosis = diagnose(named, find_config(ssh_config), needs)
-    show(json_, diagnosis.to_json(), wrap(diagnosis_words(diagnosis), output_width()))
+    show(json_, diagnosis.to_json(), wrap(format_diagnosis(diagnosis), output_width()))
     if not diagnosis.is_fit:
         raise typer.Exit(1)

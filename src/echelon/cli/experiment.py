@@ -32,9 +32,9 @@ def experiment(
     json_: Json = False,
 ) -> None:
     """Run a small study: several trainings, a table and a chart."""
-    from echelon.commands.experimenting import ExperimentOptions, run_experiment
+    from echelon.commands.experiment import ExperimentOptions, run_experiment
 
     folder = to or Path("experiments") / kind
     options = ExperimentOptions(kind, recipe, steps, folder, workers, set_ or [])
     outcome = run_experiment(options, messages())
-    show(json_, outcome.to_json(), wrap(outcome.words(), output_width()))
+    show(json_, outcome.to_json(), wrap(outcome.to_text(), output_width()))

@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 import typer
 
 from echelon.cli.options import Json, Run, Which
-from echelon.cli.output import messages, show
+from echelon.cli.output import messages, note_unscored, show
 from echelon.console import output_width, wrap
 from echelon.monitor.bar import working
 
@@ -33,13 +33,15 @@ def export(
     json_: Json = False,
 ) -> None:
     """Write a run's model to a folder, for use without the run, and check it against PyTorch."""
-    from echelon.commands.wording import exported_words
+    from echelon.commands.results import format_export
     from echelon.runfolder import RunFolder
 
     folder = RunFolder(run).require()
-    from echelon.export.exporting import ExportOptions, export_run
+    from echelon.export.export import export_run
+    from echelon.export.export_folder import ExportOptions
 
-    options = ExportOptions(format_, to, precision, checkpoint, edge, licence, force)
-    with working(messages(), "writing and checking"):
+    note_unscored(folder.path, checkpoint)
+    with working(messages(), "export") as show_share:
+        options = ExportOptions(format_, to, precision, checkpoint, edge, licence, force, show_share)
         result = export_run(folder, options)
-    show(json_, result, wrap(exported_words(result), output_width()))
+    show(json_, result, wrap(format_export(result), output_width()))

@@ -12,13 +12,27 @@ from echelon.cli.options import Json
 from echelon.cli.output import show
 
 if TYPE_CHECKING:
-    from echelon.commands.labs import HostVerb
+    from echelon.commands.lab import HostVerb
 
 
-LabName = Annotated[str, typer.Option("--name", help="The lab's name; several can be up at once.")]
+LabName = Annotated[
+    str | None,
+    typer.Option(
+        "--name",
+        metavar="NAME",
+        help="The lab's name.  [default: the lab in this folder]",
+        show_default=False,
+    ),
+]
 
 
 LabHost = Annotated[str, typer.Argument(metavar="HOST", help="A host of the lab, e.g. host1.")]
+
+
+def _choose(name: str | None) -> str:
+    from echelon.lab.registry import choose_lab
+
+    return choose_lab(name, Path.cwd())
 
 
 def lab_up(
@@ -39,54 +53,54 @@ def lab_up(
             metavar="DIR", help="The folder for the lab's files.  [default: ./NAME]", show_default=False
         ),
     ] = None,
-    name: LabName = "lab",
+    name: Annotated[str, typer.Option(help="The lab's name; several can be up at once.")] = "lab",
     json_: Json = False,
 ) -> None:
     """Create hosts on this machine, with a network between them."""
-    from echelon.commands.labs import bring_up, lab_words
-    from echelon.lab.plan import LabSpec
+    from echelon.commands.lab import bring_up, format_lab
+    from echelon.lab.layout import LabSpec
 
     result = bring_up(LabSpec(name, folder, hosts, rate, cpus))
-    show(json_, result, lab_words(result))
+    show(json_, result, format_lab(result))
 
 
-def lab_down(name: LabName = "lab", json_: Json = False) -> None:
+def lab_down(name: LabName = None, json_: Json = False) -> None:
     """Remove the hosts and everything made for them, except the shared folder."""
-    from echelon.commands.labs import removal_words, take_down
+    from echelon.commands.lab import format_removal, take_down
 
-    result = take_down(name)
-    show(json_, result, removal_words(result))
+    result = take_down(_choose(name))
+    show(json_, result, format_removal(result))
 
 
-def lab_status(name: LabName = "lab", json_: Json = False) -> None:
+def lab_status(name: LabName = None, json_: Json = False) -> None:
     """Show the state of the hosts."""
-    from echelon.commands.labs import lab_words
+    from echelon.commands.lab import format_lab
     from echelon.lab.lab import Lab
 
-    result = Lab.find(name).status()
-    show(json_, result, lab_words(result))
+    result = Lab.find(_choose(name)).status()
+    show(json_, result, format_lab(result))
 
 
 def lab_rate(
     host: LabHost,
     rate: Annotated[str, typer.Argument(metavar="RATE", help="E.g. 100mbit.")],
-    name: LabName = "lab",
+    name: LabName = None,
     json_: Json = False,
 ) -> None:
     """Change a host's link rate, in both directions."""
-    from echelon.commands.labs import host_words
+    from echelon.commands.lab import format_host
     from echelon.lab.lab import Lab
 
-    result = Lab.find(name).rate(host, rate)
-    show(json_, result, host_words(result))
+    result = Lab.find(_choose(name)).rate(host, rate)
+    show(json_, result, format_host(result))
 
 
 def _lab_verb(verb: HostVerb, summary: str) -> Callable[..., None]:
-    def change(host: LabHost, name: LabName = "lab", json_: Json = False) -> None:
-        from echelon.commands.labs import change_host, host_words
+    def change(host: LabHost, name: LabName = None, json_: Json = False) -> None:
+        from echelon.commands.lab import change_host, format_host
 
-        result = change_host(name, verb, host)
-        show(json_, result, host_words(result))
+        result = change_host(_choose(name), verb, host)
+        show(json_, result, format_host(result))
 
     change.__doc__ = summary
     return change

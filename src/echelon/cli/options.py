@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
@@ -17,8 +18,6 @@ if TYPE_CHECKING:
 
 LENGTH = "Length and settings"
 OVER_SSH = "Hosts over SSH"
-BY_HAND = "Hosts started by hand"
-SITE = "SLURM and Kubernetes"
 COST = "Cost"
 
 
@@ -80,18 +79,6 @@ Set = Annotated[
         autocompletion=complete_key,
     ),
 ]
-Steps = Annotated[
-    int | None,
-    typer.Option(
-        min=1, help="Train for N steps, instead of the recipe's steps or epochs.", rich_help_panel=LENGTH
-    ),
-]
-Epochs = Annotated[
-    float | None,
-    typer.Option(
-        min=0.0, help="Train for X epochs, instead of the recipe's steps or epochs.", rich_help_panel=LENGTH
-    ),
-]
 Json = Annotated[
     bool, typer.Option("--json", help="Print one JSON document on stdout; messages go to stderr.")
 ]
@@ -124,14 +111,6 @@ AwsAddress = Annotated[
     Literal["private", "public"],
     typer.Option(help="Which address of AWS instances to use.", rich_help_panel=OVER_SSH),
 ]
-NumHosts = Annotated[
-    str | None,
-    typer.Option(
-        metavar="MIN:MAX",
-        help="Train as long as at least MIN hosts are up, and with at most MAX.",
-        rich_help_panel=OVER_SSH,
-    ),
-]
 SshConfig = Annotated[
     Path | None,
     typer.Option(
@@ -153,22 +132,6 @@ Interface = Annotated[
         rich_help_panel=OVER_SSH,
     ),
 ]
-Container = Annotated[
-    str | None,
-    typer.Option(
-        metavar="IMAGE", help="Run on the hosts in containers of this image.", rich_help_panel=OVER_SSH
-    ),
-]
-Port = Annotated[
-    int | None,
-    typer.Option(
-        metavar="PORT",
-        help="The port on which the hosts' agents listen.",
-        min=1024,
-        max=65535,
-        rich_help_panel=OVER_SSH,
-    ),
-]
 TrustHosts = Annotated[
     bool, typer.Option("--trust-hosts", help="Accept the hosts.json of a run that was started elsewhere.")
 ]
@@ -187,6 +150,32 @@ MachineType = Annotated[
         rich_help_panel=COST,
     ),
 ]
+
+
+Steps = Annotated[
+    int | None,
+    typer.Option(
+        min=1, help="Train for N steps, instead of the recipe's steps or epochs.", rich_help_panel=LENGTH
+    ),
+]
+Epochs = Annotated[
+    float | None,
+    typer.Option(
+        min=0.0, help="Train for X epochs, instead of the recipe's steps or epochs.", rich_help_panel=LENGTH
+    ),
+]
+
+
+@dataclass(frozen=True)
+class LengthFlags:
+    """How long to train, and by how many."""
+
+    workers: Workers = None
+    steps: Steps = None
+    epochs: Epochs = None
+
+    def settings(self) -> list[str]:
+        return length_settings(self.steps, self.epochs)
 
 
 def length_settings(steps: int | None, epochs: float | None) -> list[str]:

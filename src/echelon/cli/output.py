@@ -5,15 +5,17 @@ from __future__ import annotations
 import dataclasses
 import os
 import sys
+from pathlib import Path
 from typing import Any, NoReturn
 
 import typer
 from rich.console import Console
 from rich.text import Text
 
-from echelon.console import SafeConsole, write_out
+from echelon.console import SafeConsole, tell, write_out
 from echelon.errors import UserError
-from echelon.runfolder import to_json
+from echelon.recipe.loading import load_recipe
+from echelon.runfolder import RunFolder, to_json
 from echelon.untrusted import printable
 
 
@@ -36,6 +38,19 @@ def show(as_json: bool, result: Any, text: str) -> None:
         else result
     )
     write_out((to_json(value, indent=2) if as_json else text) + "\n")
+
+
+def note_unscored(model: Path, checkpoint: str | None) -> None:
+    """Say so if the newest checkpoint of a run is used because none is the best yet."""
+    from echelon.commands.results import unscored_note
+
+    run = RunFolder(model)
+    if (
+        checkpoint is None
+        and run.checkpoints.is_dir()
+        and (note := unscored_note(run, load_recipe(run.recipe)))
+    ):
+        tell(messages(), note)
 
 
 def confirm(question: str, deed: str = "removes") -> bool:

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from echelon.cli.options import Json, RecipeFile, Set, SshConfig
+from echelon.cli.options import Epochs, Json, RecipeFile, Set, SshConfig, Steps, length_settings
 from echelon.cli.output import messages, show
 from echelon.console import output_width, wrap
 from echelon.errors import UserError
@@ -48,21 +48,24 @@ def plan(
         typer.Option(min=0.0, help="What a host costs, in dollars per hour, instead of the list price."),
     ] = None,
     ssh_config: SshConfig = None,
+    steps: Steps = None,
+    epochs: Epochs = None,
     set_: Set = None,
     json_: Json = False,
 ) -> None:
     """Predict step time, traffic, hours and cost on clusters."""
-    from echelon.commands.planning import PlanOptions, draw_sweep, make_plan
+    from echelon.commands.plan import PlanOptions, draw_sweep, make_plan
 
     if chart is not None and sweep is None:
         raise UserError("--chart draws a sweep; say which with --sweep hosts=1..64")
     if profile and use_profile is not None:
         raise UserError("--profile measures, --use-profile reads what was measured; use one of them")
     source = "here" if profile else str(use_profile) if use_profile is not None else None
-    options = PlanOptions(recipe, on or [], set_ or [], source, sweep, weak, ssh_config, price)
+    settings = [*length_settings(steps, epochs), *(set_ or [])]
+    options = PlanOptions(recipe, on or [], settings, source, sweep, weak, ssh_config, price)
     made = make_plan(options, messages())
     if chart is not None:
         draw_sweep(made, chart)
         messages().print(f"{chart}: written", highlight=False)
     width = output_width()
-    show(json_, made.to_json(), wrap(made.words(width), width))
+    show(json_, made.to_json(), wrap(made.to_text(width), width))

@@ -22,8 +22,7 @@ def prepare(
     json_: Json = False,
 ) -> None:
     """Clean, tokenise and shard a recipe's data; done once."""
-    from echelon.commands.preparing import data_notes, prepare_data, put_data
-    from echelon.commands.wording import prepared_words
+    from echelon.commands.prepare import data_notes, format_prepared, prepare_data, put_data
     from echelon.recipe.loading import load_recipe
 
     loaded = load_recipe(recipe, set_ or [])
@@ -34,8 +33,8 @@ def prepare(
         "notes": data_notes(loaded, prepared),
         "manifest": dataclasses.asdict(prepared.manifest),
     }
-    words = prepared_words(prepared)
+    words = format_prepared(loaded, prepared)
     if to is not None:
-        summary["address"] = put_data(prepared, to)
+        summary["address"] = put_data(loaded, prepared, to)
         words += f'\nfor hosts that do not have the corpora: --set data.prepared="{summary["address"]}"'
     show(json_, summary, wrap(words, output_width()))

@@ -36,21 +36,28 @@ def report(
     json_: Json = False,
 ) -> None:
     """Explain runs: where time, bytes and money went, and what to improve."""
-    from echelon.commands import reporting
+    from echelon.commands.report import (
+        choose_form,
+        hourly_price,
+        make_reports,
+        render_report,
+        write_bundle,
+        write_report,
+    )
 
-    reports = reporting.make_reports(runs, reporting.hourly_price(price, machine), reference)
+    reports = make_reports(runs, hourly_price(price, machine), reference)
     if (to is not None or bundle is not None) and len(reports) > 1:
         raise UserError("--to and --bundle take one run; `echelon compare` puts several into one file")
-    chosen = "json" if json_ else reporting.choose_form(form, to)
+    chosen = choose_form("json" if json_ else form, to)
     if bundle is not None:
-        names = reporting.write_bundle(reports[0], bundle)
+        names = write_bundle(reports[0], bundle)
         messages().print(f"{bundle}: {len(names)} files", highlight=False)
     if to is not None:
-        reporting.write_report(to, reporting.render_report(reports[0], chosen))
+        write_report(to, render_report(reports[0], chosen))
         messages().print(f"{to}: written", highlight=False)
         return
     if chosen == "json" and len(reports) > 1:
         show(True, [each.to_json() for each in reports], "")
         return
-    text = "\n".join(reporting.render_report(each, chosen) for each in reports)
+    text = "\n".join(render_report(each, chosen) for each in reports)
     write_out(wrap(text, output_width()) if chosen == "text" else text)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from pathlib import Path
 from typing import Annotated
 
@@ -12,6 +11,7 @@ from echelon.cli.completion import complete_run
 from echelon.cli.options import Json
 from echelon.cli.output import confirm, messages, show
 from echelon.console import output_width
+from echelon.errors import UserError
 from echelon.runfolder import RUNS, RunFolder
 
 
@@ -32,10 +32,12 @@ def runs(
     json_: Json = False,
 ) -> None:
     """List runs: state, steps, score, size. Prune or remove them."""
-    from echelon.commands.listing import prune_runs, summarise_runs
+    from echelon.commands.results import format_runs
+    from echelon.commands.runs import prune_runs, summarise_runs
     from echelon.commands.training import remove_run
-    from echelon.commands.wording import runs_words
 
+    if folder != RUNS and not folder.is_dir():
+        raise UserError(f"{folder}: there is no such folder; a run's name goes to `echelon status {folder}`")
     for doomed in [_named(name, folder) for name in remove or []]:
         if yes or confirm(f"Remove {doomed.path} with all its checkpoints?"):
             remove_run(doomed)
@@ -43,7 +45,7 @@ def runs(
         freed = prune_runs(folder)
         messages().print(f"freed {freed / 1e6:,.1f} MB", highlight=False)
     found = summarise_runs(folder)
-    show(json_, [dataclasses.asdict(run) for run in found], runs_words(found, folder, output_width()))
+    show(json_, [run.to_json() for run in found], format_runs(found, folder, output_width()))
 
 
 def _named(name: str, folder: Path) -> RunFolder:

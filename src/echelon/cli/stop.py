@@ -17,8 +17,8 @@ def stop(
     json_: Json = False,
 ) -> None:
     """Make a run save and stop, wherever it runs."""
+    from echelon.commands.results import format_stop
     from echelon.commands.running import stop as stop_run
-    from echelon.commands.wording import stopped_words
 
     result = stop_run(open_run(run, trust_hosts), now=now)
-    show(json_, result, stopped_words(result))
+    show(json_, result, format_stop(result))

@@ -18,8 +18,8 @@ def tensorboard(
     json_: Json = False,
 ) -> None:
     """Start TensorBoard on a run, until Ctrl-C."""
-    from echelon.commands.boards import open_board
     from echelon.commands.running import wait_for_interrupt
+    from echelon.commands.tensorboard import open_board
 
     with open_board(open_run(run, trust_hosts), port) as board:
         show(json_, {"address": board}, f"TensorBoard: {board} (Ctrl-C ends it)")

@@ -44,13 +44,13 @@ def watch(
     if web and tensorboard:
         raise UserError("--web and --tensorboard are two pages; start a second `echelon watch` for the other")
     if web:
-        from echelon.commands.reporting import hourly_price
+        from echelon.commands.report import hourly_price
         from echelon.commands.running import watch_page
 
         result = watch_page(folder, messages(), (address, port or 6010), hourly_price(price, machine))
         show(json_, result, f"{result['run']}: {result['state']} at step {result['step']:,}")
     elif tensorboard:
-        from echelon.commands.boards import open_board
+        from echelon.commands.tensorboard import open_board
 
         with open_board(folder, port or 6006) as board:
             messages().print(f"TensorBoard: {board}", highlight=False)

@@ -1,1 +1,1 @@
-"""Rented machines: what they cost, how they are made, found again and removed."""
+"""Rented machines: pricing, creation, discovery and removal."""

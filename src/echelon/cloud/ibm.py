@@ -7,13 +7,13 @@ from typing import Annotated, Literal
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
+from echelon.cloud.cluster_spec import ClusterName, Word
 from echelon.cloud.inventory import host_name
-from echelon.cloud.spec import ClusterName, Word
 from echelon.untrusted import require_host
 
 
 class IbmSpec(BaseModel):
-    """Which virtual servers."""
+    """The virtual servers to make."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -32,7 +32,7 @@ class IbmSpec(BaseModel):
 
 
 def render_commands(spec: IbmSpec) -> str:
-    """A shell script's worth: making, listing and cancelling."""
+    """A shell script that makes, lists and cancels them."""
     make = [_create(spec, number) for number in range(spec.count)]
     cancel = [_cancel(spec, number) for number in range(spec.count)]
     hosts = ",".join(f"root@{host_name(spec.name, number)}.{spec.domain}" for number in range(spec.count))

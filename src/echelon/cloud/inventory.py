@@ -1,4 +1,4 @@
-"""How to reach the hosts of a cluster: an ssh configuration of its own. Pure functions."""
+"""The ssh configuration of a cluster's hosts, as pure functions."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ from echelon.untrusted import (
 
 
 def host_name(cluster: str, number: int) -> str:
-    """What a host is called; ValueError if the cluster's name is none."""
+    """A host's name; ValueError if the cluster's name is invalid."""
     return f"{require_cluster(cluster)}-{number}"
 
 
 @dataclass(frozen=True)
 class Login:
-    """How to get in."""
+    """How to log in to a cluster."""
 
     cluster: str
     user: str
@@ -74,5 +74,5 @@ def _render_proxy(login: Login) -> str:
 
 
 def render_known_hosts(cluster: str, host_key: str) -> str:
-    """All hosts of a cluster have one key, which was made here before they existed."""
+    """All hosts of a cluster share one host key, made here before they existed."""
     return f"{require_cluster(cluster)} {' '.join(host_key.split()[:2])}\n"

@@ -1,8 +1,8 @@
-"""What has been made, or was about to be: written before each call to a provider, so that nothing is ever forgotten.
+"""The journal of a cluster's resources, written before each call to a provider, so that nothing is ever forgotten.
 
-$ECHELON_STATE/clusters/NAME/       ~/.local/state/echelon where not set; only this user can look into it
+$ECHELON_STATE/clusters/NAME/       ~/.local/state/echelon if not set; readable by this user only
   cluster.json                      the spec, when it was made, when it ends, and every part with its identifiers
-  key, key.pub                      the user's key, where it was made for this cluster
+  key, key.pub                      the user's key, if it was made for this cluster
   host_key, host_key.pub            the hosts' own key, known before they exist
   runs.json                         run folders of this machine whose checkpoints have not come home
   ssh_config, known_hosts           how to reach NAME-0, NAME-1, ...; `train --cluster NAME` uses them
@@ -25,7 +25,7 @@ from pathlib import Path
 
 from pydantic import TypeAdapter, ValidationError
 
-from echelon.cloud.spec import ClusterSpec
+from echelon.cloud.cluster_spec import ClusterSpec
 from echelon.errors import UserError
 from echelon.runfolder import read_json, write_atomically
 from echelon.untrusted import is_cluster, require_cluster
@@ -35,7 +35,7 @@ STATE_VARIABLE = "ECHELON_STATE"
 
 @dataclass(frozen=True)
 class PartRecord:
-    """One thing that is made at a provider; without identifiers, it is not known whether it was."""
+    """One resource at a provider; without identifiers, it is unknown whether it was made."""
 
     ids: tuple[str, ...] = ()
     """Of machines, by their numbers; an empty one has not been had yet."""
@@ -55,8 +55,8 @@ class PartRecord:
 
 
 @dataclass(frozen=True)
-class Cluster:
-    """All that is known of a cluster."""
+class ClusterRecord:
+    """All that is known about a cluster."""
 
     spec: ClusterSpec
     token: str
@@ -69,7 +69,7 @@ class Cluster:
     """What it costs an hour while the machines run."""
     shared_hourly: float
     owner: str = ""
-    """The ARN of whoever made it."""
+    """The ARN of its creator."""
     spent: float = 0.0
     """US dollars, before `created`: for machines whose time was over, and for the files."""
     ssh_from: str = ""
@@ -93,7 +93,7 @@ class HostRecord:
     state: str = "running"
 
 
-_CLUSTER = TypeAdapter(Cluster)
+_CLUSTER = TypeAdapter(ClusterRecord)
 
 
 class Journal:
@@ -114,13 +114,13 @@ class Journal:
         self.ssh_config = self.folder / "ssh_config"
         self.known_hosts = self.folder / "known_hosts"
 
-    def read(self) -> Cluster | None:
-        """What was written last; None if there is no such cluster here."""
+    def read(self) -> ClusterRecord | None:
+        """The newest record; None if there is no such cluster here."""
         cluster = self._read_file()
         is_elsewhere = cluster is not None and self._region not in (None, cluster.spec.region)
         return None if is_elsewhere else cluster
 
-    def _read_file(self) -> Cluster | None:
+    def _read_file(self) -> ClusterRecord | None:
         try:
             cluster = _CLUSTER.validate_json(self._file.read_bytes())
         except FileNotFoundError:
@@ -133,7 +133,7 @@ class Journal:
             )
         return cluster
 
-    def require(self) -> Cluster:
+    def require(self) -> ClusterRecord:
         """As `read`; UserError if there is no such cluster."""
         cluster = self.read()
         if cluster is None:
@@ -143,17 +143,17 @@ class Journal:
             )
         return cluster
 
-    def write(self, cluster: Cluster) -> None:
+    def write(self, cluster: ClusterRecord) -> None:
         self.folder.mkdir(parents=True, exist_ok=True, mode=0o700)
         write_atomically(self._file, _CLUSTER.dump_json(cluster, indent=2))
 
     def record(self, part: str) -> PartRecord | None:
-        """Return what is written down of a part."""
+        """Return the record of a part."""
         cluster = self.read()
         return cluster.parts.get(part) if cluster else None
 
     def note(self, part: str, record: PartRecord | None) -> None:
-        """Write down what became of a part; None: it is gone."""
+        """Record the state of a part; None: it is gone."""
         cluster = self.read()
         if cluster is None:
             return  # removing what only the tags know of
@@ -162,11 +162,11 @@ class Journal:
 
     @property
     def runs(self) -> list[str]:
-        """Run folders of this machine whose checkpoints are on the cluster, and have not come home."""
+        """Run folders of this machine whose checkpoints are on the cluster and have not been fetched."""
         return [str(run) for run in read_json(self._runs)] if self._runs.exists() else []
 
     def note_run(self, run: Path, *, is_home: bool) -> None:
-        """Write down whether the checkpoints of a run that was trained on the cluster are here."""
+        """Record whether the checkpoints of a run that was trained on the cluster are here."""
         others = [each for each in self.runs if each != str(run)]
         write_atomically(self._runs, json.dumps(others if is_home else [*others, str(run)]))
 
@@ -194,26 +194,26 @@ class Journal:
             os.close(descriptor)
 
 
-def new_cluster(spec: ClusterSpec, max_hours: float, hourly: float, shared_hourly: float) -> Cluster:
-    """A cluster of which nothing has been made yet."""
+def new_cluster(spec: ClusterSpec, max_hours: float, hourly: float, shared_hourly: float) -> ClusterRecord:
+    """A cluster before anything of it has been made."""
     now = time.time()
-    return Cluster(spec, secrets.token_hex(4), now, now + max_hours * 3600, hourly, shared_hourly)
+    return ClusterRecord(spec, secrets.token_hex(4), now, now + max_hours * 3600, hourly, shared_hourly)
 
 
 def clusters_folder() -> Path:
-    """Where clusters are written down."""
+    """The folder of all journals."""
     named = os.environ.get(STATE_VARIABLE)
     default = Path(os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state") / "echelon"
     return (Path(named) if named else default) / "clusters"
 
 
 def known_clusters() -> list[str]:
-    """The names of the clusters that are written down here."""
+    """The names of the clusters with a journal here."""
     names = (path.parent.name for path in clusters_folder().glob("*/cluster.json"))
     return sorted(name for name in names if is_cluster(name))
 
 
 def suggest_name(name: str, known: Iterable[str]) -> str:
-    """`did you mean NAME? `; nothing if no known name is near."""
+    """`did you mean NAME? `; empty if no known name is similar."""
     near = difflib.get_close_matches(name, sorted(known), n=1)
     return f"did you mean {near[0]}? " if near else ""

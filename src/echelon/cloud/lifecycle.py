@@ -1,4 +1,4 @@
-"""From nothing to a cluster and back: whatever happens on the way, nothing that costs money is forgotten."""
+"""Making and removing a cluster, so that nothing that costs money is forgotten, whatever fails on the way."""
 
 from __future__ import annotations
 
@@ -11,32 +11,32 @@ from echelon.cloud.aws.calls import Clients
 from echelon.cloud.aws.cluster import AwsCluster
 from echelon.cloud.aws.context import MACHINES
 from echelon.cloud.aws.image import require_disk
-from echelon.cloud.aws.listing import find_everything
+from echelon.cloud.aws.location import Site, find_site
 from echelon.cloud.aws.owner import find_caller
-from echelon.cloud.aws.site import Site, find_site
+from echelon.cloud.aws.resources import find_everything
 from echelon.cloud.aws.zones import find_zone
-from echelon.cloud.cost import SHORTEST_HOURS, Bill
+from echelon.cloud.bill import SHORTEST_HOURS, Bill
+from echelon.cloud.cluster_spec import ClusterSpec
 from echelon.cloud.inventory import Login, render_known_hosts, render_ssh_config
-from echelon.cloud.journal import Cluster, Journal, new_cluster
-from echelon.cloud.keys import make_key
+from echelon.cloud.journal import ClusterRecord, Journal, new_cluster
 from echelon.cloud.parts import Left, Tell, remove_parts
-from echelon.cloud.spec import ClusterSpec
+from echelon.cloud.ssh_keys import make_key
 from echelon.errors import CloudError, EchelonError, UserError
 from echelon.runfolder import write_atomically
 
 
 @dataclass(frozen=True)
 class Removed:
-    """What became of a cluster."""
+    """The result of removing a cluster."""
 
     name: str
     left: list[Left]
     """What could not be removed."""
     cost: float | None
-    """US dollars, by our list; None where nobody knows when it began."""
+    """US dollars, by our list; None if its start is unknown."""
 
 
-def bring_up(spec: ClusterSpec, bill: Bill, ssh_from: str, clients: Clients, tell: Tell) -> Cluster:
+def bring_up(spec: ClusterSpec, bill: Bill, ssh_from: str, clients: Clients, tell: Tell) -> ClusterRecord:
     """Make a cluster, or what is missing of it; what a failure left half-made is removed again.
 
     A cluster that was whole before stays: its files may hold results. Where its time is over, it gets a new one.
@@ -52,14 +52,18 @@ def bring_up(spec: ClusterSpec, bill: Bill, ssh_from: str, clients: Clients, tel
         except (EchelonError, KeyboardInterrupt) as error:
             if known and known.hosts:
                 _give_back_time(journal, known, parts)
-                raise CloudError(
-                    f"{str(error) or 'interrupted'}\nthe rest of {spec.name} stays; `echelon cloud down` removes it"
-                ) from None
+                raise CloudError(f"{str(error) or 'interrupted'}\n{format_kept(journal.require())}") from None
             raise _undo(journal, parts, error, tell) from None
 
 
+def format_kept(cluster: ClusterRecord) -> str:
+    """What stays of a cluster that was there before a command that failed."""
+    cost = "" if is_ending(cluster) else f", and costs up to ${cluster.hourly:.2f} an hour"
+    return f"{cluster.spec.name} stays{cost}; `echelon cloud down {cluster.spec.name}` removes it"
+
+
 def undo(name: str, clients: Clients, error: BaseException, tell: Tell) -> EchelonError:
-    """Remove a cluster that has just been made, because of `error`; the error that says what became of it."""
+    """Remove a cluster that has just been begun, because of `error`; return the error to raise."""
     journal = Journal(name)
     with journal.lock():
         return _undo(journal, AwsCluster(clients, journal), error, tell)
@@ -67,19 +71,19 @@ def undo(name: str, clients: Clients, error: BaseException, tell: Tell) -> Echel
 
 def _undo(journal: Journal, parts: AwsCluster, error: BaseException, tell: Tell) -> EchelonError:
     said = str(error) or "interrupted"
-    cluster = journal.require()
+    cluster = journal.read()
     # Of a part that is not written down, nothing was ever asked for.
-    begun = [part for part in parts.parts() if part.name in cluster.parts]
+    begun = [part for part in parts.parts() if cluster and part.name in cluster.parts]
     left = remove_parts(begun, journal, tell, f"{said}: removing what has been made ...")
     if left:
-        return CloudError(f"{said}\n{left_words(journal.name, left, cluster.hourly)}")
+        return CloudError(f"{said}\n{format_left(journal.name, left, cluster.hourly if cluster else None)}")
     journal.forget()
     kind = UserError if isinstance(error, UserError) else CloudError
     return kind(f"{said}\nnothing is left of {journal.name}; the same command begins again")
 
 
-def _begin(journal: Journal, spec: ClusterSpec, bill: Bill, ssh_from: str, clients: Clients) -> Cluster:
-    """The cluster as it is written down; a new one is, before anything of it exists."""
+def _begin(journal: Journal, spec: ClusterSpec, bill: Bill, ssh_from: str, clients: Clients) -> ClusterRecord:
+    """The cluster's record; that of a new one is written before anything of it exists."""
     known = journal.read()
     if known is not None:
         require_same_spec(known, spec)
@@ -100,8 +104,8 @@ def _begin(journal: Journal, spec: ClusterSpec, bill: Bill, ssh_from: str, clien
     return cluster
 
 
-def require_same_spec(known: Cluster, spec: ClusterSpec) -> None:
-    """UserError if a cluster was begun as another; only who may log in can change."""
+def require_same_spec(known: ClusterRecord, spec: ClusterSpec) -> None:
+    """UserError if a cluster was made from another spec; only `ssh_from` may change."""
     if known.spec.model_copy(update={"ssh_from": spec.ssh_from}) != spec:
         raise UserError(
             f"{spec.name} was begun with another cluster.toml; `echelon cloud down {spec.name}` first, or use "
@@ -110,7 +114,7 @@ def require_same_spec(known: Cluster, spec: ClusterSpec) -> None:
 
 
 def check_new(clients: Clients, spec: ClusterSpec) -> Site:
-    """Where a cluster can go that does not exist yet; UserError if it cannot, or if its name is taken."""
+    """The location for a new cluster; UserError if there is none, or the name is taken."""
     owners = {found.owner for found in find_everything(clients) if found.cluster == spec.name}
     if owners:
         whose = " and ".join(sorted(owners - {""})) or "somebody"
@@ -123,28 +127,29 @@ def check_new(clients: Clients, spec: ClusterSpec) -> Site:
     return site
 
 
-def is_ending(cluster: Cluster) -> bool:
-    """Whether the time of its machines is over, or too short for any training."""
+def is_ending(cluster: ClusterRecord) -> bool:
+    """Whether its machines' time is over, or too short for any training."""
     return cluster.deadline - time.time() < SHORTEST_HOURS * 3600
 
 
-def needs_new_time(cluster: Cluster, clients: Clients) -> bool:
-    """Whether machines that are made now need a later end than is written down.
+def needs_new_time(cluster: ClusterRecord, clients: Clients) -> bool:
+    """Whether machines made now need a later deadline than the recorded one.
 
-    UserError where others are about to end: nothing can put that off.
+    UserError if others are about to end: nothing can put that off.
     """
     if not is_ending(cluster):
         return False
     name, left_s = cluster.spec.name, cluster.deadline - time.time()
     if left_s > 0 and AwsCluster(clients, Journal(name)).machines.find():
         raise UserError(
-            f"the machines of {name} end by themselves in {left_s / 60:.0f} minutes; the same command rents others then"
+            f"the machines of {name} terminate by themselves in {left_s / 60:.0f} minutes; "
+            "the same command rents others then"
         )
     return True
 
 
-def _renew(journal: Journal, known: Cluster, bill: Bill, clients: Clients) -> Cluster:
-    """Begin a new time; machines that have outlived the one before end first."""
+def _renew(journal: Journal, known: ClusterRecord, bill: Bill, clients: Clients) -> ClusterRecord:
+    """Set a new deadline; machines that have outlived the old one end first."""
     AwsCluster(clients, journal).machines.remove_all()
     now = time.time()
     cluster = replace(
@@ -160,8 +165,8 @@ def _renew(journal: Journal, known: Cluster, bill: Bill, clients: Clients) -> Cl
     return cluster
 
 
-def _give_back_time(journal: Journal, known: Cluster, parts: AwsCluster) -> None:
-    """A time for which no machine could be had has not begun."""
+def _give_back_time(journal: Journal, known: ClusterRecord, parts: AwsCluster) -> None:
+    """Restore the deadline if no machine could be started."""
     with contextlib.suppress(EchelonError):
         if not parts.machines.find():
             now = journal.require()
@@ -169,8 +174,8 @@ def _give_back_time(journal: Journal, known: Cluster, parts: AwsCluster) -> None
             journal.write(replace(before, spec=now.spec, ssh_from=now.ssh_from))  # who may log in has changed
 
 
-def write_inventory(journal: Journal, parts: AwsCluster) -> Cluster:
-    """Note the hosts down, and how to reach them; one whose machine is gone is noted as it was, to be replaced."""
+def write_inventory(journal: Journal, parts: AwsCluster) -> ClusterRecord:
+    """Record the hosts and how to reach them; a host whose machine is gone keeps its record, to be replaced."""
     cluster = journal.require()
     hosts = {host.number: host for host in (*cluster.hosts, *parts.machines.hosts())}
     cluster = replace(cluster, hosts=tuple(hosts[number] for number in sorted(hosts)))
@@ -193,7 +198,7 @@ def write_inventory(journal: Journal, parts: AwsCluster) -> Cluster:
 
 
 def take_down(name: str, clients: Clients, tell: Tell, now: float) -> Removed:
-    """Remove all there is of a cluster, by what is written down and by the tags; may be repeated."""
+    """Remove everything of a cluster, by journal and by tags; may be repeated."""
     journal = Journal(name, clients.region)
     with journal.lock():
         cluster = journal.read()
@@ -203,16 +208,16 @@ def take_down(name: str, clients: Clients, tell: Tell, now: float) -> Removed:
         return Removed(name, left, cost_so_far(cluster, now) if cluster else None)
 
 
-def cost_so_far(cluster: Cluster, now: float) -> float:
-    """What a cluster has cost, by our list: the machines until they ended by themselves, the files until now."""
+def cost_so_far(cluster: ClusterRecord, now: float) -> float:
+    """The cost of a cluster so far, by our list: machines until their deadline, files until now."""
     machines_s = max(0.0, min(now, cluster.deadline) - cluster.created)
     files_s = max(0.0, now - cluster.created)
     machines_hourly = cluster.hourly - cluster.shared_hourly
     return cluster.spent + (machines_hourly * machines_s + cluster.shared_hourly * files_s) / 3600
 
 
-def left_words(name: str, left: Sequence[Left], hourly: float | None = None) -> str:
-    """What could not be removed, what it may cost, and what to do."""
+def format_left(name: str, left: Sequence[Left], hourly: float | None = None) -> str:
+    """A message about what could not be removed, its cost, and what to do."""
     lines = "".join(f"\n  {each.part} {each.id}: {each.why}" for each in left)
     again = f"`echelon cloud down {name}` tries again"
     runs = hourly and any(each.part == MACHINES for each in left)

@@ -1,4 +1,4 @@
-"""Making the parts of a cluster one after the other, and removing them in the opposite order.
+"""Makes the parts of a cluster in order, and removes them in the opposite order.
 
 A part is written down before it is made, under a name or a token with which making it twice makes it once. So making
 can be taken up again, and removing repeated, from any point.
@@ -17,7 +17,7 @@ Tell = Callable[[str], None]
 
 
 class Part(Protocol):
-    """One thing to be made at a provider."""
+    """A resource to be made at a provider."""
 
     name: str
 
@@ -28,7 +28,7 @@ class Part(Protocol):
         """
 
     def make(self) -> None:
-        """Make what is missing of it, and write it down; may be called again after any failure."""
+        """Make what is missing of it, and record it; may be called again after any failure."""
 
     def remove(self, id_: str) -> None:
         """Remove one of them and return when it is gone; no error if it was gone already."""
@@ -44,14 +44,14 @@ class Left:
 
 
 def make_parts(parts: Sequence[Part], tell: Tell) -> None:
-    """Make all parts, or what is missing of them."""
+    """Make all parts that are missing."""
     for part in parts:
         tell(f"{part.name} ...")
         part.make()
 
 
 def remove_parts(parts: Sequence[Part], journal: Journal, tell: Tell, why: str = "") -> list[Left]:
-    """Tell `why`, remove all parts, the last that was made first, and return what is left. Continues after errors.
+    """Tell `why`, remove all parts, newest first, and return what is left. Continues after errors.
 
     If the user interrupts it, all that is still written down is left.
     """
@@ -68,7 +68,7 @@ def remove_parts(parts: Sequence[Part], journal: Journal, tell: Tell, why: str =
 
 
 def remove_part(part: Part, journal: Journal, tell: Tell) -> list[Left]:
-    """Remove one part, by what is written down and by the tags; what could not be removed."""
+    """Remove one part, by journal and by tags; return what could not be removed."""
     record = journal.record(part.name) or PartRecord()
     try:
         found = part.find()

@@ -1,4 +1,4 @@
-"""What rented machines are and cost: a dated list (prices.toml), then what AWS said last, then the user's own list.
+"""Types and prices of machines: a dated list (prices.toml), overridden by AWS's latest answer and the user's own list.
 
 Prices are for estimates before anything is made; what a provider charges is what it charges.
 """
@@ -23,12 +23,12 @@ Provider = Literal["aws", "gcp"]
 PRICES_VARIABLE = "ECHELON_PRICES"
 HOURS_PER_MONTH = 730.0
 OLD_DAYS = 90
-"""Above this age of a price list, whoever counts with it is told."""
+"""Users of a price list older than this are warned."""
 _GIB = 2**30
 
 
 @dataclass(frozen=True)
-class Machine:
+class InstanceType:
     """A type of machine that can be rented."""
 
     vcpus: int
@@ -59,7 +59,7 @@ class Machine:
 
 @dataclass(frozen=True)
 class Extras:
-    """What else costs, in US dollars."""
+    """Other costs, in US dollars."""
 
     disk_gb_month: float
     shared_gb_month: float
@@ -80,21 +80,21 @@ class PriceList:
     other: Extras
     regions: dict[str, float]
     """How much more a machine costs elsewhere."""
-    machines: dict[str, Machine]
+    machines: dict[str, InstanceType]
     gpus: dict[str, float] = field(default_factory=dict)
     """GPUs that are added to a machine, an hour each."""
 
 
 def price(provider: Provider, machine_type: str, spot: bool = False, region: str | None = None) -> float:
-    """US dollars an hour for one machine; UserError where the list does not have it."""
+    """US dollars an hour for one machine; UserError if the list does not have it."""
     prices, facts = price_list(provider), machine(provider, machine_type)
     factor = facts.regions.get(region or "") or _region_factor(provider, prices, region)
     hourly = facts.hourly * factor
     return hourly * prices.spot_share if spot else hourly
 
 
-def machine(provider: Provider, machine_type: str) -> Machine:
-    """The facts of one type of machine; UserError where the list does not have it."""
+def machine(provider: Provider, machine_type: str) -> InstanceType:
+    """The facts of one type of machine; UserError if the list does not have it."""
     prices = price_list(provider)
     if machine_type in prices.machines:
         return prices.machines[machine_type]
@@ -106,7 +106,7 @@ def machine(provider: Provider, machine_type: str) -> Machine:
     )
 
 
-def all_machines() -> dict[str, Machine]:
+def all_machines() -> dict[str, InstanceType]:
     """The machines of every provider, by type."""
     return {
         name: found
@@ -121,7 +121,7 @@ def provider_with(machine_type: str) -> Provider | None:
 
 
 def age_warning(provider: Provider, prices: PriceList, today: datetime.date) -> str | None:
-    """What to tell somebody who counts with an old list; None if it is recent."""
+    """A warning about an old price list; None if it is recent."""
     days = (today - prices.date).days
     if days <= OLD_DAYS:
         return None
@@ -133,7 +133,7 @@ def age_warning(provider: Provider, prices: PriceList, today: datetime.date) -> 
 
 
 def price_list(provider: Provider) -> PriceList:
-    """All prices of a provider: shipped, replaced by those that AWS was asked for, and by $ECHELON_PRICES."""
+    """All prices of a provider: shipped, overridden by AWS's answers and by $ECHELON_PRICES."""
     asked = asked_path()
     changed_ns = asked.stat().st_mtime_ns if asked and asked.is_file() else None
     return _load(asked if changed_ns else None, changed_ns, os.environ.get(PRICES_VARIABLE))[provider]
@@ -145,7 +145,7 @@ def shipped_list(provider: Provider) -> PriceList:
 
 
 def asked_path() -> Path | None:
-    """Where `cloud prices --refresh` keeps what AWS said; None without a home folder.
+    """Where `cloud prices --refresh` keeps AWS's prices; None without a home folder.
 
     The user's own folder, whatever $ECHELON_CACHE is: prices decide when machines end, so nobody else may write them.
     """
@@ -175,7 +175,7 @@ def _load(asked: Path | None, _changed_ns: int | None, own: str | None) -> dict[
     document = tomllib.loads(files("echelon.cloud").joinpath("prices.toml").read_text())
     shipped = lists = _LISTS.validate_python(document)
     if asked is not None:
-        newer = _add(document, asked, "delete it, or have `echelon cloud prices --refresh` write it anew")
+        newer = _add(document, asked, "delete it, or rewrite it with `echelon cloud prices --refresh`")
         lists = _LISTS.validate_python(newer)
         if lists["aws"].date >= shipped["aws"].date:
             document = newer
@@ -185,7 +185,7 @@ def _load(asked: Path | None, _changed_ns: int | None, own: str | None) -> dict[
 
 
 def _add(below: dict[str, Any], path: Path, hint: str) -> dict[str, Any]:
-    """The document with what a file adds and replaces; UserError, with the hint, if the file is no price list."""
+    """The document merged with a file's; UserError, with the hint, if the file is not a price list."""
     try:
         merged = _merge(below, tomllib.loads(path.read_text()))
         _LISTS.validate_python(merged)

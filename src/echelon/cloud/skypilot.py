@@ -1,4 +1,4 @@
-"""SkyPilot's task file, for every provider that it knows: pure functions.
+"""SkyPilot's task file, for every provider that it supports: pure functions.
 
 SkyPilot ends machines when they are idle, and with them the only copy of what is on them. So the task stops training in
 time for `hours` and `budget`, and has every checkpoint in a bucket.
@@ -14,8 +14,8 @@ from typing import Annotated, Any, Literal, cast, get_args
 
 from pydantic import Field, field_validator, model_validator
 
+from echelon.cloud.cluster_spec import ClusterSpec, RentedSpec, Word
 from echelon.cloud.prices import HOURS_PER_MONTH, Provider, price, price_list
-from echelon.cloud.spec import ClusterSpec, RentedSpec, Word
 from echelon.errors import UserError
 from echelon.launch.yaml import to_yaml
 
@@ -79,7 +79,7 @@ timeout --signal=TERM --kill-after={saving} "$left" echelon train {recipe} --run
 
 
 class TaskSpec(RentedSpec):
-    """What SkyPilot can keep of a cluster.toml. Keys that it has no counterpart of are refused."""
+    """The part of cluster.toml that SkyPilot supports. Other keys are refused."""
 
     provider: SkyProvider = "aws"
     type: Word | None = None
@@ -89,7 +89,7 @@ class TaskSpec(RentedSpec):
     region: Word | None = None
     """None lets SkyPilot choose."""
     bucket: str
-    """An s3:// or gs:// address, where checkpoints go before the machines end."""
+    """An s3:// or gs:// address that checkpoints are copied to before the machines end."""
 
     @model_validator(mode="before")
     @classmethod
@@ -119,8 +119,8 @@ class TaskSpec(RentedSpec):
 
 
 @dataclass(frozen=True)
-class Sources:
-    """What is here that the machines need."""
+class TaskFiles:
+    """Local files that the machines need."""
 
     recipe: str
     """Its name in `folder`, or its address."""
@@ -130,7 +130,7 @@ class Sources:
     """Echelon as it runs here; None if the container has it."""
 
 
-def render_task(spec: TaskSpec, sources: Sources) -> str:
+def render_task(spec: TaskSpec, sources: TaskFiles) -> str:
     """A task that trains a recipe on `count` machines, each started as docs/launchers.md describes."""
     setup = _DEADLINE.format(seconds=limit_s(spec) - _RESERVED_S)
     there = f"~/{sources.wheel.name}" if sources.wheel else ""
@@ -168,7 +168,7 @@ def _render_resources(spec: TaskSpec) -> dict[str, Any]:
 
 
 def limit_s(spec: TaskSpec) -> int:
-    """After how many seconds the machines are to end; UserError if the budget cannot be kept, or is too small."""
+    """Seconds after which the machines must end; UserError if the budget cannot be kept, or is too small."""
     hours = spec.hours if spec.budget is None else min(spec.hours, spec.budget / _hourly(spec))
     if hours * 3600 < _SHORTEST_S:
         raise UserError(
@@ -179,7 +179,7 @@ def limit_s(spec: TaskSpec) -> int:
 
 
 def _hourly(spec: TaskSpec) -> float:
-    """US dollars, at the price on demand: SkyPilot cannot be given a highest price for spot machines."""
+    """US dollars, at the on-demand price: SkyPilot has no price limit for spot machines."""
     if spec.provider not in get_args(Provider) or spec.type is None or spec.region is None:
         raise UserError(
             "budget: only AWS's and Google's prices are known here, by type and region; name both, or limit `hours`"

@@ -57,7 +57,7 @@ exec systemctl poweroff --force --force
 
 @dataclass(frozen=True)
 class Birth:
-    """What a machine needs to know."""
+    """The parameters of a machine's cloud-config."""
 
     user: str
     host_key: str

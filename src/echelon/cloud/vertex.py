@@ -1,4 +1,4 @@
-"""Google Cloud's Vertex AI: a training as a custom job of up to four pools of machines. Pure functions.
+"""Google Cloud's Vertex AI: training as a custom job of up to four pools of machines. Pure functions.
 
 Every machine of a job is a host of the group: launch/site.py reads from the environment which one it is.
 """
@@ -10,8 +10,8 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator
 
+from echelon.cloud.cluster_spec import ImageName, Word
 from echelon.cloud.prices import PriceList, price_list
-from echelon.cloud.spec import ImageName, Word
 
 Accelerator = Literal[
     "NVIDIA_TESLA_T4",
@@ -36,12 +36,12 @@ class Pool(BaseModel):
     count: Annotated[int, Field(ge=1, le=1000)] = 1
     accelerator: Accelerator | None = None
     accelerators: Annotated[int, Field(ge=1, le=16)] = 1
-    """On each machine, where there is an accelerator."""
+    """On each machine, if there is an accelerator."""
     disk_gb: Annotated[int, Field(ge=100, le=64000)] = 100
 
 
 class VertexSpec(BaseModel):
-    """What a job on Vertex AI is to be."""
+    """The spec of a job on Vertex AI."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -66,7 +66,9 @@ class VertexSpec(BaseModel):
     @classmethod
     def _check_bucket(cls, bucket: str) -> str:
         if not re.fullmatch(r"gs://[a-z0-9][a-z0-9._-]{1,61}[a-z0-9](/[A-Za-z0-9_./-]+)?", bucket):
-            raise ValueError("write it as gs://BUCKET or gs://BUCKET/FOLDER")
+            raise ValueError(
+                f"{bucket} names no bucket; write it as gs://bucket or gs://bucket/FOLDER, in lower case"
+            )
         return bucket.rstrip("/")
 
     @field_validator("chief")
@@ -129,7 +131,7 @@ _GPU_NAMES = {"NVIDIA_TESLA_T4": "T4", "NVIDIA_TESLA_P100": "P100", "NVIDIA_TESL
 
 
 def hourly(spec: VertexSpec) -> float | None:
-    """US dollars an hour by our list; None where a machine is not on it."""
+    """US dollars an hour by our list; None if a machine is not on it."""
     prices = price_list("gcp")
     costs = [_pool_hourly(pool, prices) for pool in spec.pools() if pool]
     factor = prices.regions.get(spec.region)

@@ -31,11 +31,11 @@ class VertexJobs:
         self._session = session
 
     def submit(self, job: dict[str, Any]) -> str:
-        """Start a job; its full name."""
+        """Start a job; return its full name."""
         return str(self._call("POST", f"{self._parent}/customJobs", json=job)["name"])
 
     def cancel(self, name: str) -> None:
-        """End a job; no error where it is over."""
+        """End a job; no error if it is over."""
         self._call("POST", f"{name}:cancel", json={})
 
     def find(self, display_name: str) -> list[dict[str, Any]]:
@@ -48,9 +48,9 @@ class VertexJobs:
         ]
 
     def follow(self, name: str, tell: Callable[[str], None], limit_s: float) -> str:
-        """Tell what the job logs until it is over, and return its state; after `limit_s` it is cancelled.
+        """Show the job's log until it is over, and return its state; after `limit_s` it is cancelled.
 
-        Requests that fail are made again for some minutes; CloudError where that does not help.
+        Requests that fail are made again for some minutes; CloudError if that does not help.
         """
         answered = time.monotonic()
         deadline, seen = answered + limit_s, ""
@@ -109,7 +109,7 @@ class VertexJobs:
 
 
 def _auth_errors() -> tuple[type[Exception], ...]:
-    """What google-auth raises when it asks for a new token, as it does every hour; nothing where it is not here."""
+    """What google-auth raises when it asks for a new token, as it does every hour; nothing if it is not here."""
     try:
         from google.auth.exceptions import GoogleAuthError
     except ImportError:
@@ -136,7 +136,7 @@ def _message(answer: Any) -> str:
 
 
 def open_jobs(spec: VertexSpec) -> VertexJobs:
-    """With the credentials that `gcloud auth application-default login` has left."""
+    """Open them with the credentials of `gcloud auth application-default login`."""
     try:
         import google.auth
         from google.auth.exceptions import DefaultCredentialsError

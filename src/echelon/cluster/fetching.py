@@ -62,7 +62,13 @@ def fetch_results(seats: Sequence[Seat], run: RunFolder) -> str:
     )
 
 
+def have_no_checkpoint(seats: Sequence[Seat], run: RunFolder) -> bool:
+    """Whether every host says that it has no checkpoint of the run; one that cannot be asked may have one."""
+    return all(step == 0 for step in side_by_side(seats, lambda seat: _last_step(seat, run)))
+
+
 def _last_step(seat: Seat, run: RunFolder) -> int:
+    """The step of a host's newest checkpoint; 0 if it has none, -1 if it cannot be asked."""
     try:
         return seat.ask(run.path).last_step
     except RemoteError:
@@ -83,6 +89,13 @@ def unpack(stream: IO[bytes], folder: Path) -> int:
     while (line := stream.readline(_LINE_BYTES)) != BEGIN:
         if not line:
             raise tarfile.TarError("nothing came")
+    try:
+        return _unpack_archive(stream, folder)
+    except (ValueError, RecursionError) as error:  # of odd headers, or of thousands before one file
+        raise tarfile.TarError(f"this is no archive of a run: {error}") from None
+
+
+def _unpack_archive(stream: IO[bytes], folder: Path) -> int:
     count = 0
     with tarfile.open(fileobj=stream, mode="r|", tarinfo=_PlainEntry) as archive:
         for entry in archive:

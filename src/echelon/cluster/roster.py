@@ -17,7 +17,7 @@ from echelon.cluster.starting import Seat
 from echelon.errors import RunError
 from echelon.launch.ssh import Remote
 from echelon.launch.trust import digest_of, is_trusted, trust
-from echelon.runfolder import RunFolder, write_atomically
+from echelon.runfolder import RunFolder, read_file, write_atomically
 
 
 @dataclass(frozen=True)
@@ -66,16 +66,22 @@ def write_roster(
 
 def trust_roster(run: RunFolder) -> None:
     """Accept the hosts that are written in a run folder, as they are now."""
-    if run.hosts.exists():
-        trust(digest_of(run.hosts.read_bytes()))
+    try:
+        trust(digest_of(read_file(run.hosts)))
+    except FileNotFoundError:
+        return
+    except OSError as error:
+        raise RunError(f"{run.hosts}: cannot be read: {error.strerror}") from None
 
 
 def read_roster(run: RunFolder) -> Roster | None:
     """The run's hosts; None for a run on one machine. RunError where they come from somebody else."""
     try:
-        content = run.hosts.read_bytes()
+        content = read_file(run.hosts)
     except FileNotFoundError:
         return None
+    except OSError as error:
+        raise RunError(f"{run.hosts}: cannot be read: {error.strerror}") from None
     if not is_trusted(content):
         raise RunError(
             f"{run.hosts}: says what to run on which hosts, and no run that you started wrote it on this machine; "

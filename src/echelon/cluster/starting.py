@@ -20,7 +20,7 @@ from echelon.launch.dialogue import parse_answer
 from echelon.launch.ssh import Remote, side_by_side
 from echelon.launch.trust import digest_of
 from echelon.recipe.schema import Recipe
-from echelon.runfolder import RunFolder
+from echelon.runfolder import RunFolder, read_file
 
 _START_S = 60.0
 _FIRST_PORT, _NUM_PORTS = 20_000, 10_000
@@ -87,6 +87,17 @@ def choose_size(text: str | None, hosts: int, *, is_shared: bool) -> Size:
     return size
 
 
+def warn_of_two_parts(size: Size, hosts: int) -> str | None:
+    """That hosts with own folders may go apart into two runs; None if any part that trains is more than half."""
+    if 2 * size.fewest > hosts:
+        return None
+    return (
+        f"warning: each host has its own run folder, and {size.fewest} of {hosts} is not a majority: if the network "
+        f"splits, both parts train on, and their models differ; use --num-hosts {hosts // 2 + 1}:{size.most}, or a "
+        "shared folder"
+    )
+
+
 def is_folder_shared(seats: Sequence[Seat], run: RunFolder) -> bool:
     """Whether all hosts see one run folder; False where each has its own, HostsError where it is neither."""
     if len(seats) == 1:
@@ -135,7 +146,7 @@ def render_specs(
         window_s=recipe.restart.window_minutes * 60,
         files={},
         environment=passed_on(os.environ),
-        roster_digest=digest_of(run.hosts.read_bytes()) if run.hosts.exists() else "",
+        roster_digest=digest_of(read_file(run.hosts)) if run.hosts.exists() else "",
     )
     files = run_files(run)
     credentials = make_credentials(len(seats)) if is_encrypted else [None] * len(seats)
@@ -158,7 +169,7 @@ def passed_on(environment: Mapping[str, str]) -> dict[str, str]:
 def run_files(run: RunFolder) -> dict[str, str]:
     """What a host needs that does not see our run folder, in base64."""
     paths = (run.recipe, run.data, run.tokeniser, run.images, run.provenance, run.hosts)
-    return {path.name: base64.b64encode(path.read_bytes()).decode() for path in paths if path.exists()}
+    return {path.name: base64.b64encode(read_file(path)).decode() for path in paths if path.exists()}
 
 
 def start_agents(seats: Sequence[Seat], specs: Sequence[AgentSpec]) -> None:

@@ -39,7 +39,7 @@ def judge_run(run: RunFolder, answers: Sequence[HostAnswer | RemoteError]) -> Ru
     here = read_state(run, is_over=is_over)
     states = [here, *(answer.state for answer in told)]
     # A host without the first worker knows no step, and has the time of its recipe.
-    newest = max(states, key=lambda state: (state.steps is not None, state.as_of))
+    newest = max(states, key=lambda state: (state.steps is not None, state.as_of, state.step))
     is_held = run.is_locked() and not is_over
     name = _judge(here, told, is_held=is_held, have_all_answered=len(told) == len(answers))
     return replace(newest, name=name)

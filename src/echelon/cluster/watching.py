@@ -12,11 +12,12 @@ from pathlib import Path
 from typing import Any
 
 from echelon.agent.following import FOLLOWED
+from echelon.agent.generation import OutcomeName
 from echelon.agent.outcome import ALONE
 from echelon.agent.spec import AgentSpec
 from echelon.cluster.starting import Seat, start_agent
 from echelon.errors import EchelonError, RemoteError, TrainingError
-from echelon.launch.local import StopRequests
+from echelon.launch.local import StopRequests, lines_since
 from echelon.runfolder import RunFolder, open_no_link, parse_json, read_json, to_json, write_json
 
 _RETRY_S = 2.0
@@ -193,14 +194,14 @@ class HostWatch:
             self.outcome, self.message = outcome, message
         elif self._restarts == _MOST_RESTARTS:
             log = self._run.agent_log(self.seat.number)
-            said = "".join(f"\n  {line}" for line in _last_lines(log))
+            said = "".join(f"\n  {line}" for line in lines_since(log, 0)[-10:])
             self._end("gone", f"{self.seat.name}: its agent keeps dying; its log is {log}{said}")
             self._tell(self.message)
         else:
             self._restarts += 1
             self.outcome = None
             self._start_again(self._spec)
-            self._tell(f"{self.seat.name}: its agent had gone, and was started again")
+            self._tell(f"{self.seat.name}: its agent had ended and was restarted")
 
     def _start_again(self, spec: AgentSpec) -> None:
         self._is_starting = True
@@ -257,7 +258,7 @@ def _read_offsets(path: Path) -> dict[str, int]:
 
 def watch_hosts(
     watches: Sequence[HostWatch], run: Path, stops: StopRequests, on_poll: Callable[[], None]
-) -> str:
+) -> OutcomeName:
     """Wait until the run is over on all hosts that can be reached; how it ended. Raises TrainingError where it failed.
 
     One host that knows how the run has ended is enough; that a host has waited in vain, or keeps dying, counts only
@@ -267,7 +268,7 @@ def watch_hosts(
     over_since: float | None = None
     while True:
         on_poll()
-        wanted = (2 if stops.must_kill else 1) if stops.is_set else 0
+        wanted = stops.level
         if wanted > asked:
             asked = wanted
             deadline = time.monotonic() + _STOP_S
@@ -294,29 +295,23 @@ def watch_hosts(
     return _judge(watches)
 
 
-def _last_lines(log: Path, count: int = 10) -> list[str]:
-    try:
-        return log.read_text(errors="replace").splitlines()[-count:]
-    except OSError:
-        return []
-
-
 def stop_host(seat: Seat, run: Path, now: bool) -> None:
     """Tell a host's agent to stop; a host that cannot be reached is told by the others, or stops when alone."""
     with contextlib.suppress(EchelonError):
         seat.run_agent("stop", str(run), str(seat.number), *(["--now"] if now else []), timeout_s=20)
 
 
-def _judge(watches: Sequence[HostWatch]) -> str:
-    outcomes = [watch.outcome for watch in watches if watch.outcome]
-    for wanted in ("finished", "interrupted"):
-        if wanted in outcomes:
-            return wanted
+def _judge(watches: Sequence[HostWatch]) -> OutcomeName:
+    outcomes = {watch.outcome for watch in watches}
+    if "finished" in outcomes:
+        return "finished"
+    if "interrupted" in outcomes:
+        return "interrupted"
     told = sorted((watch for watch in watches if watch.message), key=lambda watch: watch.outcome != "failed")
     raise TrainingError(told[0].message if told else "the agents of all hosts have gone")
 
 
-def _say_who_was_not_reached(watches: Sequence[HostWatch]) -> str:
+def _say_who_was_not_reached(watches: Sequence[HostWatch]) -> OutcomeName:
     missing = [watch.seat.name for watch in watches if not watch.outcome and not watch.is_reached]
     if missing:
         raise TrainingError(

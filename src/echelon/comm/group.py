@@ -32,7 +32,7 @@ class Pending(Protocol):
 
 @dataclass(frozen=True)
 class Sharers:
-    """The workers that see one run folder: all of a group, or those of one host where hosts share no folder."""
+    """The workers that see one run folder: all of a group, or those of one host if hosts share no folder."""
 
     rank: int
     """This worker's place among them."""
@@ -206,7 +206,7 @@ class Group:
         return self.gather_json(int(os.environ.get("LOCAL_RANK", "0")))
 
     def tell(self, news: str) -> None:
-        """Let those that wait in `await_news` go on; not collective."""
+        """Wake those that wait in `await_news`; not collective."""
         if self._store is not None:
             self._store.set(_NEWS, news)
 
@@ -275,8 +275,8 @@ def join_group(timeout_s: float, heart: Heart | None = None) -> Group:
     """The group this process was started into, from the environment that torchrun also sets.
 
     RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT say who and where. ECHELON_STORE_FD, for rank 0, is a
-    listening socket made by the launcher: the store then listens on that socket's address only, where TCPStore
-    by itself would listen on every address of the machine. ECHELON_FOLDER is "own" where this host's workers have
+    listening socket made by the launcher: the store then listens on that socket's address only, while TCPStore
+    by itself would listen on every address of the machine. ECHELON_FOLDER is "own" if this host's workers have
     a run folder to themselves.
     """
     size = int(os.environ.get("WORLD_SIZE", "1"))
@@ -295,7 +295,7 @@ def join_group(timeout_s: float, heart: Heart | None = None) -> Group:
             master_listen_fd=int(listen) if listen and rank == 0 else None,
             use_libuv=True,
         )
-        # Sums of loss and votes, and all JSON, are of CPU tensors also where gradients lie on a GPU.
+        # Sums of loss and votes, and all JSON, are of CPU tensors even if gradients lie on a GPU.
         backend = "cpu:gloo,cuda:nccl" if torch.cuda.is_available() else "gloo"
         dist.init_process_group(backend, store=store, rank=rank, world_size=size, timeout=timeout)
     return Group(rank, size, heart, _find_sharers(), store=store, timeout=timeout)

@@ -23,7 +23,7 @@ _LATENCY_ROUNDS = 20
 
 
 @dataclass(frozen=True)
-class Link:
+class LinkSpeed:
     """How fast all members of a group exchange together."""
 
     bytes_per_s: float
@@ -32,7 +32,7 @@ class Link:
     """How long adding up a single number takes."""
 
 
-def measure_link(group: Group) -> Link:
+def measure_link(group: Group) -> LinkSpeed:
     """Collective: measure with buffers that grow until one takes long enough to tell; the same answer everywhere."""
     latency_s = statistics.median(_time_all_reduce(group, 1) for _ in range(_LATENCY_ROUNDS))
     size = _FIRST_BYTES
@@ -43,7 +43,7 @@ def measure_link(group: Group) -> Link:
         size *= 4
     measured = group.gather_json([seconds, latency_s])
     slowest_s, latency_s = (max(values) for values in zip(*measured, strict=True))
-    return Link(traffic_share(group.size) * size / slowest_s, latency_s)
+    return LinkSpeed(traffic_share(group.size) * size / slowest_s, latency_s)
 
 
 def traffic_share(size: int) -> float:

@@ -24,7 +24,7 @@ def are_on_one_host(group: Group) -> bool:
 def shared_buffers(group: Group, count: int) -> list[Tensor] | None:
     """A float32 buffer of `count` numbers for each worker, zeros, every one of them seen by all. Collective.
 
-    None, everywhere, where some worker cannot see them: another container, too little shared memory. The file behind
+    None, everywhere, if some worker cannot see them: another container, too little shared memory. The file behind
     them has no name any more when this returns, so nothing is left behind however the workers end.
     """
     numbers = group.size * count + _MARK_NUMBERS

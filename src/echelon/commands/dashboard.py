@@ -1,4 +1,4 @@
-"""A run on a terminal: how far it is, its curves, where a step's time goes, its hosts, and what happened last."""
+"""A run on a terminal: progress, curves, where a step's time goes, hosts, and the latest events."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from rich.text import Text
 from echelon.errors import EchelonError
 from echelon.explain.curves import smooth
 from echelon.explain.history import RecordStore
-from echelon.explain.hosts import find_lost, host_table
+from echelon.explain.host_samples import find_lost, host_table
 from echelon.explain.report import Report, build_report
-from echelon.explain.wording import show_count, show_share, show_step
+from echelon.explain.units import show_count, show_share, show_step
 from echelon.monitor.screen import describe_record, show_seconds
 from echelon.runfolder import RunFolder
 
@@ -33,7 +33,7 @@ _HOST_COLUMNS = ("processors", "GPUs", "hottest", "card", "in", "out")
 
 
 class Dashboard:
-    """A `Screen` that draws the whole run anew, at most once a second."""
+    """A `Screen` that redraws the whole run, at most once a second."""
 
     def __init__(self, run: RunFolder, console: Console) -> None:
         self._run, self._store = run, RecordStore()
@@ -41,6 +41,9 @@ class Dashboard:
         self._next = 0.0
         self._live = Live(console=console, auto_refresh=False, transient=False)
         self._live.start()
+
+    def recall(self, record: dict[str, Any]) -> None:
+        """Nothing: it is drawn from all records."""
 
     def show(self, record: dict[str, Any]) -> None:
         if record["kind"] != "step":
@@ -64,7 +67,7 @@ class Dashboard:
 
 
 def render_dashboard(report: Report, events: Sequence[str], width: int = 100) -> RenderableType:
-    """Everything in a panel of that many columns."""
+    """Everything in a panel `width` columns wide."""
     history = report.history
     room = max(8, min(_LONGEST_BAR, width - _BESIDE_BARS))
     step = history.last_step

@@ -34,12 +34,12 @@ def demo(run: Path, fresh: bool, overrides: list[str], console: Console) -> dict
     result["seconds"] = round(time.monotonic() - started, 1)
     if not result["finished"]:
         return result
-    from echelon.commands.reporting import write_report
+    from echelon.commands.report import write_report
     from echelon.explain.page import report_page
     from echelon.explain.report import build_report
-    from echelon.inference.loading import load_run
+    from echelon.inference.translator import Translator
 
-    translations = [str(found) for found in load_run(RunFolder(run), None).translate(SENTENCES)]
+    translations = [str(found) for found in Translator.load(run).translate(SENTENCES)]
     translated = dict(zip(SENTENCES, translations, strict=True))
     folder = RunFolder(run)
     write_report(folder.report, report_page(build_report(folder)))
@@ -47,5 +47,5 @@ def demo(run: Path, fresh: bool, overrides: list[str], console: Console) -> dict
 
 
 def _program() -> str:
-    """What to type for `echelon` here: `make demo` leaves the virtual environment's folder out of the PATH."""
+    """How to call `echelon` here: `make demo` does not put the virtual environment on the PATH."""
     return "echelon" if shutil.which("echelon") else sys.argv[0]

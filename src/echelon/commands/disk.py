@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shutil
 
-from echelon.data.planning import AnyPrepared
+from echelon.data.batch_plan import AnyPrepared
 from echelon.errors import RunError
 from echelon.explain.describe import show_megabytes
 from echelon.explain.describing import describe_recipe
@@ -20,7 +20,7 @@ def require_room(run: RunFolder, recipe: Recipe, prepared: AnyPrepared) -> str |
 
 
 def judge_room(free: int, one: int, keep: int, there: int, run: RunFolder) -> str | None:
-    """As `require_room`, of so many free bytes and so many bytes for one checkpoint."""
+    """As `require_room`, given the free bytes and the bytes of one checkpoint."""
     if free < one:
         raise RunError(
             f"{run.path}: a checkpoint of this model needs {show_megabytes(one)}, and the disk has "

@@ -1,4 +1,4 @@
-"""`doctor`: is everything here and on the hosts ready?"""
+"""`doctor`: checks whether this machine and the hosts are ready."""
 
 from __future__ import annotations
 
@@ -40,14 +40,14 @@ class Here:
     machine: Machine
     disk: Disk
     tools: Mapping[str, str | None]
-    """What each says about its version; None where it is missing."""
+    """What each says about its version; None if it is missing."""
     lab_problem: str | None
-    """Why there can be no lab here; None where there can."""
+    """Why there can be no lab here; None if there can."""
 
 
 @dataclass(frozen=True)
 class Diagnosis:
-    """What doctor found."""
+    """The findings of `doctor`."""
 
     here: Here
     findings: Sequence[Finding]
@@ -56,7 +56,7 @@ class Diagnosis:
 
     @property
     def is_fit(self) -> bool:
-        """Nothing needs doing, here or on any host."""
+        """Whether nothing needs doing, here or on any host."""
         return not any(finding.is_fatal for finding in self.findings) and all(
             host.is_fit for host in self.hosts
         )
@@ -72,7 +72,7 @@ class Diagnosis:
 
 
 def diagnose(hosts: Sequence[Host], ssh_config: Path | None, needs: Needs) -> Diagnosis:
-    """Look at this machine and, all side by side, at the hosts."""
+    """Check this machine and, in parallel, the hosts."""
     here = look_here(needs.run_folder or Path.cwd())
     with ExitStack() as stack:
         remotes = {host.name: stack.enter_context(Remote(host.name, ssh_config)) for host in hosts}
@@ -81,7 +81,7 @@ def diagnose(hosts: Sequence[Host], ssh_config: Path | None, needs: Needs) -> Di
 
 
 def look_here(folder: Path) -> Here:
-    """This machine, with the disk where runs go."""
+    """This machine, with the disk that holds runs."""
     tools = {name: _version_of(command) for name, command in TOOLS.items()}
     return Here(describe_machine(), measure_disk(folder.absolute()), tools, _find_lab_problem())
 

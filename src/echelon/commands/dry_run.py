@@ -10,14 +10,15 @@ from typing import Any
 
 from rich.console import Console
 
-from echelon.commands.clusters import describe_launch
+from echelon.commands.remote_training import describe_launch
 from echelon.commands.together import own_workers
-from echelon.commands.training import TrainOptions, find_or_prepare, open_run, wanted_workers
+from echelon.commands.training import TrainOptions, find_or_prepare, open_run
 from echelon.errors import UserError
 from echelon.launch.cores import available_cores
+from echelon.launch.interfaces import LOOPBACK, card_towards, resolve
 from echelon.launch.local import Placement, WorkerSpec, render_worker
-from echelon.launch.network import LOOPBACK, card_towards, resolve
 from echelon.launch.site import Place, threads_for
+from echelon.recipe.workers import parse_workers
 from echelon.runfolder import RunFolder
 
 _TOLD_LATER = "(chosen at the start)"
@@ -29,13 +30,13 @@ class HostPlan:
 
     host: str
     commands: list[str]
-    """What is typed there, by the user or over SSH; nothing where a site's launcher does it."""
+    """What is typed there, by the user or over SSH; nothing if a site's launcher does it."""
     workers: list[WorkerSpec]
     """What those become."""
 
 
 @dataclass(frozen=True)
-class Plan:
+class LaunchPlan:
     """What a launcher would run on every host that is known beforehand."""
 
     launcher: str
@@ -44,7 +45,7 @@ class Plan:
     def document(self) -> dict[str, Any]:
         return asdict(self)
 
-    def words(self) -> str:
+    def to_text(self) -> str:
         lines = []
         for host in self.hosts:
             lines += [f"{host.host}:", *(f"  {command}" for command in host.commands)]
@@ -54,31 +55,35 @@ class Plan:
         return "\n".join(lines)
 
 
-def plan_here(options: TrainOptions, place: Place | None) -> Plan:
+def plan_here(options: TrainOptions, place: Place | None) -> LaunchPlan:
     """What would be started here and, as far as that is known, elsewhere."""
     recipe, run = open_run(options)
     if place is None or place.size == 1:
-        workers = wanted_workers(options, recipe).at_start(available_cores())
-        return Plan("local", [HostPlan("this host", [], _plan_workers(run, Placement(workers), workers))])
+        workers = parse_workers(recipe.train.workers).at_start(available_cores())
+        return LaunchPlan(
+            "local", [HostPlan("this host", [], _plan_workers(run, Placement(workers), workers))]
+        )
     workers = own_workers(options, place, recipe)
     if not place.is_host:
         host = f"process {place.rank} of {place.size} by {place.launcher}"
-        return Plan(place.launcher, [HostPlan(host, [], _plan_workers(run, _process_placement(place), 1))])
+        return LaunchPlan(
+            place.launcher, [HostPlan(host, [], _plan_workers(run, _process_placement(place), 1))]
+        )
     plans = []
     for node in range(place.size):
         commands = [_typed_command(options, place, node)] if place.launcher == "by hand" else []
         placement = _node_placement(place, node, workers)
         plans.append(HostPlan(f"node {node}", commands, _plan_workers(run, placement, workers)))
-    return Plan(place.launcher, plans)
+    return LaunchPlan(place.launcher, plans)
 
 
-def plan_over_ssh(options: TrainOptions, console: Console) -> Plan:
-    """What would be run on the hosts of --hosts, which are asked; data are prepared, as hosts are checked for them."""
+def plan_over_ssh(options: TrainOptions, console: Console) -> LaunchPlan:
+    """What would be run on the hosts of --hosts, which are probed; data are prepared, as hosts are checked for it."""
     assert options.cluster is not None
     recipe, run = open_run(options)
     prepared = find_or_prepare(options, recipe, run, console)
     found = describe_launch(options.cluster, run, recipe, prepared, console)
-    return Plan("ssh", [HostPlan(host, commands, []) for host, commands in found.items()])
+    return LaunchPlan("ssh", [HostPlan(host, commands, []) for host, commands in found.items()])
 
 
 def _plan_workers(run: RunFolder, placement: Placement, workers: int) -> list[WorkerSpec]:
@@ -119,9 +124,9 @@ def _typed_command(options: TrainOptions, place: Place, node: int) -> str:
     words += ["--workers", str(options.workers)] if options.workers else []
     words += ["--nodes", str(place.size), "--node-rank", str(node), "--master", str(place.master)]
     words += ["--secret-file", str(place.secret_file)] if place.secret_file else []
-    return shlex.join([*words, *as_words(options.overrides)])
+    return shlex.join([*words, *as_arguments(options.overrides)])
 
 
-def as_words(overrides: Sequence[str]) -> list[str]:
+def as_arguments(overrides: Sequence[str]) -> list[str]:
     """Overrides as the command line takes them."""
     return [word for override in overrides for word in ("--set", override)]

@@ -1,4 +1,4 @@
-"""The sets that `evaluate` is given on the command line: parallel files, or folders of pictures, each with a name."""
+"""The sets given to `evaluate` on the command line: parallel files, or folders of pictures, each with a name."""
 
 from __future__ import annotations
 
@@ -6,12 +6,14 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Protocol
 
 from echelon.data.corpora import FilePair, PairFile, ParallelText
 from echelon.data.formats import PAIR_READERS
-from echelon.data.streams import Place
+from echelon.data.streams import FileLocation
 from echelon.errors import UserError
 from echelon.recipe.schema import Recipe, TranslationRecipe
+from echelon.recipe.tasks import find_task
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 _OWN_SPLITS = ("valid", "test")
@@ -20,7 +22,7 @@ _OWN_SPLITS = ("valid", "test")
 
 @dataclass(frozen=True)
 class GivenSet:
-    """A set to score, and the name that its scores are kept by."""
+    """A set to score, and the name under which its scores are stored."""
 
     name: str
     files: tuple[Path, ...]
@@ -28,16 +30,24 @@ class GivenSet:
 
     def text(self, recipe: TranslationRecipe) -> ParallelText:
         """The lines of parallel files."""
-        places = [Place(file) for file in self.files]
+        places = [FileLocation(file) for file in self.files]
         if len(places) == 2:
             return FilePair(self.name, *places)
         languages = (recipe.data.source_language, recipe.data.target_language)
         return PairFile(self.name, places[0], (1, 2), languages)
 
 
+class SetsDeclaration(Protocol):
+    """What a task says about the sets that it can score."""
+
+    def refuse_sets(self, options: SetOptions) -> None:
+        """UserError if what is given is not what the task scores."""
+        ...
+
+
 @dataclass(frozen=True)
 class SetOptions:
-    """What `evaluate` was told to score in place of the run's own sets."""
+    """The options that name sets other than the run's own."""
 
     source: Path | None = None
     target: Path | None = None
@@ -49,15 +59,8 @@ class SetOptions:
 
     def sets(self, recipe: Recipe) -> list[GivenSet]:
         """The sets, none if the run's own are meant; UserError if they cannot be scored by a run of this recipe."""
-        is_text = isinstance(recipe, TranslationRecipe)
-        if is_text and self.images:
-            raise UserError(
-                "--images is for runs that classify pictures; this one translates: give --source and --target"
-            )
-        if not is_text and (self.source or self.target or self.tests):
-            raise UserError(
-                "--source, --target and --test are for runs that translate; give --images FOLDER to this one"
-            )
+        task: SetsDeclaration = find_task(recipe.task)
+        task.refuse_sets(self)
         found = [*self._pair(), *map(_parse_test, self.tests), *map(_parse_images, self.images)]
         if self.name is not None and (len(found) != 1 or self.tests):
             raise UserError("--name is for one set that is given by --source and --target, or by --images")
@@ -65,6 +68,11 @@ class SetOptions:
             found = [GivenSet(self.name, found[0].files)]
         _check(found)
         return found
+
+    @property
+    def has_text(self) -> bool:
+        """Whether parallel files are given."""
+        return bool(self.source or self.target or self.tests)
 
     def _pair(self) -> list[GivenSet]:
         if self.source is None and self.target is None:
@@ -83,7 +91,7 @@ def _parse_test(text: str) -> GivenSet:
         raise UserError(
             f"--test {text}: write it as NAME=SOURCE,TARGET or NAME=PAIRS, e.g. news=news.en,news.de"
         )
-    if len(paths) == 1 and Place(paths[0]).text_suffix not in PAIR_READERS:
+    if len(paths) == 1 and FileLocation(paths[0]).text_suffix not in PAIR_READERS:
         endings = ", ".join(PAIR_READERS)
         raise UserError(f"--test {text}: one file holds both sides only if its name ends in one of {endings}")
     return GivenSet(name, paths)
@@ -96,7 +104,7 @@ def _parse_images(text: str) -> GivenSet:
 
 
 def _name_of(file: Path) -> str:
-    """What a file is called without the ending that tells its language; the whole if that is a name of the run's."""
+    """A file's name without its language suffix; the whole name if that is one of the run's own sets."""
     name = _allowed(file.name)
     short = name.split(".")[0]
     return name if short in _OWN_SPLITS else short

@@ -1,4 +1,4 @@
-"""Keys that are pressed while something is shown: read without Enter, and not echoed into what is shown."""
+"""Keys pressed while output is shown, read without Enter and without echo."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator
 
 @contextlib.contextmanager
 def reading_keys() -> Iterator[Callable[[], str]]:
-    """Yields what returns the keys pressed since it was last called; Ctrl-C stays a signal.
+    """Yield a function that returns the keys pressed since its last call; Ctrl-C stays a signal.
 
     None are read if stdin is not a terminal, or is another job's.
     """

@@ -6,47 +6,27 @@ import os
 import socket
 import sys
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 from rich.console import Console
 
-from echelon.commands.dry_run import as_words, plan_here, plan_over_ssh
+from echelon.commands.dry_run import as_arguments, plan_here, plan_over_ssh
+from echelon.commands.launch_options import LaunchOptions
+from echelon.commands.results import format_training
 from echelon.commands.together import train_together
 from echelon.commands.training import TrainOptions, open_run, train
-from echelon.commands.tuning import refuse_auto_batch
-from echelon.commands.wording import trained_words
 from echelon.console import SafeConsole, tell
-from echelon.errors import INTERRUPTED_STATUS, EchelonError, StoppedError, TrainingError, UserError
+from echelon.errors import INTERRUPTED_STATUS, EchelonError, RefusedError, StoppedError, UserError
 from echelon.launch.kubernetes import KubernetesSpec, render_job, render_trainjob
 from echelon.launch.site import Place, find_place, place_by_hand
 from echelon.launch.slurm import SbatchSpec, render_sbatch, submit
 from echelon.recipe.loading import read_toml
 from echelon.recipe.schema import Recipe
 from echelon.recipe.toml import dump_table
+from echelon.resolve.measured import refuse_auto_batch
 from echelon.runfolder import RunFolder
-
-Launcher = Literal["local", "slurm", "kubernetes"]
-
-
-@dataclass(frozen=True)
-class LaunchOptions:
-    """Which launcher `echelon train` was asked to use, and how."""
-
-    launcher: Launcher | None = None
-    nodes: int | None = None
-    node_rank: int | None = None
-    master: str | None = None
-    secret_file: Path | None = None
-    partition: str | None = None
-    time: str | None = None
-    account: str | None = None
-    gpus_per_node: int | None = None
-    sbatch_options: list[str] = field(default_factory=list)
-    image: str | None = None
-    to: Path | None = None
-    dry_run: bool = False
 
 
 @dataclass(frozen=True)
@@ -62,7 +42,7 @@ class Launched:
 
 def launch(options: TrainOptions, how: LaunchOptions, console: Console) -> Launched:
     """Train, or have the launcher that was asked for do it; `--dry-run` only says what would be run where."""
-    _refuse_idle_options(how)
+    how.refuse_idle()
     if options.cluster is not None:
         return _launch_over_ssh(options, how, console)
     match how.launcher:
@@ -77,7 +57,7 @@ def launch(options: TrainOptions, how: LaunchOptions, console: Console) -> Launc
         place = replace(place, secret_file=how.secret_file)
     if how.dry_run:
         plan = plan_here(options, place)
-        return Launched(plan.document(), plan.words())
+        return Launched(plan.document(), plan.to_text())
     if place is None or place.size == 1:
         result = train(options, console)
         return _trained(result, INTERRUPTED_STATUS if place else 1)
@@ -89,38 +69,32 @@ def _launch_over_ssh(options: TrainOptions, how: LaunchOptions, console: Console
         raise UserError("--hosts starts the workers over SSH; it does not go with another launcher's options")
     if how.dry_run:
         plan = plan_over_ssh(options, console)
-        return Launched(plan.document(), plan.words())
+        return Launched(plan.document(), plan.to_text())
     return _trained(train(options, console), 1)
 
 
 def _launch_together(options: TrainOptions, place: Place, console: Console) -> Launched:
     if not place.is_first and not place.is_host:
         return _launch_quietly(options, place, console)
-    verdict = train_together(options, place, console)
-    if verdict.failure:
-        error = TrainingError(verdict.failure)
-        error.exit_status = verdict.exit_status
-        raise error
-    return _trained(verdict.result, 1 if place.launcher == "by hand" else INTERRUPTED_STATUS)
+    result = train_together(options, place, console)
+    return _trained(result, 1 if place.launcher == "by hand" else INTERRUPTED_STATUS)
 
 
 def _launch_quietly(options: TrainOptions, place: Place, console: Console) -> Launched:
     """As one of a site's processes that process 0 speaks for, where it can."""
     try:
-        verdict = train_together(options, place, SafeConsole(quiet=True))
-    except StoppedError as error:  # process 0 was told to stop as well
+        result = train_together(options, place, SafeConsole(quiet=True))
+    except (StoppedError, RefusedError) as error:  # process 0 was told to stop as well, or shows the error
         return Launched({}, "", error.exit_status, is_shown=False)
     except EchelonError as error:
         message = f"process {place.rank} on {socket.gethostname()}: {error}"
         tell(console, message)
         return Launched({}, "", error.exit_status, is_shown=False)
-    if not verdict.failure:
-        return replace(_trained(verdict.result, INTERRUPTED_STATUS), is_shown=False)
-    return Launched({}, "", verdict.exit_status, is_shown=False)
+    return replace(_trained(result, INTERRUPTED_STATUS), is_shown=False)
 
 
 def _trained(result: dict[str, Any], interrupted_status: int) -> Launched:
-    return Launched(result, trained_words(result), 0 if result["finished"] else interrupted_status)
+    return Launched(result, format_training(result), 0 if result["finished"] else interrupted_status)
 
 
 def _find_place(how: LaunchOptions, environ: Mapping[str, str]) -> Place | None:
@@ -129,33 +103,11 @@ def _find_place(how: LaunchOptions, environ: Mapping[str, str]) -> Place | None:
     return None if how.launcher == "local" else find_place(environ)
 
 
-def _refuse_idle_options(how: LaunchOptions) -> None:
-    """A setting that cannot take effect is an error."""
-    belongs: dict[str, tuple[object, list[str | None]]] = {
-        "--node-rank": (how.node_rank, [None]),
-        "--master": (how.master, [None]),
-        "--secret-file": (how.secret_file, [None]),
-        "--nodes": (how.nodes, [None, "slurm", "kubernetes"]),
-        "--partition": (how.partition, ["slurm"]),
-        "--time": (how.time, ["slurm"]),
-        "--account": (how.account, ["slurm"]),
-        "--sbatch-option": (how.sbatch_options or None, ["slurm"]),
-        "--gpus-per-node": (how.gpus_per_node, ["slurm", "kubernetes"]),
-        "--image": (how.image, ["kubernetes"]),
-        "--to": (how.to, ["kubernetes"]),
-    }
-    for name, (value, launchers) in belongs.items():
-        if value is not None and how.launcher not in launchers:
-            wanted = " or ".join(f"--launcher {launcher}" for launcher in launchers if launcher)
-            has = f"--launcher {how.launcher}" if how.launcher else "no --launcher"
-            raise UserError(f"{name} goes with {wanted or 'hosts that are started by hand'}, not with {has}")
-
-
 def _workers_per_node(options: TrainOptions, how: LaunchOptions) -> int:
     """One for each GPU where the user says nothing."""
     if options.workers is None:
         return how.gpus_per_node or 1
-    if options.workers.fewest != options.workers.most:
+    if not options.workers.is_fixed:
         raise UserError(f"--workers: {how.launcher} gives every node the same number, so give one")
     return options.workers.most
 
@@ -181,16 +133,13 @@ def _sbatch_spec(options: TrainOptions, how: LaunchOptions, recipe: Recipe, run:
     command += ["--as-before"] if options.as_before else []
     return SbatchSpec(
         name=recipe.name,
-        command=[*command, *as_words(options.overrides)],
+        command=[*command, *as_arguments(options.overrides)],
         folder=Path.cwd(),
         output=f"{str(path).replace('%', '%%')}/slurm-%j.log",
         nodes=how.nodes or 1,
         workers=_workers_per_node(options, how),
-        gpus_per_node=how.gpus_per_node,
-        partition=how.partition,
-        time=how.time,
-        account=how.account,
-        options=how.sbatch_options,
+        resources=how.directives(),
+        options=how.sbatch_option,
         retries=recipe.restart.max_restarts,
     )
 

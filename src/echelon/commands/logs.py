@@ -1,4 +1,4 @@
-"""What workers and agents print, line by line as it comes, each with whose it is."""
+"""The output of workers and agents, line by line as it arrives, each labelled with its origin."""
 
 from __future__ import annotations
 
@@ -7,13 +7,15 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from echelon.monitor.records import RecordReader
-from echelon.runfolder import RunFolder
+from echelon.runfolder import RunFolder, open_regular
 
 _NAME = re.compile(r"(worker|agent)-(\d+)\.log")
+_MOST_BYTES = 2**20
+"""Read from a log per call; the rest follows with the next call."""
 
 
 class LogTails:
-    """Follows all logs of a run, from now on."""
+    """Follows all logs of a run."""
 
     def __init__(self, run: RunFolder) -> None:
         self._run = run
@@ -25,12 +27,12 @@ class LogTails:
         """The lines that were completed since the last call, e.g. `host2 worker 3 | out of memory`."""
         for path in sorted(self._run.logs.glob("*.log")):
             match = _NAME.fullmatch(path.name)
-            if match is None:
+            if match is None or not path.is_file():
                 continue
-            with open(path, "rb") as file:
+            with open(path, "rb", opener=open_regular) as file:
                 file.seek(self._positions.get(path, 0))
-                data = file.read()
-            whole = data[: data.rfind(b"\n") + 1]
+                data = file.read(_MOST_BYTES)
+            whole = data if len(data) == _MOST_BYTES else data[: data.rfind(b"\n") + 1]
             self._positions[path] = self._positions.get(path, 0) + len(whole)
             prefix = self._owner(match[1], int(match[2])) if whole else ""
             for line in whole.decode(errors="replace").splitlines():

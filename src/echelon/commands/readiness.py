@@ -1,4 +1,4 @@
-"""Whether this machine and the hosts are ready, in words: pure functions of what was found out."""
+"""Formats whether this machine and the hosts are ready. Pure functions."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ from echelon.launch.machine import Disk
 _WIDTH = 160
 
 
-def diagnosis_words(diagnosis: Diagnosis) -> str:
-    """Everything that `doctor` found, and what to do."""
+def format_diagnosis(diagnosis: Diagnosis) -> str:
+    """All findings of `doctor`, with remedies."""
     here = "\n".join([*_here_lines(diagnosis.here), *_finding_lines("", diagnosis.findings)])
     verdict = (
         "everything is ready" if diagnosis.is_fit else "something needs doing: see the lines marked with ✗"
     )
-    return "\n".join([here, *([hosts_words(diagnosis.hosts)] if diagnosis.hosts else []), verdict])
+    return "\n".join([here, *([format_hosts(diagnosis.hosts)] if diagnosis.hosts else []), verdict])
 
 
-def hosts_words(reports: Sequence[HostReport]) -> str:
-    """All hosts in one table, and below it every problem of every host."""
+def format_hosts(reports: Sequence[HostReport]) -> str:
+    """All hosts in one table, followed by every problem of every host."""
     table = Table(box=SIMPLE_HEAD, pad_edge=False)
     for title in ("HOST", "STATE", "CORES", "GPUS", "MEMORY", "DISK", "CLOCK", "NETWORK", "RUN FOLDER"):
         table.add_column(title, no_wrap=True)

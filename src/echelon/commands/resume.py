@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Sequence
 from pathlib import Path
 
-from echelon.data.planning import AnyPrepared, open_data, steps_per_epoch
+from echelon.agent.inquiry import HostAnswer
+from echelon.cluster.roster import open_seats, read_roster
+from echelon.cluster.status import ask_hosts
+from echelon.data.batch_plan import AnyPrepared, open_data, steps_per_epoch
 from echelon.data.run_data import find_run_data
 from echelon.errors import DataError, RunError
+from echelon.launch.hosts import Host
 from echelon.monitor.records import read_records
-from echelon.recipe.continuing import find_changes
+from echelon.recipe.compatibility import find_changes
 from echelon.recipe.length import length_in_steps
 from echelon.recipe.loading import load_recipe
 from echelon.recipe.schedule import rate_by_step
@@ -88,6 +93,40 @@ def refuse_other_data(run: RunFolder, prepared: AnyPrepared) -> None:
             f"{run.path}: was begun with other data, the files that the recipe names have changed since; "
             "bring them back, or use --run to begin a new run"
         )
+
+
+def refuse_to_leave_hosts(run: RunFolder) -> None:
+    """RunError if a run was trained on hosts and nobody has said that it shall be resumed on this machine."""
+    if not run.hosts.exists():
+        return
+    there = f"echelon train {run.path} --hosts HOSTS"
+    with contextlib.suppress(RunError):  # somebody else's hosts go into no command
+        roster = read_roster(run)
+        assert roster is not None
+        hosts = [str(Host(entry.host.name, entry.host.workers)) for entry in roster.entries]
+        there = f"echelon train {run.path} --hosts {','.join(hosts)}"
+        there += f" --ssh-config {roster.ssh_config}" if roster.ssh_config else ""
+        there += f" --container {roster.container}" if roster.container else ""
+    raise RunError(
+        f"{run.path}: was trained on hosts; `{there}` resumes it there, and `echelon train {run.path} --workers N` on "
+        "this machine"
+    )
+
+
+def leave_hosts(run: RunFolder) -> None:
+    """Forget the hosts of a run that is trained on this machine from now on, so that `status`, `watch` and `stop` look
+    for it here; RunError if they are training it."""
+    roster = None
+    with contextlib.suppress(RunError):  # somebody else's hosts are not asked
+        roster = read_roster(run)
+    if roster is not None:
+        with open_seats(roster) as seats:
+            answers = ask_hosts(seats, run)
+        if any(isinstance(answer, HostAnswer) and answer.is_running for answer in answers):
+            raise RunError(
+                f"{run.path}: is being trained on its hosts; `echelon stop {run.path}` stops it there"
+            )
+    run.hosts.unlink(missing_ok=True)
 
 
 def length_note(before: Recipe, now: Recipe, prepared: AnyPrepared, step: int) -> str | None:

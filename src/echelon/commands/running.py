@@ -12,7 +12,7 @@ import sys
 import threading
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -29,24 +29,25 @@ from echelon.cluster.starting import Seat
 from echelon.cluster.status import ask_hosts, judge_run
 from echelon.cluster.watching import HostWatch, SharedFiles
 from echelon.commands.dashboard import Dashboard
-from echelon.commands.following import RunScreen
 from echelon.commands.keyboard import reading_keys
-from echelon.commands.listing import RunSummary, summarise
 from echelon.commands.logs import LogTails
+from echelon.commands.run_screen import RunScreen
+from echelon.commands.runs import RunSummary, summarise
 from echelon.errors import RemoteError, RunError, TrainingError
-from echelon.explain.history import read_history
+from echelon.explain.history import RecordStore, read_history
 from echelon.launch.local import StopRequests, signals_call
 from echelon.launch.ssh import side_by_side
 from echelon.monitor.records import read_records
 from echelon.monitor.run_state import read_state
 from echelon.recipe.loading import load_recipe
-from echelon.runfolder import RunFolder
+from echelon.runfolder import RunFolder, open_no_link
 
 _POLL_S = 0.2
 _STOP_S = 320.0
 """A little more than launch/local.py gives workers to save and leave."""
 _KILL_S = 15.0
 _START_S = 600.0
+_LOCK_BYTES = 1000
 
 
 @dataclass(frozen=True)
@@ -76,11 +77,15 @@ class RunStatus:
     events: list[str]
     """The last things that its launcher and its agents have told."""
 
+    def to_json(self) -> dict[str, Any]:
+        return {**asdict(self), "run": self.run.to_json()}
+
 
 def get_status(run: RunFolder) -> RunStatus:
     """How a run stands; its hosts are asked."""
     summary, hosts = summarise_with_hosts(run.require())
-    history = read_history(run)
+    store = RecordStore()
+    history = read_history(run, store)
     left = (
         max(0, summary.steps - summary.step) * history.wall_pace if summary.steps and history.steps else None
     )
@@ -92,7 +97,7 @@ def get_status(run: RunFolder) -> RunStatus:
         seconds_per_step=history.pace or None,
         seconds_left=left if summary.state == "training" else None,
         hosts=hosts,
-        events=[str(record.get("message", "")) for record in told[-5:]],
+        events=[str(record.get("message", "")) for record in (*told[-5:], *store.notes())],
     )
 
 
@@ -266,7 +271,7 @@ def ask_to_stop(run: RunFolder, *, now: bool) -> bool:
     roster = read_roster(run)
     if roster is not None:
         return _stop_hosts(roster, run, now)
-    pid = _holder(run)
+    pid = holder(run)
     if pid is None:
         return False
     with contextlib.suppress(ProcessLookupError):
@@ -308,16 +313,44 @@ def _is_running(run: RunFolder) -> bool:
     return is_on_hosts or (run.is_locked() and len(told) == len(answers))
 
 
-def _holder(run: RunFolder) -> int | None:
+def holder(run: RunFolder) -> int | None:
     """The process that trains the run on this machine; RunError where that is another machine."""
     if not run.is_locked():
         return None
-    match = re.fullmatch(r"process (\d+) on (.*)\n?", run.lock_file.read_text(errors="replace"))
+    with open(run.lock_file, "rb", opener=open_no_link) as file:
+        text, lock = file.read(_LOCK_BYTES).decode(errors="replace"), os.fstat(file.fileno())
+    match = re.fullmatch(r"process ([1-9]\d{0,8}) on (.*)\n?", text)
     if match is None:
         return None
     if match[2].strip() != socket.gethostname():
         raise RunError(f"{run.path}: is being trained on {match[2].strip()}; stop it there")
+    if not _may_hold(int(match[1]), lock):
+        raise RunError(
+            f"{run.lock_file}: names process {match[1]}, which is not the one that holds the lock; `fuser "
+            f"{run.lock_file}` says which does"
+        )
     return int(match[1])
+
+
+def _may_hold(pid: int, lock: os.stat_result) -> bool:
+    """Whether a process has the lock open and belongs to the user whose file it is; or has ended, while its workers
+    still hold it. Whoever owns the folder could name any process in the lock."""
+    process = Path("/proc", str(pid))
+    try:
+        if process.stat().st_uid != lock.st_uid:
+            return False
+        return any(_is_same(descriptor, lock) for descriptor in (process / "fd").iterdir())
+    except FileNotFoundError:
+        return True
+    except OSError:
+        return False
+
+
+def _is_same(descriptor: Path, file: os.stat_result) -> bool:
+    try:
+        return os.path.samestat(descriptor.stat(), file)
+    except OSError:
+        return False
 
 
 def detach(command: Sequence[str], run: RunFolder, console: Console) -> dict[str, Any]:
@@ -325,7 +358,7 @@ def detach(command: Sequence[str], run: RunFolder, console: Console) -> dict[str
     run.create()
     begun = len(_starts(run))
     log = run.launcher_log
-    with open(log, "ab") as out:
+    with open(log, "ab", opener=open_no_link) as out:
         position = out.tell()
         process = subprocess.Popen(
             [sys.executable, "-m", "echelon", *command],

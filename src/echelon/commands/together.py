@@ -1,26 +1,49 @@
 """`train` as one of several processes that form one group: a site's launcher started them, or a user on each host.
 
 Process 0 prepares the data and the run folder; the others wait for it, and hosts that do not see its folder make
-one of their own. Then each starts its workers, watches them, and hears how the others ended: the first failure ends
-all of them, with the same message.
+one of their own. Then each runs an agent, which ends with it. The group is fixed: what fails in one process ends all of
+them, with the same message, because a site's launcher cannot start one process again.
 """
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import hashlib
 import os
 import socket
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from itertools import accumulate
 from pathlib import Path
 from typing import Any, NoReturn
 
 from rich.console import Console
 
-from echelon.commands.preparing import prepare_data
+from echelon.agent.actions import Tell
+from echelon.agent.agent import Agent
+from echelon.agent.connection import Connection, Message
+from echelon.agent.execution import HostExecutor, place_of
+from echelon.agent.generation import LEADER, Generation
+from echelon.agent.outcome import RunOutcome
+from echelon.agent.rendezvous import (
+    JOIN_S,
+    SECRET_VARIABLE,
+    Hello,
+    Participant,
+    Rendezvous,
+    join,
+    read_secret,
+)
+from echelon.agent.rendezvous_file import (
+    RENDEZVOUS_HINT,
+    Invitation,
+    RendezvousFolder,
+    address_for_others,
+)
+from echelon.agent.spec import AgentSpec, HostSpec
+from echelon.agent.star import Star
+from echelon.commands.prepare import prepare_data
 from echelon.commands.training import (
     Begun,
     TrainOptions,
@@ -28,55 +51,39 @@ from echelon.commands.training import (
     open_run,
     say_what_begins,
     summarise,
-    wanted_workers,
 )
-from echelon.commands.tuning import refuse_auto_batch
 from echelon.console import tell
-from echelon.data.planning import AnyPrepared, open_data
+from echelon.data.batch_plan import AnyPrepared, open_data
 from echelon.errors import (
-    FINAL_STATUS,
     DataError,
     EchelonError,
     RefusedError,
     StoppedError,
     TrainingError,
     UserError,
-    WorkerError,
 )
 from echelon.launch.cores import available_cores
-from echelon.launch.link import Message
-from echelon.launch.local import (
-    LocalJob,
-    Placement,
-    StopRequests,
-    listen,
-    signals_call,
-)
-from echelon.launch.lookout import Lookout
-from echelon.launch.meeting import (
-    JOIN_S,
-    SECRET_VARIABLE,
-    Hello,
-    Invitation,
-    Master,
-    Member,
-    Report,
-    Verdict,
-    join,
-    read_secret,
-)
-from echelon.launch.network import card_towards, is_loopback, own_address, resolve
-from echelon.launch.noticeboard import MEETING_HINT, Noticeboard, address_for_others
+from echelon.launch.interfaces import card_towards, is_loopback, own_address, resolve
+from echelon.launch.local import Placement, StopRequests, listen, signals_call
 from echelon.launch.site import Address, Place, threads_for
-from echelon.launch.supervise import Supervised
-from echelon.monitor.records import RecordReader, RecordWriter
-from echelon.monitor.screen import open_screen
+from echelon.monitor.records import RecordWriter
+from echelon.monitor.screen import follow_records, open_screen
 from echelon.recipe.schema import Recipe
-from echelon.recipe.toml import dump_recipe
-from echelon.recipe.workers import WorkerRange
+from echelon.recipe.toml import dump_table
+from echelon.recipe.workers import WorkerRange, parse_workers
+from echelon.resolve.measured import refuse_auto_batch
+from echelon.untrusted import printable
 
 _REFUSE_S = 60.0
 """How long process 0, having failed, waits for the others to tell them: not every launcher ends them."""
+
+_SILENT_S = 15.0
+"""How long another process may be silent. Longer than `restart.silence_seconds`: losing one ends the run."""
+_RESULT_S = 60.0
+"""How long process 0 may take to say what came of the run."""
+
+_UNTIL_EXIT: list[Rendezvous] = []
+"""Connections last as long as process 0: by their end, the others see that it has spoken and left."""
 
 _NO_SECRET = (
     "warning: whoever reaches this port and has the recipe can take a host's place; give every host the same secret, "
@@ -84,24 +91,22 @@ _NO_SECRET = (
 )
 
 
-def train_together(options: TrainOptions, place: Place, console: Console) -> Verdict:
-    """As `train`, with the other processes of `place`: how it ended is the same in all of them.
+def train_together(options: TrainOptions, place: Place, console: Console) -> dict[str, Any]:
+    """As `train`, with the other processes of `place`; the result, or the error, is the same in all of them.
 
-    Raises StoppedError where told to stop before training began, and other errors where it could not begin.
+    Raises RefusedError if the group does not begin or has failed, which process 0 tells the user, StoppedError if told
+    to stop before training began, and other errors for what only this process knows.
     """
     with signals_call(_raise_stopped):
         part = _Part(options, place, console)
-        try:
-            return part.lead() if place.is_first else part.follow()
-        except RefusedError as error:
-            return Verdict(failure=str(error), exit_status=error.exit_status)
+        return part.lead() if place.is_first else part.follow()
 
 
 def own_workers(options: TrainOptions, place: Place, recipe: Recipe) -> int:
     """How many workers this process starts; UserError where that, or their batch, cannot be known."""
     refuse_auto_batch(recipe)
     if place.is_host:
-        workers = wanted_workers(options, recipe)
+        workers = parse_workers(recipe.train.workers)
         if workers.is_auto:
             raise UserError(
                 'workers = "auto" is for a machine that trains alone; say how many each host starts: --workers N'
@@ -128,60 +133,64 @@ class _Part:
         self._stops = StopRequests()
         self._recipe, self._run = open_run(options)
         self._workers = own_workers(options, place, self._recipe)
-        self._options = replace(options, workers=WorkerRange(self._workers, self._workers))
-        self._board = Noticeboard(self._run, place)
+        here = self._workers if place.is_host else place.local_size
+        self._options = replace(options, workers=WorkerRange(here, here))
+        self._folder = RendezvousFolder(self._run, place)
         self._noun = "node" if place.is_host else "process"
 
-    def lead(self) -> Verdict:
+    def lead(self) -> dict[str, Any]:
         """Process 0's."""
         address = self._own_address()
         port = self._place.master.port if self._place.master else 0
         with (
             _listen(address, port) as listener,
-            self._board.invite(Address(address, listener.getsockname()[1])) as invitation,
+            self._folder.invite(Address(address, listener.getsockname()[1])) as invitation,
         ):
             secret = self._secret if self._place.master else invitation.secret
             if not secret and not is_loopback(address):
                 self._tell(_NO_SECRET)
-            master = Master(listener, self._hello(), self._noun, secret)
+            rendezvous = Rendezvous(listener, self._hello(), self._noun, secret)
+            _UNTIL_EXIT.append(rendezvous)
             try:
-                with begin(self._options, self._console) as begun, listen(address) as store:
-                    placement = self._assemble(master, invitation, begun, store)
+                with begin(self._options, self._console) as begun:
+                    start = self._assemble(rendezvous, invitation, begun, address)
                     with signals_call(self._stops.ask):
-                        report = self._train(placement, begun.lock, master, store)
-                        return self._conclude(master, report)
+                        ended = self._train(start, rendezvous.connections, begun.lock)
+                        return self._conclude(rendezvous, ended)
+            except RefusedError:
+                raise  # by us, after all have begun
             except EchelonError as error:
                 # Hosts that are started one by one, or told to stop, are not waited for.
                 is_alone = self._place.is_host or isinstance(error, StoppedError)
-                master.refuse(error, wait_s=0.0 if is_alone else _REFUSE_S)
+                rendezvous.refuse(error, wait_s=0.0 if is_alone else _REFUSE_S)
                 raise
 
-    def follow(self) -> Verdict:
+    def follow(self) -> dict[str, Any]:
         """Every other process's."""
         place = self._place
         if place.master is None and not place.has_one_host and place.local_rank == 0:
-            self._board.announce_host(place.rank)
-        member = self._join()
-        wanted = member.hear("prepare")
-        invitation = self._board.find()
+            self._folder.announce_host(place.rank)
+        participant = self._join()
+        wanted = participant.hear("prepare")
+        invitation = self._folder.find()
         shares_folder = invitation is not None and invitation.fingerprint == wanted["invitation"]
         with contextlib.ExitStack() as stack:
             try:
                 lock = self._get_ready(wanted, shares_folder, stack)
             except EchelonError as error:
-                member.say("failed", failure=str(error))
+                participant.say("failed", failure=str(error))
                 raise
-            member.say("ready", shares_folder=shares_folder, local_rank=place.local_rank)
-            placement = self._placement(member.hear("begin"))
+            participant.say("ready", shares_folder=shares_folder, local_rank=place.local_rank)
+            start = participant.hear("begin")
             with signals_call(self._stops.ask):
-                verdict = member.conclude(self._train(placement, lock, member))
-        return replace(verdict, result={**verdict.result, "run": str(self._run.path)})
+                ended = self._train(start, {LEADER: participant.connection}, lock)
+                return self._hear_result(participant, ended)
 
     def _own_address(self) -> str:
         """Where process 0 listens: at the address of one network card, never at all of them."""
         master = self._place.master
         if master is None:
-            return address_for_others(self._place, self._board, JOIN_S)
+            return address_for_others(self._place, self._folder, JOIN_S)
         if self._place.launcher in ("kubernetes", "kubeflow", "vertex"):
             _wait_for_name(master.host, JOIN_S)
         try:
@@ -190,41 +199,41 @@ class _Part:
             raise UserError(f"{self._noun} 0 listens at {master}, but {error}") from None
 
     def _hello(self) -> Hello:
-        recipe = hashlib.sha256(dump_recipe(self._recipe).encode()).hexdigest()
+        table = self._recipe.model_dump(exclude_none=True)
+        del table["train"]["workers"]  # each host's own
+        recipe = hashlib.sha256(dump_table(table).encode()).hexdigest()
         return Hello(self._place.rank, self._place.size, self._workers, recipe)
 
-    def _join(self) -> Member:
+    def _join(self) -> Participant:
         master = self._place.master
-        find = self._board.find if master is None else lambda: Invitation(master, self._secret)
+        find = self._folder.find if master is None else lambda: Invitation(master, self._secret)
         try:
             return join(find, self._hello(), self._noun, self._tell, JOIN_S)
         except UserError as error:
-            hint = "is it running, and can it be reached from here?" if master else MEETING_HINT
+            hint = "is it running, and can it be reached from here?" if master else RENDEZVOUS_HINT
             raise UserError(f"{error}; {hint}") from None
 
     def _assemble(
-        self, master: Master, invitation: Invitation, begun: Begun, store: socket.socket
-    ) -> Placement:
-        """Wait for everybody, have their folders ready, and give everybody their ranks; returns our own."""
-        master.gather(self._tell)
+        self, rendezvous: Rendezvous, invitation: Invitation, begun: Begun, address: str
+    ) -> Message:
+        """Wait for everybody, have their folders ready, and return what all are told of who takes part."""
+        rendezvous.gather(self._tell)
         data = {"folder": str(begun.prepared.folder.resolve()), "key": begun.prepared.key}
-        answers = master.ask_all("prepare", invitation=invitation.fingerprint, data=data)
-        hellos = [master.hellos[rank] for rank in range(self._place.size)]
-        first_ranks = [0, *accumulate(hello.workers for hello in hellos)]
-        address, port = store.getsockname()[:2]
+        answers = rendezvous.ask_all("prepare", invitation=invitation.fingerprint, data=data)
+        hellos = [rendezvous.hellos[rank] for rank in range(self._place.size)]
+        size = sum(hello.workers for hello in hellos)
+        hosts = dict.fromkeys(hello.host for hello in hellos)
         start = {
-            "size": first_ranks[-1],
+            "names": [rendezvous.name(rank) for rank in range(self._place.size)],
+            "workers": [hello.workers for hello in hellos],
             "address": address,
-            "port": port,
-            "num_hosts": len({hello.host for hello in hellos}),
+            "num_hosts": len(hosts),
             "shares_folder": agree_on_folder(self._place, hellos, answers),
         }
-        say_what_begins(begun, WorkerRange(first_ranks[-1], first_ranks[-1]), self._console)
-        hosts = dict.fromkeys(hello.host for hello in hellos)
-        self._tell(f"starting {first_ranks[-1]} workers on {', '.join(hosts)} ...")
-        for rank in answers:
-            master.tell(rank, "begin", **start, first_rank=first_ranks[rank])
-        return self._placement({**start, "first_rank": 0})
+        say_what_begins(begun, WorkerRange(size, size), self._console)
+        self._tell(f"starting {size} workers on {', '.join(hosts)} ...")
+        rendezvous.tell_all("begin", **start)
+        return start
 
     def _get_ready(self, wanted: Message, shares_folder: bool, stack: contextlib.ExitStack) -> int | None:
         """See to it that this host's workers find their data and a run folder; its lock where the folder is our own."""
@@ -251,70 +260,92 @@ class _Part:
                     "set ECHELON_CACHE to the same folder on all hosts"
                 ) from None
 
-    def _placement(self, start: Message) -> Placement:
-        place = self._place
-        return Placement(
-            size=start["size"],
-            first_rank=start["first_rank"],
-            address=start["address"],
-            port=start["port"],
-            num_hosts=start["num_hosts"],
-            interface=card_towards(start["address"]).name,
-            first_local_rank=place.local_rank,
-            local_size=None if place.is_host else place.local_size,
-            threads=threads_for(place, os.environ),
+    def _spec(self, start: Message) -> AgentSpec:
+        """What this process's agent is told; all processes call process 0, so the others need no addresses."""
+        interface = card_towards(start["address"]).name
+        hosts = [
+            HostSpec(name, start["address"], interface, workers)
+            for name, workers in zip(start["names"], start["workers"], strict=True)
+        ]
+        return AgentSpec(
+            run=str(self._run.path),
+            host=self._place.rank,
+            hosts=tuple(hosts),
+            port=0,
+            secret="",
             shares_folder=start["shares_folder"],
+            fewest=len(hosts),
+            most=len(hosts),
+            silence_s=_SILENT_S,
+            hang_s=self._recipe.restart.hang_seconds,
+            max_restarts=0,
+            window_s=0.0,
+            files={},
+            environment={},
+            is_fixed=True,
         )
 
-    def _train(
-        self,
-        placement: Placement,
-        lock: int | None,
-        others: Master | Member,
-        store: socket.socket | None = None,
-    ) -> Report:
-        """Run this process's workers to their end, or to that of the others."""
-        reader = RecordReader(self._run.worker_records(placement.first_rank), from_end=True)
-        screen = open_screen(self._console, self._recipe.train.log_every)
-        lookout = Lookout(others, self._stops, self._recipe.restart.hang_seconds)
+    def _train(self, start: Message, connections: Mapping[int, Connection], lock: int | None) -> RunOutcome:
+        """Run this process's agent until the run has ended for all."""
+        spec, place = self._spec(start), self._place
 
-        def look_around() -> None:
+        def place_workers(spec: AgentSpec, generation: Generation) -> Placement:
+            return replace(
+                place_of(spec, generation),
+                num_hosts=start["num_hosts"],
+                first_local_rank=place.local_rank,
+                local_size=None if place.is_host else place.local_size,
+                threads=threads_for(place, os.environ),
+            )
+
+        first_rank = sum(start["workers"][: place.rank])
+        screen = open_screen(self._console, self._recipe.train.log_every)
+        reader = follow_records(self._run.worker_records(first_rank), screen)
+
+        def show_new_records() -> None:
             for record in reader.read():
                 screen.show(record)
-            lookout.look(job)
 
-        job = LocalJob(
-            self._run,
-            self._workers,
-            lock,
-            stops=self._stops,
-            hang_s=self._recipe.restart.hang_seconds,
-            place=placement,
-            listener=store,
-        )
+        executor = HostExecutor(spec, self._run, lock, _keep_to_oneself, place=place_workers)
+        agent = Agent(spec, executor, Star(spec, connections), self._stops)
         try:
-            return Report(is_finished=job.watch(look_around))
-        except WorkerError as error:
-            status = UserError.exit_status if error.exit_code == FINAL_STATUS else error.exit_status
-            return Report(failure=str(error), failed_at=job.failed_at, exit_status=status)
-        except TrainingError as error:  # we killed them
-            return Report(failure=str(error))
+            return asyncio.run(agent.run(show_new_records))
         finally:
             screen.close()
 
-    def _conclude(self, master: Master, report: Report) -> Verdict:
-        verdict = master.conclude(report, self._summarise)
-        if verdict.failure:
+    def _conclude(self, rendezvous: Rendezvous, ended: RunOutcome) -> dict[str, Any]:
+        """Process 0's last word."""
+        if ended.outcome == "failed":
             records = RecordWriter(self._run.launcher_records)
-            records.write("failure", message=verdict.failure)
+            records.write("failure", message=ended.message)
             records.close()
-        return verdict
+            raise _failure(ended)
+        result = summarise(self._run, self._recipe, ended)
+        rendezvous.tell_all("result", result=result)
+        return result
 
-    def _summarise(self, is_finished: bool) -> dict[str, Any]:
-        return summarise(self._run, self._recipe, Supervised(is_finished, 0))
+    def _hear_result(self, participant: Participant, ended: RunOutcome) -> dict[str, Any]:
+        """What process 0 makes of the run; it leaves first."""
+        if ended.outcome == "failed":
+            participant.wait_until_first_has_left()
+            raise _failure(ended)
+        result = participant.hear_result(_RESULT_S)
+        if result is None:
+            raise RefusedError(f"{self._noun} 0 has gone without a word", TrainingError.exit_status)
+        participant.wait_until_first_has_left()
+        return {**result, "run": str(self._run.path)}
 
     def _tell(self, message: str) -> None:
         tell(self._console, message)
+
+
+def _failure(ended: RunOutcome) -> RefusedError:
+    status = UserError.exit_status if ended.is_final else TrainingError.exit_status
+    return RefusedError(printable(ended.message), status)  # other hosts wrote it
+
+
+def _keep_to_oneself(_news: Tell) -> None:
+    """How a fixed group ends is told at its end; until then there is no news."""
 
 
 def agree_on_folder(place: Place, hellos: Sequence[Hello], answers: dict[int, Message]) -> bool:

@@ -32,7 +32,7 @@ from echelon.monitor.run_state import FRESH_S, read_state
 from echelon.runfolder import RunFolder, to_json
 from echelon.serve.access import Access, Token, bearer_token, sha256_of
 from echelon.serve.guard import Guard
-from echelon.serve.http_server import Entrance, HttpServer, Listening
+from echelon.serve.http_server import Entrance, HttpServer, ListenOptions
 from echelon.serve.limits import ByteBudget, Limits
 
 _LOOK_S = 1.0
@@ -46,7 +46,7 @@ _LIMITS = Limits(body_bytes=1024, client_connections=64)
 
 @dataclass
 class LivePage:
-    """A run's page, built anew when the run has written something, for all who look at it."""
+    """A run's page, shared by all readers and rebuilt when the run has written something."""
 
     run: RunFolder
     hourly: float | None = None
@@ -57,7 +57,7 @@ class LivePage:
     _turn: threading.Lock = field(default_factory=threading.Lock)
 
     def version(self) -> int:
-        """Changes whenever the page does, which is not at once where the run writes faster than it can be read."""
+        """Changes whenever the page does; the page lags if the run writes faster than it can be read."""
         with contextlib.suppress(EchelonError):
             self.report()
         return hash(self._seen)
@@ -69,14 +69,14 @@ class LivePage:
 
     @property
     def is_over(self) -> bool:
-        """Whether nothing new will come: nobody trains here, no host's records have come for a while, all is shown."""
+        """Whether the run has ended: nothing trains here, no records have grown for a while, and all is shown."""
         times = [file.stat().st_mtime for file in self.run.records.glob("*.jsonl")]
         is_quiet = not self.run.is_locked() and time.time() - max(times, default=0.0) > FRESH_S
         with self._turn:
             return is_quiet and self._seen == self._state()
 
     def report(self) -> Report:
-        """The newest report; a long run is not read again more often than that takes a tenth of the time."""
+        """The newest report; reading a long run takes a tenth of the time at most."""
         with self._turn:
             state = self._state()
             if self._report is None or (state != self._seen and time.monotonic() >= self._next_look):
@@ -150,7 +150,7 @@ async def _explain(_: Request, error: Exception) -> Response:
 @contextlib.contextmanager
 def open_page(run: RunFolder, host: str, port: int, hourly: float | None = None) -> Iterator[list[str]]:
     """Serve a run's page as long as this lasts; the addresses at which it opens, with the token if it has one."""
-    page, listening = LivePage(run.require(), hourly), Listening(host, port, limits=_LIMITS)
+    page, listening = LivePage(run.require(), hourly), ListenOptions(host, port, limits=_LIMITS)
     entrance = Entrance(listening)
     token = None if listening.is_private else secrets.token_urlsafe(24)
     # Browsers send cookies to all ports of a host, and another run's page may be there.
@@ -169,7 +169,7 @@ def open_page(run: RunFolder, host: str, port: int, hourly: float | None = None)
 
 
 def _names(host: str) -> list[str]:
-    """How others call what listens on an address: where it is all of them, this machine's name and addresses."""
+    """The names under which an address is reached: this machine's name and addresses if it stands for all of them."""
     try:
         place = ipaddress.ip_address(host)
     except ValueError:

@@ -1,4 +1,4 @@
-"""Texts of interfaces, such as "_Out" or "&File", without the mark of their keyboard shortcut."""
+"""User-interface labels such as "_Out" or "&File", without their keyboard-shortcut markers."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def without_accelerator(label: bytes, marker: str) -> bytes:
 
 @cache
 def _patterns(marker: str) -> tuple[re.Pattern[bytes], re.Pattern[bytes]]:
-    """Of a shortcut in brackets at the end, as in labels without Latin letters; and of markers, single and doubled."""
+    """Matches a shortcut in brackets at the end, as in non-Latin labels, and single and doubled markers."""
     mark = re.escape(marker.encode())
     no_entity = rb"(?!#?\w+;)" if marker == "&" else b""
     appended = re.compile(rb"\s*\(" + mark + rb"[0-9A-Za-z]\)")

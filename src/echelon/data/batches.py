@@ -44,7 +44,7 @@ class SlotPlan:
 
 @dataclass(frozen=True)
 class StepPlan:
-    """What one optimiser update is computed from."""
+    """The slots of one optimiser update."""
 
     slots: tuple[SlotPlan, ...]
 
@@ -86,7 +86,7 @@ def _gather(side: Side, indices: NDArray[np.integer]) -> tuple[NDArray[np.int64]
 
 
 def length_sorted_batches(lengths: NDArray[np.integer], max_tokens: int) -> list[NDArray[np.int64]]:
-    """Indices of all sentences in batches of like length, the longest first.
+    """Indices of all sentences in batches of similar length, the longest first.
 
     A batch padded to its longest sentence has at most `max_tokens` tokens, unless it is a single sentence; fewer if
     attention, whose memory grows with tokens times length, would need more than with sentences of ATTENTION_LENGTH.
@@ -106,7 +106,7 @@ class BatchPlan:
     """The slots of every step.
 
     A slot holds at most batch_tokens / slots tokens, each pair counted by its longer side, EOS included.
-    Pairs with a side longer than that or than `max_tokens` are left out. DataError where none is left.
+    Pairs with a side longer than that or than `max_tokens` are left out. DataError if none is left.
     """
 
     def __init__(
@@ -257,7 +257,7 @@ def _sort_by_length(
 
 
 def _run_starts(values: NDArray[np.uint32]) -> NDArray[np.int64]:
-    """Where runs of equal values start, and the end."""
+    """The starts of runs of equal values, then the end."""
     changes = np.flatnonzero(values[1:] != values[:-1]) + 1
     ends = [len(values)] if len(values) else []
     return np.concatenate([[0], changes, ends]).astype(np.int64)

@@ -50,14 +50,14 @@ def normalise(line: str, form: NormalForm) -> str:
 
 
 def count_words(line: str) -> int:
-    """Words of a normalised line; of scripts without spaces, about as many as there are."""
+    """The number of words in a normalised line; an estimate for scripts without spaces."""
     if not line.isascii() and UNSPACED.search(line):  # asking first: other scripts must not take longer
         return sum(1 for _ in _WORDS.finditer(line))
     return line.count(" ") + 1 if line else 0
 
 
 def has_endless_word(line: str) -> bool:
-    """Whether a word has more characters than any word has; scripts without spaces have no words to be measured."""
+    """Whether a word is longer than any real word; not measured in scripts without spaces."""
     if len(line) <= LONGEST_WORD:
         return False
     words = (word for word in line.split(" ") if len(word) > LONGEST_WORD)
@@ -65,7 +65,7 @@ def has_endless_word(line: str) -> bool:
 
 
 def reason_to_drop(source: str, target: str, rules: Clean) -> Reason | None:
-    """Why this normalised pair is not trained on; None where it is. Duplicates are found elsewhere."""
+    """Why this normalised pair is not trained on; None if it is. Duplicates are found elsewhere."""
     shorter, longer = sorted((count_words(source), count_words(target)))
     if shorter == 0:
         return "empty"
@@ -106,7 +106,7 @@ class Dropped:
 
 @dataclass(frozen=True)
 class CleanPairs:
-    """What is left of some pairs, and why the others went."""
+    """The pairs that were kept, and counts of why the others were dropped."""
 
     source: list[str]
     target: list[str]
@@ -114,7 +114,7 @@ class CleanPairs:
 
 
 def clean_pairs(pairs: Iterable[tuple[str, str]], rules: Clean) -> CleanPairs:
-    """Normalise training pairs and drop the unfit ones."""
+    """Normalise training pairs and drop unsuitable ones."""
     kept = CleanPairs([], [], dropped := Counter[Reason]())
     for raw_source, raw_target in pairs:
         if "\0" in raw_source or "\0" in raw_target:

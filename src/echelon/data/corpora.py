@@ -1,4 +1,4 @@
-"""Parallel text as it lies on disk: two files, plain or compressed, whose lines translate each other.
+"""Parallel text on disk: two files, plain or compressed, whose lines are translations of each other.
 
 Lines end at '\\n' alone. `str.splitlines` would also cut at U+2028, U+0085 and others, which occur inside
 sentences and would shift one side against the other.
@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Protocol
 
 from echelon.data.formats import PAIR_READERS, SEGMENT_SUFFIX, Layout, segments, split_lines
-from echelon.data.streams import BlockReader, Place
+from echelon.data.streams import BlockReader, FileLocation
 from echelon.errors import DataError
 
 CHUNK_LINES = 4096
@@ -28,11 +28,11 @@ class LineReader:
     """The lines of one file, as bytes without their line ends, read in bounded memory.
 
     Of an SGML file (.sgm), as test sets are published, the segments. Iterating raises DataError, naming the file,
-    where it is missing, a folder, unreadable, empty, cut short or damaged.
+    if it is missing, a folder, unreadable, empty, truncated or damaged.
     """
 
-    def __init__(self, place: Place | Path) -> None:
-        self.place = place if isinstance(place, Place) else Place(place)
+    def __init__(self, place: FileLocation | Path) -> None:
+        self.place = place if isinstance(place, FileLocation) else FileLocation(place)
         self.lines_read = 0
         self._blocks = BlockReader(
             self.place, lambda: f"{self.place}, {_unit(self.place)} {self.lines_read + 1:,}"
@@ -40,7 +40,7 @@ class LineReader:
 
     @property
     def bytes_read(self) -> int:
-        """Bytes of the file itself, so compressed ones where it is compressed."""
+        """Bytes of the file itself, compressed if it is."""
         return self._blocks.bytes_read
 
     def __iter__(self) -> Iterator[bytes]:
@@ -53,7 +53,7 @@ class LineReader:
 
 
 class ParallelText(Protocol):
-    """Pairs of lines, wherever they come from."""
+    """Pairs of lines from any source."""
 
     @property
     def label(self) -> str: ...
@@ -68,8 +68,8 @@ class ParallelText(Protocol):
         ...
 
     @property
-    def places(self) -> dict[str, Place]:
-        """The files it is read from, by what they are; the names say whatever else decides what is read."""
+    def places(self) -> dict[str, FileLocation]:
+        """The files it is read from, by role; the names include whatever else decides what is read."""
         ...
 
     @property
@@ -82,10 +82,10 @@ class ParallelText(Protocol):
 class FilePair:
     """Two files, or members of archives, whose lines belong together."""
 
-    def __init__(self, label: str, source: Place | Path, target: Place | Path) -> None:
+    def __init__(self, label: str, source: FileLocation | Path, target: FileLocation | Path) -> None:
         self.label = label
-        self.source = source if isinstance(source, Place) else Place(source)
-        self.target = target if isinstance(target, Place) else Place(target)
+        self.source = source if isinstance(source, FileLocation) else FileLocation(source)
+        self.target = target if isinstance(target, FileLocation) else FileLocation(target)
         self._readers: tuple[LineReader, ...] = ()
 
     @property
@@ -97,7 +97,7 @@ class FilePair:
         return _unit(self.source), _unit(self.target)
 
     @property
-    def places(self) -> dict[str, Place]:
+    def places(self) -> dict[str, FileLocation]:
         return {_kind("source", self.source): self.source, _kind("target", self.target): self.target}
 
     @property
@@ -110,7 +110,7 @@ class FilePair:
         return sum(reader.bytes_read for reader in self._readers)
 
     def pairs(self) -> Iterator[tuple[bytes, bytes]]:
-        """Every pair, in the files' order; DataError with both counts where the files differ in length."""
+        """Every pair, in the files' order; DataError with both counts if the files differ in length."""
         source, target = self._readers = LineReader(self.source), LineReader(self.target)
         for source_line, target_line in zip_longest(source, target):
             if source_line is None or target_line is None:
@@ -125,12 +125,12 @@ class FilePair:
             )
 
 
-def _unit(place: Place) -> str:
+def _unit(place: FileLocation) -> str:
     return "segment" if place.text_suffix == SEGMENT_SUFFIX else "line"
 
 
-def _kind(side: str, place: Place) -> str:
-    """A side, with the ending that makes segments of its lines."""
+def _kind(side: str, place: FileLocation) -> str:
+    """A side, with the file ending that marks its lines as segments."""
     return f"{side}{SEGMENT_SUFFIX}" if place.text_suffix == SEGMENT_SUFFIX else side
 
 
@@ -138,7 +138,7 @@ class PairFile:
     """One file that holds both sides: TSV, TMX, or a gettext catalogue."""
 
     def __init__(
-        self, label: str, place: Place, columns: tuple[int, int], languages: tuple[str, str]
+        self, label: str, place: FileLocation, columns: tuple[int, int], languages: tuple[str, str]
     ) -> None:
         if place.text_suffix not in PAIR_READERS:
             raise DataError(
@@ -158,7 +158,7 @@ class PairFile:
         return "line", "line"  # of a .tsv; the other formats decode what they read themselves
 
     @property
-    def places(self) -> dict[str, Place]:
+    def places(self) -> dict[str, FileLocation]:
         columns = "-".join(map(str, self._layout.columns))
         return {f"pairs{self._place.text_suffix}[{columns}]": self._place}
 
@@ -171,7 +171,7 @@ class PairFile:
         return self._blocks.bytes_read
 
     def pairs(self) -> Iterator[tuple[bytes, bytes]]:
-        """Every pair, in the file's order, each side on one line; DataError where there is none."""
+        """Every pair, in the file's order, each side on one line; DataError if there is none."""
         read = PAIR_READERS[self._place.text_suffix]
         count = 0
         for count, (source, target) in enumerate(read(self._blocks, self._layout), 1):  # noqa: B007
@@ -202,7 +202,7 @@ class ChangedText:
         return self.unchanged.units
 
     @property
-    def places(self) -> dict[str, Place]:
+    def places(self) -> dict[str, FileLocation]:
         return {f"{kind}.{self._how}": place for kind, place in self.unchanged.places.items()}
 
     @property
@@ -235,14 +235,14 @@ class Chunk:
     target: bytes
 
     def decode(self) -> tuple[list[str], list[str]]:
-        """Both sides' lines; DataError naming file and line where one is not UTF-8."""
+        """Both sides' lines; DataError naming file and line if one is not UTF-8."""
         wheres = [f"{name}, {unit}" for name, unit in zip(self.names, self.units, strict=True)]
         source = _decode(self.source, wheres[0], self.first_line)
         target = _decode(self.target, wheres[1], self.first_line)
         return source.split("\n"), target.split("\n")
 
     def refuse_nul_bytes(self) -> None:
-        """DataError naming file and line if there is one: it would be read as a space, perhaps within a word."""
+        """DataError naming file and line if there is a NUL byte: it would be read as a space, perhaps within a word."""
         for name, unit, block in zip(self.names, self.units, (self.source, self.target), strict=True):
             if (place := block.find(b"\0")) >= 0:
                 line = self.first_line + block.count(b"\n", 0, place)
@@ -258,8 +258,8 @@ def _decode(block: bytes, where: str, first_line: int) -> str:
         raise DataError(f"{where} {line:,}: byte 0x{bad} is not UTF-8; is it text? {_CONVERT}") from error
 
 
-def _refuse_binary(place: Place) -> None:
-    """DataError if a file does not begin like text: its lines are then no lines, and their number means nothing."""
+def _refuse_binary(place: FileLocation) -> None:
+    """DataError if a file does not begin like text, so that its line count means nothing."""
     beginning = next(iter(BlockReader(place)), b"")[:_BEGINNING_BYTES]
     if b"\0" in beginning:
         line = beginning.count(b"\n", 0, beginning.find(b"\0")) + 1
@@ -296,7 +296,7 @@ def chunks(text: ParallelText) -> Iterator[Chunk]:
 
 
 def expand(path: str) -> Path:
-    """The path with the home folder in place of ~; DataError where it names a user that there is not."""
+    """The path with the home folder in place of ~; DataError if it names an unknown user."""
     try:
         return Path(path).expanduser()
     except RuntimeError:
@@ -304,7 +304,7 @@ def expand(path: str) -> Path:
 
 
 def resolve(path: str, recipe_folder: Path) -> Path:
-    """Where a path named in a recipe is: beside the recipe, else under $ECHELON_DATA."""
+    """Resolve a path named in a recipe: beside the recipe, else under $ECHELON_DATA."""
     given = expand(path)
     folders = [recipe_folder]
     if os.environ.get("ECHELON_DATA"):
@@ -317,4 +317,6 @@ def resolve(path: str, recipe_folder: Path) -> Path:
         except OSError as error:
             raise DataError(f"{place} cannot be read: {error.strerror}") from error
     hint = "" if len(folders) > 1 or given.is_absolute() else "; ECHELON_DATA names no folder to look in"
-    raise DataError(f"{path} does not exist; looked at {', '.join(map(str, places))}{hint}")
+    others = [str(place) for place in places if str(place) != str(path)]
+    elsewhere = f"; looked at {', '.join(others)}" if others else ""
+    raise DataError(f"{path} does not exist{elsewhere}{hint}")

@@ -1,4 +1,4 @@
-"""The corpus that Echelon generates itself, seen as parallel text."""
+"""The corpus that Echelon generates itself, as parallel text."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ from functools import cache, cached_property
 from typing import Literal
 
 from echelon.data.demo_corpus import SHA256, EmbeddedCorpus, generate
-from echelon.data.streams import Place
+from echelon.data.streams import FileLocation
 
 Split = Literal["train", "valid", "test"]
 
 
 class EmbeddedText:
-    """One split of the embedded corpus; generated when it is first read, known by its pinned digest before."""
+    """One split of the embedded corpus, generated on first read and identified by its pinned digest."""
 
     sha256 = SHA256
 
@@ -31,7 +31,7 @@ class EmbeddedText:
         return "line", "line"
 
     @property
-    def places(self) -> dict[str, Place]:
+    def places(self) -> dict[str, FileLocation]:
         return {}
 
     @cached_property

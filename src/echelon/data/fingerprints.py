@@ -40,7 +40,7 @@ class HashMemory:
             self._known = known if isinstance(known, dict) else {}
 
     def sha256(self, path: Path, on_bytes: Callable[[int], None] = lambda count: None) -> str:
-        """The file's SHA-256; DataError where it cannot be read."""
+        """The file's SHA-256; DataError if it cannot be read."""
         try:
             status = path.stat()
             if not stat.S_ISREG(status.st_mode):
@@ -59,7 +59,7 @@ class HashMemory:
         return sha256
 
     def save(self) -> None:
-        """Write the memory, leaving out files that are gone. Where it can't be written, we do without."""
+        """Save the cache without files that are gone. If it cannot be saved, do without."""
         known = {name: entry for name, entry in self._known.items() if os.path.exists(name)}
         temporary = self._path.with_name(f"{self._path.name}.{os.getpid()}")
         with suppress(OSError):

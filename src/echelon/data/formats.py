@@ -29,7 +29,7 @@ Pair = tuple[bytes, bytes]
 
 @dataclass(frozen=True)
 class Layout:
-    """What a reader of both sides must know beside the bytes."""
+    """What a reader of both sides must know besides the bytes."""
 
     name: str
     """What messages call the text."""
@@ -89,7 +89,7 @@ def segments(lines: Iterable[bytes], name: object) -> Iterator[bytes]:
 
 
 def _cut_segments(text: bytes) -> tuple[list[bytes], bytes]:
-    """What stands in the segments that are whole, and the rest from where the next one begins."""
+    """The text of the complete segments, and the rest from where the next one begins."""
     lowered = text.lower()
     whole: list[bytes] = []
     end = 0
@@ -132,21 +132,29 @@ _INLINE_CODES = {"bpt", "ept", "ph", "it", "ut"}
 def read_tmx(blocks: Iterable[bytes], layout: Layout) -> Iterator[Pair]:
     """The translation units that have both languages; `en` also finds en-GB."""
     parser: ElementTree.XMLPullParser[ElementTree.Element] = ElementTree.XMLPullParser(["start", "end"])
-    body: ElementTree.Element | None = None
+    holders: list[ElementTree.Element] = []
+    """The elements that are open, each in the one before."""
+    unit_depth: int | None = None
     held_bytes = 0
     for block in chain(filter(None, blocks), [b""]):
         held_bytes += len(block)
         for event, element in _xml_events(parser, block, layout.name):
             if event == "start":
-                body = element if _local_name(element) == "body" else body
-            elif _local_name(element) == "tu":
+                holders.append(element)
+                if unit_depth is None and _local_name(element) == "tu":
+                    unit_depth = len(holders)
+                continue
+            depth = len(holders)
+            holders.pop()
+            if depth == unit_depth:
+                unit_depth = None
                 texts = _unit_texts(element)
                 source, target = (_of_language(texts, language) for language in layout.languages)
                 if source is not None and target is not None:
                     yield source.encode(), target.encode()
-                if body is not None:
-                    body.clear()  # what was read doesn't stay in memory
                 held_bytes = 0
+            if unit_depth is None and holders:
+                holders[-1].clear()  # what was read, in whatever element, doesn't stay in memory
         if held_bytes > LONGEST_LINE_BYTES:
             raise DataError(
                 f"{layout.name}: has no whole <tu> within {LONGEST_LINE_BYTES >> 20} MiB; is it TMX?"
@@ -156,7 +164,7 @@ def read_tmx(blocks: Iterable[bytes], layout: Layout) -> Iterator[Pair]:
 def _xml_events(
     parser: ElementTree.XMLPullParser[ElementTree.Element], block: bytes, name: str
 ) -> list[tuple[str, ElementTree.Element]]:
-    """What the next block begins and ends; an empty one is the end of the file."""
+    """The elements that the next block starts and ends; an empty block is the end of the file."""
     try:
         if block:
             parser.feed(block)
@@ -209,28 +217,40 @@ def _of_language(texts: dict[str, str], language: str) -> str | None:
 
 
 @dataclass
-class _Entry:
+class _Message:
     """One message of a catalogue while it is being read."""
 
-    texts: dict[str, str] = field(default_factory=dict)
-    """By keyword; bytes that are yet to be decoded stand in them as `surrogateescape` has them."""
+    parts: dict[str, list[str]] = field(default_factory=dict)
+    """The text's lines by keyword; bytes that are yet to be decoded stand in them as `surrogateescape` has them."""
+    held_bytes: int = 0
     is_fuzzy: bool = False
     line: int = 0
     """Where it begins."""
 
     @property
     def header(self) -> str:
-        """The text of the entry whose message is empty: it describes the catalogue."""
-        return self.texts.get("msgstr", "") if self.texts.get("msgid") == "" else ""
+        """The catalogue's header: the text of the entry with an empty message."""
+        texts = self.texts
+        return texts.get("msgstr", "") if texts.get("msgid") == "" else ""
+
+    @property
+    def texts(self) -> dict[str, str]:
+        """By keyword, joined."""
+        return {key: "".join(lines) for key, lines in self.parts.items()}
+
+    @property
+    def is_translated(self) -> bool:
+        return any(key.startswith("msgstr") for key in self.parts)
 
     def pairs(self) -> Iterator[tuple[str, str]]:
-        """Singular and plural; nothing where it is not, or not surely, translated."""
-        if self.is_fuzzy or not self.texts.get("msgid"):
+        """Singular and plural; nothing if it is not, or not surely, translated."""
+        texts = self.texts
+        if self.is_fuzzy or not texts.get("msgid"):
             return
-        plurals = [text for key, text in sorted(self.texts.items()) if key.startswith("msgstr[")]
-        yield self.texts["msgid"], self.texts.get("msgstr", plurals[0] if plurals else "")
-        if len(plurals) > 1 and "msgid_plural" in self.texts:
-            yield self.texts["msgid_plural"], plurals[-1]
+        plurals = [text for key, text in sorted(texts.items()) if key.startswith("msgstr[")]
+        yield texts["msgid"], texts.get("msgstr", plurals[0] if plurals else "")
+        if len(plurals) > 1 and "msgid_plural" in texts:
+            yield texts["msgid_plural"], plurals[-1]
 
 
 _KEYWORD = re.compile(r'(msgctxt|msgid_plural|msgid|msgstr(?:\[\d+\])?)\s*(".*")\s*$')
@@ -241,33 +261,38 @@ _UNDECODED = re.compile("[\udc80-\udcff]")
 
 def read_po(blocks: Iterable[bytes], layout: Layout) -> Iterator[Pair]:
     """The translated messages of a gettext catalogue's source; fuzzy and obsolete ones are left out."""
-    entry, key = _Entry(), ""
+    entry, key = _Message(), ""
     charset: str | None = None
     for number, raw in enumerate(split_lines(blocks, layout.name), 1):
         where = f"{layout.name}, line {number:,}"
         line = _decode_line(raw, charset, where).strip()
         found = _KEYWORD.match(line)
         begins_next = line.startswith("#") or (found is not None and found[1] in ("msgctxt", "msgid"))
-        if not line or (begins_next and any(key.startswith("msgstr") for key in entry.texts)):
-            if entry.texts:
+        if not line or (begins_next and entry.is_translated):
+            if entry.parts:
                 charset = _charset(entry.header, charset or "utf-8", layout.name)
                 yield from _ordered(_decoded(entry, charset, layout.name), layout)
-            entry, key = _Entry(), ""
+            entry, key = _Message(), ""
+        entry.held_bytes += 0 if line.startswith("#") else len(raw)
+        if entry.held_bytes > LONGEST_LINE_BYTES:
+            raise DataError(
+                f"{where}: the message here has more than {LONGEST_LINE_BYTES >> 20} MiB; is it a .po file?"
+            )
         if line.startswith("#"):
             entry.is_fuzzy |= line.startswith("#,") and "fuzzy" in line
         elif found is not None:
             key = found[1]
             entry.line = entry.line or number
-            entry.texts[key] = _unquoted(found[2], where)
+            entry.parts[key] = [_unquoted(found[2], where)]
         elif line.startswith('"') and line.endswith('"') and key:
-            entry.texts[key] += _unquoted(line, where)
+            entry.parts[key].append(_unquoted(line, where))
         elif line:
             raise DataError(f"{where}: {line[:40]!r} is not gettext's; is it a .po file?")
     yield from _ordered(_decoded(entry, charset or "utf-8", layout.name), layout)
 
 
 def _decode_line(raw: bytes, charset: str | None, where: str) -> str:
-    """The line; as long as no header has named a character set, what is not UTF-8 stays undecoded."""
+    """The decoded line; until a header names a character set, bytes that are not UTF-8 stay undecoded."""
     if charset is None:
         return raw.decode("utf-8", "surrogateescape")
     try:
@@ -276,8 +301,8 @@ def _decode_line(raw: bytes, charset: str | None, where: str) -> str:
         raise DataError(f"{where}: is not {charset}, as the catalogue says it is") from None
 
 
-def _decoded(entry: _Entry, charset: str, name: str) -> Iterator[tuple[str, str]]:
-    """The entry's pairs, in which the bytes that were written as escapes have become characters."""
+def _decoded(entry: _Message, charset: str, name: str) -> Iterator[tuple[str, str]]:
+    """The entry's pairs, with escaped bytes decoded."""
     for pair in entry.pairs():
         try:
             first, second = (
@@ -314,7 +339,7 @@ def _charset(header: str, charset: str, name: str) -> str:
 
 
 def _unquoted(text: str, where: str) -> str:
-    """What stands between the quotes; numbers are bytes, as gettext has it, of a character that may need several."""
+    """The text between the quotes; numeric escapes are bytes, as in gettext, and a character may need several."""
 
     def replace(found: re.Match[str]) -> str:
         octal, hexadecimal, letter = found.groups()
@@ -339,7 +364,7 @@ _CONTEXT_END = b"\x04"
 
 
 def read_mo(blocks: Iterable[bytes], layout: Layout) -> Iterator[Pair]:
-    """The messages of a compiled gettext catalogue, which is read whole: they are small."""
+    """The messages of a compiled gettext catalogue, which is small enough to read whole."""
     data = _whole(blocks, layout.name)
     order = _MO_MAGIC.get(data[:4])
     if order is None:

@@ -10,8 +10,8 @@ from numpy.typing import NDArray
 from echelon.data import stages
 from echelon.data.cleaning import NormalForm
 from echelon.data.corpora import ParallelText
-from echelon.data.pieces import check_plain
 from echelon.data.prepared import InputEntry, PairStore, Prepared, open_store
+from echelon.data.subwords import check_plain
 from echelon.recipe import schema
 
 LONGEST_SCORED = 1024
@@ -19,7 +19,7 @@ LONGEST_SCORED = 1024
 
 
 def longest_scored(data: schema.Data) -> int:
-    """Tokens, EOS included, that a side of a pair may have to count in the loss; what is trained on always does."""
+    """The most tokens, EOS included, that a side may have for its pair to count in the loss."""
     return max(data.max_tokens, LONGEST_SCORED)
 
 
@@ -42,7 +42,7 @@ def encode_set(name: str, text: ParallelText, form: NormalForm, tokeniser: Path,
 
 
 def notes_on(prepared: Prepared, recipe: schema.TranslationRecipe) -> list[str]:
-    """What is allowed in validation and test sets but seldom meant."""
+    """Notes on what is allowed in validation and test sets but seldom intended."""
     sets = {"valid": prepared.valid} | ({"test": prepared.test} if prepared.test is not None else {})
     long = (_note_long_lines(name, store, recipe) for name, store in sets.items())
     same = (_note_same_text(name, prepared.manifest.inputs) for name in sets)
@@ -62,13 +62,13 @@ def _note_long_lines(name: str, store: PairStore, recipe: schema.TranslationReci
 
 
 def describe_left_out(count: int, limit: int) -> str:
-    """That pairs don't count in a loss, and why."""
+    """A note that some pairs do not count in a loss, and why."""
     pairs = "1 pair has a side" if count == 1 else f"{count:,} pairs have a side"
     return f"{pairs} of more than {limit:,} tokens and {'does' if count == 1 else 'do'} not count in the loss"
 
 
 def _note_same_text(name: str, inputs: tuple[InputEntry, ...]) -> str | None:
-    """By the inputs' hashes, and by the member of an archive or the columns that are read."""
+    """A key made of the inputs' hashes and the archive member or columns that are read."""
     contents = {_part(entry): entry for entry in inputs if entry.name.startswith("train-")}
     for entry in inputs:
         is_file = not entry.name.endswith(".embedded")  # whose splits all have the hash of the whole

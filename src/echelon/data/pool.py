@@ -1,4 +1,4 @@
-"""Work spread over all cores, its results in order and never more than a few of them in memory."""
+"""A parallel map over all cores that keeps order and holds only a few results in memory."""
 
 from __future__ import annotations
 
@@ -34,9 +34,9 @@ def map_here(function: Callable[[Item], Result], items: Iterable[Item], /) -> It
 
 @contextmanager
 def ordered_map(workers: int) -> Iterator[OrderedMap]:
-    """A map over `workers` processes; over this process alone where that is one.
+    """A map over `workers` processes; in this process if `processes` is 1.
 
-    Workers end with this process, however it ends, and at once where the block is left by an exception.
+    Workers end with this process, however it ends, and at once if an exception leaves the block.
     """
     if workers == 1:
         yield map_here
@@ -68,22 +68,26 @@ def ordered_map(workers: int) -> Iterator[OrderedMap]:
 
 
 def _close_workers_ends(executor: ProcessPoolExecutor) -> None:
-    """Close this process's copies of the workers' ends of pipes.
+    """Close this process's copies of the workers' pipe ends.
 
     A worker that ends while it sends a result leaves half of it in the pipe, and one that ends while it is sent work
     leaves the pipe full. The executor would wait forever for the other half, or for room (in Debian's Python 3.11), as
-    long as this process itself could write or read it.
+    long as this process itself could write or read it. The ends lead to /dev/null instead of being closed, because the
+    executor closes them in a thread of its own when a worker was killed, and would close a stranger's file.
     """
     results, calls = getattr(executor, "_result_queue", None), getattr(executor, "_call_queue", None)
-    if results is not None:  # None after an orderly shutdown
-        results._writer.close()
-    if calls is not None:
-        calls._reader.close()
+    nowhere = os.open(os.devnull, os.O_RDWR)
+    try:
+        for end in (results and results._writer, calls and calls._reader):  # None after an orderly shutdown
+            if end is not None and not end.closed:
+                os.dup2(nowhere, end.fileno(), inheritable=False)
+    finally:
+        os.close(nowhere)
 
 
 @contextmanager
 def _sigint_blocked() -> Iterator[None]:
-    """Processes started in this block never see Ctrl-C: their parent ends them, they need not complain."""
+    """Processes started in this block ignore Ctrl-C: their parent ends them."""
     resource_tracker.ensure_running()  # it unblocks the signal when it starts, so it must not start below
     signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     try:
@@ -93,7 +97,7 @@ def _sigint_blocked() -> Iterator[None]:
 
 
 def _end_with_parent(lifeline: Connection) -> None:
-    """Leave when the parent's end of the pipe closes, were it by kill -9."""
+    """Exit when the parent's end of the pipe closes, even by kill -9."""
 
     def wait() -> None:
         lifeline.poll(None)

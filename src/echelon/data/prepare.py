@@ -1,4 +1,4 @@
-"""From the text files that a recipe names to prepared data, made once and found again by content."""
+"""Prepares the text files that a recipe names; prepared data are made once and found again by content."""
 
 from __future__ import annotations
 
@@ -12,11 +12,9 @@ from pathlib import Path
 from typing import Any
 
 from echelon.data import stages
-from echelon.data.claim import claimed, publish
 from echelon.data.cleaning import CLEANING_VERSION
+from echelon.data.exclusive_folder import exclusive, publish
 from echelon.data.fingerprints import sha256_of_file
-from echelon.data.halfway import Halfway
-from echelon.data.pieces import PiecesText, check_pieces, check_plain
 from echelon.data.pool import ordered_map
 from echelon.data.prepared import (
     FORMAT_VERSION,
@@ -28,9 +26,11 @@ from echelon.data.prepared import (
     open_prepared,
 )
 from echelon.data.progress import Progress, Report, waiting
+from echelon.data.resume_state import ResumeState
 from echelon.data.shards import FileEntry
 from echelon.data.sources import Library, Sources, find_sources, hash_inputs
-from echelon.data.stages import Encoded, Workshop
+from echelon.data.stages import Encoded, Preparation
+from echelon.data.subwords import SubwordText, check_plain, check_subwords
 from echelon.data.tokeniser import Tokeniser
 from echelon.errors import DataError
 from echelon.recipe import schema
@@ -41,7 +41,7 @@ POOL_FROM_BYTES = 1_500_000
 
 
 def ignore(progress: Progress) -> None:
-    """Report to nobody."""
+    """Discard a report."""
 
 
 def default_cache() -> Path:
@@ -60,7 +60,7 @@ def prepare(
     """Prepare the data of a recipe, or find them prepared.
 
     `tokeniser` is a SentencePiece model to use instead of learning one. If this process is killed on the way,
-    nothing is left that could be taken for prepared data. The next call goes on with what was fetched, cleaned and
+    nothing is left that could be taken for prepared data. The next call resumes with what was fetched, cleaned and
     learnt.
     """
     with explaining_disk_errors(cache):
@@ -72,10 +72,10 @@ def prepare(
     folder = prepared_folder(cache, key)
     if not folder.exists():
         on_wait = waiting(progress, f"makes {folder}")
-        with explaining_disk_errors(cache), claimed(folder, on_wait) as unfinished:
+        with explaining_disk_errors(cache), exclusive(folder, on_wait) as unfinished:
             if not folder.exists():  # whom we waited for may have made it
-                with Halfway(cache / "halfway" / key) as halfway:
-                    corpora = _build(data, sources, unfinished, halfway, progress)
+                with ResumeState(cache / "halfway" / key) as state:
+                    corpora = _build(data, sources, unfinished, state, progress)
                     _check_unchanged(sources, stamps)
                     _write_manifest(unfinished, data, corpora, key=key, inputs=inputs, settings=settings)
                     publish(unfinished, folder)
@@ -85,7 +85,7 @@ def prepare(
 def find_prepared(
     data: schema.Data, *, recipe_folder: Path, cache: Path, tokeniser: Path | None = None
 ) -> Prepared | None:
-    """The data of a recipe where they are prepared already; None where not, or where the inputs are not here."""
+    """A recipe's prepared data; None if they are not prepared yet, or the inputs are missing."""
     try:
         sources = find_sources(Library(data, recipe_folder, cache, ignore, may_fetch=False), tokeniser)
         inputs = hash_inputs(sources)
@@ -98,7 +98,7 @@ def find_prepared(
 
 
 def fetch_prepared(data: schema.Data, cache: Path) -> Prepared:
-    """The data at the address that `data.prepared` names, kept in the cache; DataError where they are others'."""
+    """The data at the address that `data.prepared` names, kept in the cache; DataError if they are others'."""
     assert data.prepared is not None
     folder = _fetched_folder(data, cache)
     get_folder(data.prepared, folder)
@@ -112,7 +112,7 @@ def fetch_prepared(data: schema.Data, cache: Path) -> Prepared:
 
 
 def find_fetched(data: schema.Data, cache: Path) -> Prepared | None:
-    """As `fetch_prepared`, where they have been fetched already."""
+    """As `fetch_prepared`, but only from the cache."""
     return fetch_prepared(data, cache) if _fetched_folder(data, cache).exists() else None
 
 
@@ -122,12 +122,12 @@ def _fetched_folder(data: schema.Data, cache: Path) -> Path:
 
 
 def prepared_folder(cache: Path, key: str) -> Path:
-    """Where data with that key lie once they are prepared."""
+    """The folder of prepared data with that key."""
     return cache / "prepared" / key
 
 
 def _settings(data: schema.Data, *, has_tokeniser: bool) -> dict[str, Any]:
-    """The settings that make a difference to prepared data; weights and max_tokens are for batches."""
+    """The settings that affect prepared data; weights and max_tokens only affect batches."""
     settings = data.model_dump(include={"source_language", "target_language", "clean"})
     settings["cleaning"] = CLEANING_VERSION
     return settings if has_tokeniser else {**settings, "vocabulary": data.vocabulary}
@@ -141,7 +141,7 @@ def _key(settings: dict[str, Any], inputs: tuple[InputEntry, ...]) -> str:
 
 @contextmanager
 def explaining_disk_errors(cache: Path) -> Iterator[None]:
-    """Turns a full or read-only disk into a DataError that says what to do."""
+    """Turn a full or read-only disk into a DataError that says what to do."""
     try:
         yield
     except OSError as error:
@@ -165,27 +165,29 @@ def _check_unchanged(sources: Sources, stamps: dict[Path, tuple[int, int]]) -> N
 
 
 def _build(
-    data: schema.Data, sources: Sources, folder: Path, halfway: Halfway, progress: Report
+    data: schema.Data, sources: Sources, folder: Path, state: ResumeState, progress: Report
 ) -> list[Encoded]:
-    """Make everything but the manifest; what an earlier process finished is not done again."""
+    """Make everything but the manifest, reusing what an earlier process finished."""
     size_bytes = sum(text.size_bytes for text in sources.train)
     workers = len(os.sched_getaffinity(0)) if size_bytes >= POOL_FROM_BYTES else 1
     model = folder / TOKENISER
     with ordered_map(workers) as in_order:
-        shop = Workshop(folder, halfway, in_order, progress)
+        preparation = Preparation(folder, state, in_order, progress)
         stages.check_held_out(sources.held_out().values())
         check_plain(sources.held_out().values())
         if sources.tokeniser is not None:
             _check_tokeniser(sources, sources.tokeniser)
-        corpora = stages.clean(sources.train, data.clean, shop)
+        corpora = stages.clean(sources.train, data.clean, preparation)
         if sources.tokeniser is None:
-            model.write_bytes(stages.learn_vocabulary(corpora, data.vocabulary, shop))
+            model.write_bytes(stages.learn_vocabulary(corpora, data.vocabulary, preparation))
         else:
             model.write_bytes(sources.tokeniser.read_bytes())
-        encoded = stages.encode_training(corpora, model, shop)
+        encoded = stages.encode_training(corpora, model, preparation)
         for name, text in sources.held_out().items():
             encoded.append(
-                stages.encode_text(name, text, data.clean.unicode, model, folder, in_order=shop.in_order)
+                stages.encode_text(
+                    name, text, data.clean.unicode, model, folder, in_order=preparation.in_order
+                )
             )
     return encoded
 
@@ -193,8 +195,8 @@ def _build(
 def _check_tokeniser(sources: Sources, tokeniser: Path) -> None:
     loaded = Tokeniser.load(tokeniser)
     for text in sources.texts().values():
-        if isinstance(text, PiecesText):
-            check_pieces(text, loaded)
+        if isinstance(text, SubwordText):
+            check_subwords(text, loaded)
 
 
 def _write_manifest(

@@ -6,7 +6,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,6 +17,7 @@ from echelon.data.fingerprints import sha256_of_file
 from echelon.data.shards import LENGTH_TYPE, OFFSET_TYPE, FileEntry, SideCount
 from echelon.data.tokeniser import TOKEN_TYPE
 from echelon.errors import DataError
+from echelon.runfolder import read_file, require_regular
 
 FORMAT_VERSION = 2
 MANIFEST = "manifest.json"
@@ -27,7 +28,7 @@ FILE_NAME = re.compile(r"[a-z0-9][a-z0-9-]*(\.[a-z]+)+")
 
 @dataclass(frozen=True)
 class InputEntry:
-    """A file, or the embedded corpus, that the data were made from."""
+    """An input of the data: a file, or the embedded corpus."""
 
     name: str
     """What it is for, e.g. train-0.source."""
@@ -38,7 +39,7 @@ class InputEntry:
 
 @dataclass(frozen=True)
 class CorpusEntry:
-    """What one corpus became."""
+    """One corpus, as prepared."""
 
     name: str
     """train-0, train-1, ..., valid or test: what its files' names start with."""
@@ -54,7 +55,7 @@ class CorpusEntry:
 
 @dataclass(frozen=True)
 class Manifest:
-    """Everything about prepared data but the data."""
+    """All metadata of prepared data."""
 
     format_version: int
     key: str
@@ -154,7 +155,7 @@ def open_prepared(folder: Path, *, verify: bool = False) -> Prepared:
 
     Sizes are always checked, contents (SHA-256) with `verify`.
     """
-    manifest = _read_manifest(folder)
+    manifest = read_manifest(folder, Manifest, FORMAT_VERSION)
     for entry in manifest.files:
         check_file(folder, entry, verify=verify)
     stores = {corpus.name: open_store(folder, corpus, manifest.files) for corpus in manifest.corpora}
@@ -164,26 +165,37 @@ def open_prepared(folder: Path, *, verify: bool = False) -> Prepared:
     return Prepared(folder, manifest, train, stores["valid"], stores.get("test"))
 
 
-def _read_manifest(folder: Path) -> Manifest:
+class Versioned(Protocol):
+    """A manifest, of text or of pictures."""
+
+    @property
+    def format_version(self) -> int: ...
+
+
+AnyManifest = TypeVar("AnyManifest", bound=Versioned)
+
+
+def read_manifest(folder: Path, kind: type[AnyManifest], format_version: int) -> AnyManifest:
+    """The manifest of prepared data; DataError if it is damaged, of another kind or another version's."""
     try:
-        manifest = TypeAdapter(Manifest).validate_json((folder / MANIFEST).read_bytes())
+        manifest = TypeAdapter(kind).validate_json(read_file(folder / MANIFEST))
     except OSError as error:
         raise damaged(folder, MANIFEST, error.strerror or "cannot be read") from error
     except ValidationError as error:
-        raise damaged(folder, MANIFEST, "is not a manifest") from error
-    if manifest.format_version != FORMAT_VERSION:
-        message = f"has format {manifest.format_version}, this Echelon reads {FORMAT_VERSION}"
+        raise damaged(folder, MANIFEST, "is not a manifest of this kind of data") from error
+    if manifest.format_version != format_version:
+        message = f"has format {manifest.format_version}, this Echelon reads {format_version}"
         raise damaged(folder, MANIFEST, message)
     return manifest
 
 
 def check_file(folder: Path, entry: FileEntry, *, verify: bool) -> None:
-    """DataError where a file of prepared data is missing or is not what was written."""
+    """DataError if a file of prepared data is missing or is not what was written."""
     if not FILE_NAME.fullmatch(entry.name):
         raise damaged(folder, MANIFEST, f"names a file {entry.name!r}, which cannot be one of its own")
     path = folder / entry.name
     try:
-        size = path.stat().st_size
+        size = require_regular(path)
         if size != entry.bytes:
             raise damaged(folder, entry.name, f"has {size:,} bytes instead of {entry.bytes:,}")
         if verify and sha256_of_file(path) != entry.sha256:
@@ -216,13 +228,13 @@ def open_store(folder: Path, corpus: CorpusEntry, files: Sequence[FileEntry]) ->
 
 
 def damaged(folder: Path, name: str, what: str) -> DataError:
-    """The error for prepared data of which `name` is not as it should be."""
+    """The error for prepared data whose file `name` is damaged."""
     return DataError(f"prepared data are damaged: {name} {what}; {how_to_prepare_again(folder)}")
 
 
 def how_to_prepare_again(folder: Path) -> str:
     """What to do about prepared data that cannot be used. Only what has the name of prepared data is for deleting:
-    the path may come from somebody else's run folder, and be that of anything at all.
+    the path may come from an untrusted run folder, and point anywhere.
     """
     if PREPARED_FOLDER.search(str(folder)):
         return f"delete {folder} and prepare again"

@@ -1,4 +1,4 @@
-"""How far the preparation of data is."""
+"""Progress of data preparation."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ Stage = Literal["wait", "fetch", "hash", "clean", "count", "vocabulary", "encode
 
 @dataclass(frozen=True)
 class Progress:
-    """How far a stage is."""
+    """A stage's progress."""
 
     stage: Stage
     done: int
     total: int
-    """0 where it is not known."""
+    """0 if it is not known."""
     unit: Literal["bytes", "pairs", "words", "pictures"]
     what: str = ""
     """Of a stage that goes through several things, which."""
@@ -26,5 +26,5 @@ Report = Callable[[Progress], None]
 
 
 def waiting(report: Report, what: str) -> Callable[[], None]:
-    """Reports that another process is at work, and on what, so that this one waits for it."""
+    """A report that this process waits for another one, and for what."""
     return lambda: report(Progress("wait", 0, 0, "bytes", f"for another process that {what}"))

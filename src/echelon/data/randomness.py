@@ -1,4 +1,4 @@
-"""Random orders and numbers that follow from what they are for, and never change.
+"""Random orders and numbers as pure functions of a key.
 
 They are made from raw bits of PCG64, which NumPy promises never to change; `permutation` and its like may.
 """
@@ -10,12 +10,12 @@ from numpy.typing import NDArray
 
 
 def bit_generator(*key: int) -> np.random.PCG64:
-    """Random bits that belong to a key, such as (seed, purpose, epoch)."""
+    """Random bits determined by a key, such as (seed, purpose, epoch)."""
     return np.random.PCG64(np.random.SeedSequence(key))
 
 
 def random_order(count: int, *key: int) -> NDArray[np.int64]:
-    """A permutation of 0 ... count - 1 that belongs to a key."""
+    """A permutation of 0 ... count - 1 determined by a key."""
     return np.argsort(bit_generator(*key).random_raw(count), kind="stable")
 
 

@@ -18,7 +18,7 @@ class RunData:
     key: str
 
     def check(self, key: str) -> None:
-        """RunError where the folder holds other data by now."""
+        """RunError if the folder holds other data by now."""
         if key != self.key:
             raise RunError(f"{self.run.data}: {self.folder} holds other data than this run was begun with")
 

@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from echelon.data.cleaning import NormalForm, count_words, normalise
 from echelon.data.corpora import Chunk
 from echelon.data.tokeniser import EOS, Tokeniser
-from echelon.data.training_text import Block
+from echelon.data.training_text import TextBlock
 
 LENGTH_TYPE = np.dtype("<u4")
 OFFSET_TYPE = np.dtype("<i8")
@@ -40,7 +40,7 @@ class FileEntry:
 
 @dataclass(frozen=True)
 class SideCount:
-    """How much one side of a corpus holds."""
+    """The size of one side of a corpus."""
 
     words: int = 0
     bytes: int = 0
@@ -63,7 +63,7 @@ class EncodedSide:
 
 @dataclass(frozen=True)
 class EncodedPairs:
-    """What a worker makes of a block or chunk."""
+    """A worker's result for a block or chunk."""
 
     source: EncodedSide
     target: EncodedSide
@@ -79,7 +79,7 @@ class EncodedPairs:
 
 @lru_cache(maxsize=1)
 def _tokeniser(model: Path) -> Tokeniser:
-    """Loaded once a process, so that its memory of words lasts."""
+    """Load it once per process, so that its cache of words lasts."""
     return Tokeniser.load(model)
 
 
@@ -93,7 +93,7 @@ def encode_side(lines: Sequence[str], tokeniser: Tokeniser) -> EncodedSide:
     )
 
 
-def encode_block(block: Block, model: Path) -> EncodedPairs:
+def encode_block(block: TextBlock, model: Path) -> EncodedPairs:
     """Encode cleaned training text."""
     source, target = block.read()
     tokeniser = _tokeniser(model)

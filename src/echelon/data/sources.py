@@ -1,4 +1,4 @@
-"""Where everything that a recipe names is: beside it, under ECHELON_DATA, on a mirror, or fetched into the cache."""
+"""Finds every file that a recipe names: beside it, under ECHELON_DATA, on a mirror, or in the download cache."""
 
 from __future__ import annotations
 
@@ -13,21 +13,21 @@ from urllib.parse import urlsplit
 from echelon.addresses import is_web_address, redact_url
 from echelon.data.accelerators import PlainLabels
 from echelon.data.corpora import FilePair, PairFile, ParallelText, expand, resolve
+from echelon.data.download import Wanted, fetch
+from echelon.data.download_record import first_fetches, how_to_fetch_again
 from echelon.data.embedded import EmbeddedText, Split
-from echelon.data.fetched import first_fetches, how_to_fetch_again
-from echelon.data.fetching import Wanted, fetch
 from echelon.data.fingerprints import HashMemory
-from echelon.data.pieces import PiecesText
 from echelon.data.prepared import InputEntry
 from echelon.data.progress import Progress, Report, waiting
-from echelon.data.streams import Place
+from echelon.data.streams import FileLocation
+from echelon.data.subwords import SubwordText
 from echelon.errors import DataError
 from echelon.recipe import schema
 
 
 @dataclass(frozen=True)
 class Library:
-    """Finds the files of a recipe's data, and fetches those that are nowhere here."""
+    """Finds the files of a recipe's data, and downloads those that are missing."""
 
     data: schema.Data
     recipe_folder: Path
@@ -36,7 +36,7 @@ class Library:
     may_fetch: bool = True
 
     def find(self, name: str) -> Path:
-        """Where the file is; DataError where it is nowhere, or cannot be fetched."""
+        """Where the file is; DataError if it is nowhere, or cannot be fetched."""
         wanted = self._wanted(name)
         if wanted is None:
             return resolve(name, self.recipe_folder)
@@ -53,7 +53,7 @@ class Library:
         return self.cache / "downloads"
 
     def check(self, path: Path, name: str, sha256: str) -> None:
-        """DataError where the file that was found for a download is not the one that the recipe means."""
+        """DataError if the file that was found for a download is not the one that the recipe means."""
         wanted = self._wanted(name)
         if wanted is None:
             return
@@ -68,7 +68,7 @@ class Library:
                 raise _other_file(path, f"SHA-256 {sha256}", f"had {first['sha256']} when it was fetched")
 
     def _wanted(self, name: str) -> Wanted | None:
-        """What is to be fetched under this name, where the recipe says; an address names itself."""
+        """What the recipe says to fetch under this name, if anything; an address names itself."""
         if is_web_address(name):
             last = urlsplit(name).path.rpartition("/")[2] or "index"
             return Wanted(f"{hashlib.sha256(name.encode()).hexdigest()[:8]}-{last}", [name])
@@ -114,7 +114,7 @@ def _other_file(path: Path, has: str, expected: str) -> DataError:
 
 @dataclass(frozen=True)
 class Sources:
-    """Everything that prepared data are made from, found."""
+    """All inputs of prepared data, located."""
 
     library: Library
     train: list[ParallelText]
@@ -137,7 +137,7 @@ class Sources:
 
 
 def find_sources(library: Library, tokeniser: Path | None) -> Sources:
-    """Find, or fetch, all that the recipe's data names; `tokeniser` is used in place of the recipe's."""
+    """Find or download everything that the recipe's data names; `tokeniser` replaces the recipe's."""
     data = library.data
     names: dict[Path, str] = {}
 
@@ -150,8 +150,12 @@ def find_sources(library: Library, tokeniser: Path | None) -> Sources:
         if corpus.embedded:
             return EmbeddedText(split)
 
-        def place(name: str) -> Place:
-            return Place(find(name)) if corpus.archive is None else Place(find(corpus.archive), name)
+        def place(name: str) -> FileLocation:
+            return (
+                FileLocation(find(name))
+                if corpus.archive is None
+                else FileLocation(find(corpus.archive), name)
+            )
 
         text: ParallelText
         if corpus.pairs is not None:
@@ -165,7 +169,7 @@ def find_sources(library: Library, tokeniser: Path | None) -> Sources:
         else:
             text = FilePair(corpus.label, place(corpus.source), place(corpus.target))
         if corpus.pieces:
-            return PiecesText(text)
+            return SubwordText(text)
         return text if corpus.accelerator is None else PlainLabels(text, corpus.accelerator)
 
     train = [open_text(corpus, "train") for corpus in data.train]
@@ -177,7 +181,7 @@ def find_sources(library: Library, tokeniser: Path | None) -> Sources:
 
 
 def hash_inputs(sources: Sources) -> tuple[InputEntry, ...]:
-    """What every input contains; a download must contain what the recipe says."""
+    """A fingerprint of every input; a download must match the recipe."""
     memory = HashMemory(sources.library.cache / "hashes.json")
     files = sources.files()
     total = sum(path.stat().st_size for path in files)

@@ -1,6 +1,6 @@
 """The stages of preparing: clean, drop duplicates, learn the vocabulary, encode.
 
-Each reads its input in pieces, lets the cores work on a few of them at a time and writes results in order.
+Each reads its input in chunks, spreads a few of them over the cores at a time and writes results in order.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ import numpy as np
 from echelon.data.cleaning import Dropped, NormalForm
 from echelon.data.corpora import ParallelText, chunks
 from echelon.data.duplicates import first_occurrences
-from echelon.data.halfway import Halfway
-from echelon.data.pieces import check_plain
 from echelon.data.pool import OrderedMap, map_here
 from echelon.data.prepared import CorpusEntry
 from echelon.data.progress import Progress, Report
+from echelon.data.resume_state import ResumeState
 from echelon.data.shards import FileEntry, PairWriter, encode_block, encode_held_out
+from echelon.data.subwords import check_plain
 from echelon.data.tokeniser import WordCounts, train_tokeniser
 from echelon.data.training_text import CleanCorpus, CleanText, count_blocks
 from echelon.errors import DataError
@@ -31,12 +31,12 @@ COUNTED_BLOCKS = 8
 
 
 @dataclass(frozen=True)
-class Workshop:
-    """Where the work is done, by whom, and who is told."""
+class Preparation:
+    """The folder, workers and progress report of one preparation."""
 
     folder: Path
     """Where results go."""
-    halfway: Halfway
+    state: ResumeState
     in_order: OrderedMap
     report: Report
 
@@ -50,33 +50,33 @@ class Encoded:
 
 
 def check_held_out(texts: Iterable[ParallelText]) -> None:
-    """Find what is wrong with validation and test sets before the long work on the training set begins."""
+    """Check the validation and test sets before the long work on the training set begins."""
     for text in texts:
         for chunk in chunks(text):
             chunk.decode()
             chunk.refuse_nul_bytes()
 
 
-def clean(texts: Sequence[ParallelText], rules: Clean, shop: Workshop) -> list[CleanCorpus]:
+def clean(texts: Sequence[ParallelText], rules: Clean, preparation: Preparation) -> list[CleanCorpus]:
     """Clean the training corpora and drop pairs seen before, in the same corpus or an earlier one."""
-    corpora = shop.halfway.clean_corpora()
+    corpora = preparation.state.clean_corpora()
     if corpora is None:
         check_plain(texts)
-        corpora = _clean(texts, rules, shop)
-        shop.halfway.keep_clean(corpora)
+        corpora = _clean(texts, rules, preparation)
+        preparation.state.keep_clean(corpora)
     if not any(corpus.pairs - corpus.dropped.duplicate for corpus in corpora):
         raise DataError("cleaning left no training pair: " + "; ".join(map(_describe, corpora)))
     return corpora
 
 
-def _clean(texts: Sequence[ParallelText], rules: Clean, shop: Workshop) -> list[CleanCorpus]:
-    writer = CleanText(shop.halfway.folder, rules)
+def _clean(texts: Sequence[ParallelText], rules: Clean, preparation: Preparation) -> list[CleanCorpus]:
+    writer = CleanText(preparation.state.folder, rules)
     total = sum(text.size_bytes for text in texts)
 
     def report() -> None:
-        shop.report(Progress("clean", sum(text.bytes_read for text in texts), total, "bytes"))
+        preparation.report(Progress("clean", sum(text.bytes_read for text in texts), total, "bytes"))
 
-    corpora = [writer.add(text, shop.in_order, report) for text in texts]
+    corpora = [writer.add(text, preparation.in_order, report) for text in texts]
     return _drop_duplicates(corpora, writer.digests) if rules.drop_duplicates else corpora
 
 
@@ -98,43 +98,43 @@ def _drop_duplicates(corpora: Sequence[CleanCorpus], digests: Path) -> list[Clea
     return result
 
 
-def learn_vocabulary(corpora: Sequence[CleanCorpus], vocabulary: int, shop: Workshop) -> bytes:
-    """A SentencePiece model learnt from the words of all training pairs."""
-    model = shop.halfway.model()
+def learn_vocabulary(corpora: Sequence[CleanCorpus], vocabulary: int, preparation: Preparation) -> bytes:
+    """Train a SentencePiece model on the words of all training pairs."""
+    model = preparation.state.model()
     if model is None:
-        model = _learn_vocabulary(corpora, vocabulary, shop)
-        shop.halfway.keep_model(model)
+        model = _learn_vocabulary(corpora, vocabulary, preparation)
+        preparation.state.keep_model(model)
     return model
 
 
-def _learn_vocabulary(corpora: Sequence[CleanCorpus], vocabulary: int, shop: Workshop) -> bytes:
+def _learn_vocabulary(corpora: Sequence[CleanCorpus], vocabulary: int, preparation: Preparation) -> bytes:
     blocks = [block for corpus in corpora for block in corpus.blocks]
     total, done = sum(block.pairs for block in blocks), 0
     words = WordCounts()
     groups = [blocks[start : start + COUNTED_BLOCKS] for start in range(0, len(blocks), COUNTED_BLOCKS)]
-    for group, counts in zip(groups, shop.in_order(count_blocks, groups), strict=True):
+    for group, counts in zip(groups, preparation.in_order(count_blocks, groups), strict=True):
         words.add(counts)
         done += sum(block.pairs for block in group)
-        shop.report(Progress("count", done, total, "pairs"))
+        preparation.report(Progress("count", done, total, "pairs"))
     training_words = words.most_frequent()
-    shop.report(Progress("vocabulary", 0, len(training_words), "words"))
-    # In a worker where there are any: SentencePiece doesn't return to Python, so Ctrl-C would have to wait.
-    model = next(shop.in_order(partial(train_tokeniser, vocabulary=vocabulary), [training_words]))
-    shop.report(Progress("vocabulary", len(training_words), len(training_words), "words"))
+    preparation.report(Progress("vocabulary", 0, len(training_words), "words"))
+    # In a worker if there are any: SentencePiece does not return to Python, so Ctrl-C would have to wait.
+    model = next(preparation.in_order(partial(train_tokeniser, vocabulary=vocabulary), [training_words]))
+    preparation.report(Progress("vocabulary", len(training_words), len(training_words), "words"))
     return model
 
 
-def encode_training(corpora: Sequence[CleanCorpus], model: Path, shop: Workshop) -> list[Encoded]:
-    """Encode what cleaning left."""
+def encode_training(corpora: Sequence[CleanCorpus], model: Path, preparation: Preparation) -> list[Encoded]:
+    """Encode the cleaned corpora."""
     total, done = sum(corpus.pairs for corpus in corpora), 0
     result = []
     for index, corpus in enumerate(corpora):
-        encoded = shop.in_order(partial(encode_block, model=model), corpus.blocks)
-        with PairWriter(shop.folder, f"train-{index}", with_text=False) as writer:
+        encoded = preparation.in_order(partial(encode_block, model=model), corpus.blocks)
+        with PairWriter(preparation.folder, f"train-{index}", with_text=False) as writer:
             for block, pairs in zip(corpus.blocks, encoded, strict=True):
                 writer.add(pairs)
                 done += block.pairs
-                shop.report(Progress("encode", done, total, "pairs"))
+                preparation.report(Progress("encode", done, total, "pairs"))
         result.append(_finish(writer, corpus.label, corpus.lines, corpus.dropped))
     return result
 

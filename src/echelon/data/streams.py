@@ -1,4 +1,4 @@
-"""The bytes of a file, or of a member of an archive, in blocks: decompressed on the way, never unpacked to disk."""
+"""The bytes of a file or archive member in blocks, decompressed while reading, never unpacked to disk."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path, PurePosixPath
-from typing import BinaryIO, Protocol
+from typing import IO, BinaryIO, Protocol
 
-from echelon.data.fetched import how_to_fetch_again
+from echelon.data.download_record import how_to_fetch_again
 from echelon.errors import DataError
 
 if sys.version_info >= (3, 14):
@@ -41,10 +41,10 @@ ZIP_METHODS = {zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED}
 
 
 class ExpansionError(Exception):
-    """Few bytes stand for far more than any text does."""
+    """A decompression bomb: few bytes expand to far more than any text does."""
 
 
-class Decoder(Protocol):
+class Decompressor(Protocol):
     """What zlib, lzma, bz2 and zstd have in common."""
 
     @property
@@ -54,12 +54,12 @@ class Decoder(Protocol):
     def decompress(self, data: bytes, /, max_length: int) -> bytes: ...
 
 
-def _zstd_decoder() -> Decoder:
-    """A decoder that takes frames with a window of up to 2 GiB, as `zstd --long=31` writes them, and no larger."""
+def _zstd_decoder() -> Decompressor:
+    """A decompressor for frames with a window of up to 2 GiB, as `zstd --long=31` writes them."""
     return zstd.ZstdDecompressor(options={zstd.DecompressionParameter.window_log_max: 31})
 
 
-DECODERS: dict[bytes, Callable[[], Decoder]] = {
+DECODERS: dict[bytes, Callable[[], Decompressor]] = {
     b"\x1f\x8b": lambda: zlib.decompressobj(wbits=31),
     b"\xfd7zXZ\x00": lzma.LZMADecompressor,
     b"\x28\xb5\x2f\xfd": _zstd_decoder,
@@ -69,7 +69,7 @@ _RECOGNISED_BYTES = max(map(len, DECODERS))
 
 
 @dataclass(frozen=True)
-class Place:
+class FileLocation:
     """A file, or a member of the archive that the file is."""
 
     path: Path
@@ -80,22 +80,22 @@ class Place:
 
     @property
     def text_suffix(self) -> str:
-        """The ending that says what the text is: that of x.tmx.gz is .tmx."""
+        """The ending that tells the text's format: that of x.tmx.gz is .tmx."""
         name = PurePosixPath(self.member or self.path.name)
         return PurePosixPath(name.stem if name.suffix.lower() in COMPRESSED_SUFFIXES else name).suffix.lower()
 
 
 class BlockReader:
-    """The decompressed bytes of a place, read in bounded memory; compression is recognised by content.
+    """The decompressed bytes of a file, read in bounded memory; compression is recognised by content.
 
-    Iterating raises DataError, naming the place, where it is missing, a folder, unreadable, cut short or damaged.
+    Iterating raises DataError, naming the file, if it is missing, a folder, unreadable, truncated or damaged.
     `where` is what those messages call it.
     """
 
-    def __init__(self, place: Place, where: Callable[[], str] | None = None) -> None:
+    def __init__(self, place: FileLocation, where: Callable[[], str] | None = None) -> None:
         self.place = place
         self.bytes_read = 0
-        """Bytes of the file itself, so compressed ones where it is compressed."""
+        """Bytes of the file itself, compressed if it is."""
         self._where = where or (lambda: str(place))
 
     def __iter__(self) -> Iterator[bytes]:
@@ -125,8 +125,9 @@ class BlockReader:
             method = archive.getinfo(member).compress_type
             if method not in ZIP_METHODS:
                 raise NotImplementedError(f"compression method {method} of {member} is not supported")
+            packed = min(archive.getinfo(member).compress_size, self.place.path.stat().st_size)
             with archive.open(member) as content:
-                yield content  # type: ignore[misc]
+                yield _Unpacked(content, packed)  # type: ignore[misc]
 
     @contextmanager
     def _open_tar(self, file: BinaryIO, member: str) -> Iterator[BinaryIO]:
@@ -151,19 +152,40 @@ class BlockReader:
         raise _no_member(self.place, files)
 
 
+class _Unpacked:
+    """The content of a zip's member, held to the same expansion as a compressed file."""
+
+    def __init__(self, content: IO[bytes], packed_bytes: int) -> None:
+        self._content = content
+        self._packed_bytes = packed_bytes
+        self._unpacked_bytes = 0
+
+    def read(self, size: int) -> bytes:
+        data = self._content.read(size)
+        self._unpacked_bytes += len(data)
+        require_text_size(self._unpacked_bytes, self._packed_bytes)
+        return data
+
+
+def require_text_size(unpacked_bytes: int, packed_bytes: int) -> None:
+    """ExpansionError if so few bytes cannot stand for so many of text."""
+    if unpacked_bytes > max(EXPANSION_FROM_BYTES, MOST_EXPANSION * packed_bytes):
+        raise ExpansionError
+
+
 class _BlockFile(io.RawIOBase):
-    """Blocks as the file that `tarfile` wants to read."""
+    """Blocks as a file object for `tarfile`."""
 
     def __init__(self, blocks: Iterator[bytes]) -> None:
         self._blocks = blocks
 
     def read(self, size: int = -1, /) -> bytes:
-        """The next block, which may be shorter or longer than was asked for: `tarfile` takes either."""
+        """The next block, which may be shorter or longer than requested: `tarfile` accepts either."""
         return next((block for block in self._blocks if block), b"")
 
 
 def decompressed(blocks: Iterator[bytes]) -> Iterator[bytes]:
-    """The blocks, decompressed where they are compressed; several compressed streams may follow each other."""
+    """The blocks, decompressed if need be; several compressed streams may follow each other."""
     start = b""
     for block in blocks:
         start += block
@@ -174,7 +196,7 @@ def decompressed(blocks: Iterator[bytes]) -> Iterator[bytes]:
     if new_decoder is None:
         yield from blocks
         return
-    decoder: Decoder | None = None
+    decoder: Decompressor | None = None
     packed = unpacked = 0
     for block in blocks:
         data = block
@@ -183,8 +205,7 @@ def decompressed(blocks: Iterator[bytes]) -> Iterator[bytes]:
             decoder = decoder or new_decoder()
             for piece in _pieces(decoder, data):
                 unpacked += len(piece)
-                if unpacked > max(EXPANSION_FROM_BYTES, MOST_EXPANSION * packed):
-                    raise ExpansionError
+                require_text_size(unpacked, packed)
                 yield piece
             if not decoder.eof:
                 break
@@ -193,8 +214,8 @@ def decompressed(blocks: Iterator[bytes]) -> Iterator[bytes]:
         raise EOFError
 
 
-def _pieces(decoder: Decoder, data: bytes) -> Iterator[bytes]:
-    """What the data stand for, in pieces."""
+def _pieces(decoder: Decompressor, data: bytes) -> Iterator[bytes]:
+    """The decompressed data, in pieces."""
     is_all = False
     while not is_all:
         piece = decoder.decompress(data, max_length=PIECE_BYTES)
@@ -204,7 +225,7 @@ def _pieces(decoder: Decoder, data: bytes) -> Iterator[bytes]:
 
 
 def is_packed(start: bytes) -> bool:
-    """Whether a file that begins so (with its first 512 bytes) is compressed or an archive, as one that we read is."""
+    """Whether a file with these first 512 bytes is compressed, or an archive, of a kind that we read."""
     if start.startswith((ZIP_START, *DECODERS)):
         return True
     try:
@@ -215,8 +236,8 @@ def is_packed(start: bytes) -> bool:
 
 
 @contextmanager
-def naming_the_place(place: Place, where: Callable[[], str]) -> Iterator[None]:
-    """Errors of reading as DataError, saying where, and what to do."""
+def naming_the_place(place: FileLocation, where: Callable[[], str]) -> Iterator[None]:
+    """Turn read errors into DataError that says where, and what to do."""
     path = place.path
     try:
         yield
@@ -252,7 +273,7 @@ def _damaged(where: str, error: Exception, path: Path) -> DataError:
 
 
 def _what_it_is(entry: tarfile.TarInfo) -> str:
-    """What an entry of a tar file is that is no file, and what to do."""
+    """An explanation of a tar entry that is not a file, and what to do."""
     if entry.isdir():
         return "a folder; name a file in it"
     if entry.islnk() or entry.issym():  # a symbolic link is seen from its own folder
@@ -261,7 +282,7 @@ def _what_it_is(entry: tarfile.TarInfo) -> str:
     return "a file with holes in it; unpack it, and name the file" if entry.issparse() else "no file"
 
 
-def _no_member(place: Place, names: list[str]) -> DataError:
+def _no_member(place: FileLocation, names: list[str]) -> DataError:
     near = difflib.get_close_matches(place.member or "", names, n=1, cutoff=0.5)
     hint = f"did you mean {near[0]}?" if near else f"it has {', '.join(names[:5]) or 'none'}"
     return DataError(f"{place.path} has no member {place.member}; {hint}")

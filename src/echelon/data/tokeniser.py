@@ -1,4 +1,4 @@
-"""The joint vocabulary of both languages: byte pair encoding by SentencePiece, and lines to ids and back."""
+"""The joint vocabulary of both languages: SentencePiece BPE, encoding and decoding."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from echelon.data.cleaning import LONGEST_WORD, SPACE_MARK, UNSPACED
 from echelon.errors import DataError
+from echelon.runfolder import read_file
 
 PAD, EOS, BOS, UNK = range(4)
 
@@ -27,9 +28,9 @@ TRAINING_WORDS = 1 << 19
 KNOWN_SHARE = 0.9999
 """Of the running characters of the training text, those that get a piece of their own if half the vocabulary can."""
 STRETCH = 16
-"""Characters that are counted together of a script without spaces, whose lines would be words nobody sees twice."""
+"""Characters that are counted together of a script without spaces, whose lines would be words that never repeat."""
 SHORT_STRETCH = 2
-"""The same where memory is short: pairs of characters come again in any text."""
+"""The same if memory is short: pairs of characters repeat in any text."""
 CONTINUES = "."
 """In front of a stretch that begins inside a word: no piece joins it to a letter, so the space in front of every
 counted word is not learnt as part of that stretch."""
@@ -59,7 +60,7 @@ class WordCounts:
             least += 1
 
     def most_frequent(self, limit: int = TRAINING_WORDS) -> dict[str, int]:
-        """The words that occur most, ties in order of their code points."""
+        """The most frequent words, ties in code point order."""
         counts = self.counts
         ranked = sorted(sorted(counts), key=counts.__getitem__, reverse=True)  # equal ones keep their order
         return {word: counts[word] for word in ranked[:limit]}
@@ -95,10 +96,10 @@ def _cut(word: str, length: int) -> list[str]:
 
 
 def without_rare_characters(words: Mapping[str, int], vocabulary: int) -> dict[str, int]:
-    """Words cut at characters too rare to deserve a piece of their own; those become unknown.
+    """Words cut at characters too rare for a subword of their own, which become unknown.
 
     A web corpus holds thousands of stray characters. They may take 3/4 of a small vocabulary and 1/32
-    of a large one; half of it where the text is written in so many, as Chinese is.
+    of a large one; half of it if the script has that many, as Chinese does.
     """
     characters: Counter[str] = Counter()
     for word, count in words.items():
@@ -119,7 +120,7 @@ def without_rare_characters(words: Mapping[str, int], vocabulary: int) -> dict[s
 
 
 def train_tokeniser(words: Mapping[str, int], vocabulary: int) -> bytes:
-    """A SentencePiece model of at most `vocabulary` pieces, fewer where the words don't yield as many.
+    """A SentencePiece model of at most `vocabulary` pieces, fewer if the words do not yield as many.
 
     As no piece spans two words, counted words give the pieces that the text would, as long as all of them were counted
     and kept whole. Of a text that exceeds COUNTED_WORDS, TRAINING_WORDS or the limit on characters, the rarest words
@@ -162,9 +163,9 @@ class Tokeniser:
 
     @classmethod
     def load(cls, path: Path) -> Tokeniser:
-        """Read a SentencePiece model; DataError where it is missing, damaged, too large or has other special ids."""
+        """Read a SentencePiece model; DataError if it is missing, damaged, too large or has other special ids."""
         try:
-            model = path.read_bytes()
+            model = read_file(path)
         except OSError as error:
             raise DataError(f"the tokeniser {path} cannot be read: {error.strerror}") from error
         processor = sentencepiece.SentencePieceProcessor()
@@ -188,11 +189,11 @@ class Tokeniser:
         return [line.tolist()[:-1] for line in np.split(tokens, ends[:-1] + 1)] if len(ends) else []
 
     def count(self, lines: Sequence[str]) -> list[int]:
-        """How many ids each line has, without EOS."""
+        """The number of ids of each line, without EOS."""
         return [len(ids) for ids in self.encode(lines)]
 
     def encode_in_a_row(self, lines: Sequence[str]) -> NDArray[np.uint16]:
-        """The ids of all lines one after the other, each line ending in EOS, which stands nowhere else.
+        """The ids of all lines concatenated, each line ending in EOS, which appears nowhere else.
 
         Looking words up is several times faster than encoding them again, and gives the same ids.
         """
@@ -216,22 +217,25 @@ class Tokeniser:
             self._tokens_of_words[word] = np.array(ids, TOKEN_TYPE).tobytes()
 
     def ids(self, pieces: Sequence[str]) -> list[int]:
-        """The id of each piece; UNK where the model does not have it."""
+        """The id of each subword; UNK if the model does not have it."""
         return [int(index) for index in self._processor.piece_to_id(list(pieces))]
 
     def pieces(self, ids: Sequence[int]) -> list[str]:
-        """The subword each id stands for; a space before a word is SPACE_MARK."""
+        """The subword of each id; a space before a word is SPACE_MARK."""
         return [str(self._processor.id_to_piece(index)) for index in ids]
 
     def decode(self, sentences: Sequence[Sequence[int]]) -> list[str]:
-        """The text of each sequence of ids; PAD, EOS and BOS leave no trace."""
-        return (
-            list(self._processor.decode([list(ids) for ids in sentences], num_threads=1)) if sentences else []
-        )
+        """The text of each sequence of ids, without PAD, EOS and BOS."""
+        if not sentences:
+            return []
+        try:
+            return list(self._processor.decode([list(ids) for ids in sentences], num_threads=1))
+        except UnicodeDecodeError:
+            raise DataError("the tokeniser's model has pieces that are not UTF-8; it is damaged") from None
 
 
 def _is_word_local(processor: Any) -> bool:
-    """Whether a line's ids are its words' ids in a row: no piece spans words, each has its own space."""
+    """Whether a line's ids are the concatenated ids of its words: no subword spans words."""
     pieces = (processor.id_to_piece(index) for index in range(processor.get_piece_size()))
     if any(SPACE_MARK in piece[1:] for piece in pieces):
         return False

@@ -1,4 +1,4 @@
-"""The training text on its way: cleaned into a temporary file, then read in blocks by several processes."""
+"""The cleaned training text: a temporary file, read in blocks by several processes."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from echelon.recipe.schema import Clean
 
 
 @dataclass(frozen=True)
-class Block:
+class TextBlock:
     """A stretch of a cleaned text file, whose lines are `source TAB target`."""
 
     path: Path
@@ -30,7 +30,7 @@ class Block:
     """Index of its first pair among the cleaned pairs of all corpora."""
     pairs: int
     kept: Path | None = None
-    """File with a byte for each cleaned pair of all corpora: 0 where it repeats an earlier one."""
+    """File with a byte for each cleaned pair of all corpora: 0 if it repeats an earlier one."""
 
     def read_bytes(self) -> bytes:
         """The lines, without duplicates."""
@@ -59,17 +59,17 @@ class CleanCorpus:
     lines: int
     """Pairs that were read."""
     dropped: Dropped
-    blocks: list[Block]
+    blocks: list[TextBlock]
 
     @property
     def pairs(self) -> int:
-        """Pairs left before duplicates are taken out."""
+        """Pairs left before duplicates are removed."""
         return sum(block.pairs for block in self.blocks)
 
 
 @dataclass(frozen=True)
 class CleanChunk:
-    """What a worker makes of a chunk."""
+    """A worker's result for a chunk."""
 
     lines: int
     text: bytes
@@ -102,7 +102,7 @@ class CleanText:
         """Clean a corpus, calling `on_chunk` after each chunk."""
         path = self._folder / f"clean-{self._corpora}.temporary"
         self._corpora += 1
-        blocks: list[Block] = []
+        blocks: list[TextBlock] = []
         lines, dropped = 0, Dropped()
         with path.open("wb") as file, self.digests.open("ab") as digests:
             for chunk in in_order(partial(clean_chunk, rules=self._rules), chunks(text)):
@@ -113,16 +113,16 @@ class CleanText:
                 on_chunk()
         return CleanCorpus(text.label, lines, dropped, blocks)
 
-    def _write(self, chunk: CleanChunk, path: Path, file: BinaryIO) -> list[Block]:
+    def _write(self, chunk: CleanChunk, path: Path, file: BinaryIO) -> list[TextBlock]:
         if not chunk.pairs:
             return []
-        block = Block(path, file.tell(), len(chunk.text), self._pairs, chunk.pairs)
+        block = TextBlock(path, file.tell(), len(chunk.text), self._pairs, chunk.pairs)
         file.write(chunk.text)
         self._pairs += chunk.pairs
         return [block]
 
 
-def count_blocks(blocks: Sequence[Block]) -> Counter[str]:
+def count_blocks(blocks: Sequence[TextBlock]) -> Counter[str]:
     """Words of both sides of some blocks: split as bytes, which is faster, and only distinct ones decoded."""
     words: Counter[bytes] = Counter()
     for block in blocks:

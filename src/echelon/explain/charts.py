@@ -1,4 +1,4 @@
-"""Charts as marks on a sheet: lines over steps, what a step is made of over time, shares of a whole."""
+"""Charts as marks on a sheet: lines over steps, stacked phases over time, shares of a whole."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
-from echelon.explain.drawing import SERIES_COLOURS, Area, Mark, Path, Sheet, Words
-from echelon.explain.wording import show_share
+from echelon.explain.sheet import SERIES_COLOURS, Area, Mark, Path, Sheet, Words
+from echelon.explain.units import show_share
 
 _WIDTH, _HEIGHT = 640, 290
 _LEFT, _RIGHT, _TOP, _BOTTOM = 56, 18, 62, 42
@@ -27,14 +27,14 @@ class Series:
     points: Sequence[tuple[float, float]]
     is_dashed: bool = False
     colour: int | None = None
-    """A series' number; its place in the chart where not given."""
+    """A series' number; by default its position in the chart."""
     longest_gap: float = math.inf
     """Points further apart along the axis are not joined: nothing is known of the time between them."""
 
 
 @dataclass(frozen=True)
 class _Frame:
-    """Where values lie on the sheet."""
+    """Maps values to positions on the sheet."""
 
     x: tuple[float, float]
     y: tuple[float, float]
@@ -56,7 +56,7 @@ def line_chart(
     show_x: Callable[[float], str] | None = None,
     starts_at_zero: bool = False,
 ) -> Sheet:
-    """Lines over a common axis; points that are not finite are left out."""
+    """Lines over a common axis, without points that are not finite."""
     drawn = [_finite(line) for line in series]
     drawn = [line for line in drawn if line.points]
     if not drawn:
@@ -84,7 +84,7 @@ def line_chart(
 
 
 def stack_chart(title: str, x: Sequence[float], layers: Sequence[tuple[str, Sequence[float]]]) -> Sheet:
-    """What a total is made of, over an axis; the first layer lies at the bottom."""
+    """A stacked chart of a total's parts; the first layer is at the bottom."""
     if len(x) < 2 or not layers:
         return _empty(title)
     tops = [0.0] * len(x)
@@ -136,7 +136,7 @@ def _empty(title: str) -> Sheet:
 
 @dataclass(frozen=True)
 class _KeyEntry:
-    """A series' name in the key, and where it stands."""
+    """A series' name in the legend, and its position."""
 
     name: str
     colour: int
@@ -145,7 +145,7 @@ class _KeyEntry:
 
 
 def _key(series: Sequence[tuple[str, int | None]]) -> list[_KeyEntry]:
-    """Names side by side, in as many rows as they need; none where there is only one series."""
+    """Names side by side, in as many rows as they need; none if there is only one series."""
     if len(series) < 2:
         return []
     named = [
@@ -167,7 +167,7 @@ def _key(series: Sequence[tuple[str, int | None]]) -> list[_KeyEntry]:
 
 
 def _colour(number: int) -> int:
-    """Which of the colours a series has; those that are too many for one of their own share the last."""
+    """Which colour a series has; series beyond the last colour share it."""
     return min(number, len(SERIES_COLOURS) - 1)
 
 
@@ -233,7 +233,7 @@ def _widened(low: float, high: float) -> tuple[float, float]:
 
 
 def _pieces(series: Series) -> list[list[tuple[float, float]]]:
-    """A series' points, thinned, in a piece for every stretch without a gap."""
+    """A series' points, thinned, split at gaps."""
     pieces: list[list[tuple[float, float]]] = []
     for x, y in series.points:
         if not pieces or x - pieces[-1][-1][0] > series.longest_gap:
@@ -244,7 +244,7 @@ def _pieces(series: Series) -> list[list[tuple[float, float]]]:
 
 
 def _thinned(points: Sequence[tuple[float, float]], size: int) -> list[tuple[float, float]]:
-    """Means of so many neighbours: at most as many points as can be seen."""
+    """Means of `size` neighbours: no more points than can be seen."""
     if size <= 1:
         return list(points)
     groups = [points[start : start + size] for start in range(0, len(points), size)]

@@ -13,39 +13,44 @@ FLOAT32_BYTES = 4
 
 
 @dataclass(frozen=True)
-class Part:
+class CheckpointPart:
     """Float32 numbers of one kind."""
 
     name: str
     numbers: float
     scope: Literal["run", "several", "each"] = "run"
-    """Whether it is there once, once where there are several workers, or then once for each of them."""
+    """Stored once, once if there are several workers, or once for each of several workers."""
 
     def bytes(self, workers: int) -> float:
-        """In a run of so many workers."""
+        """In a run of `workers` workers."""
         times = {"run": 1, "several": int(workers > 1), "each": workers if workers > 1 else 0}[self.scope]
         return FLOAT32_BYTES * self.numbers * times
 
 
 def checkpoint_parts(
     recipe: Recipe, parameters: int, matrices: Sequence[tuple[int, int]]
-) -> tuple[Part, ...]:
-    """Everything that weighs something; `matrices` are those that a low-rank exchange may shorten."""
-    parts = [Part("weights", parameters)]
+) -> tuple[CheckpointPart, ...]:
+    """Every part with a size; `matrices` are those that a low-rank exchange may factor."""
+    parts = [CheckpointPart("weights", parameters)]
     if recipe.train.average_decay is not None:
-        parts = [Part("the average of the weights", parameters), Part("the weights that train", parameters)]
+        parts = [
+            CheckpointPart("the average of the weights", parameters),
+            CheckpointPart("the weights that train", parameters),
+        ]
     kept, name, settings = numbers_per_parameter(recipe) - 1, recipe.train.exchange, recipe.exchange
     state = ("nothing of the optimiser", "momentum", "Adam's two averages")[kept]
     if name == "local":
-        parts.append(Part(f"{state} of {settings.replicas} replicas", settings.replicas * kept * parameters))
-        parts.append(Part("the outer step's velocity", parameters))
+        parts.append(
+            CheckpointPart(f"{state} of {settings.replicas} replicas", settings.replicas * kept * parameters)
+        )
+        parts.append(CheckpointPart("the outer step's velocity", parameters))
     else:
-        parts.append(Part(state, kept * parameters))
+        parts.append(CheckpointPart(state, kept * parameters))
     if name == "low_rank" or (name == "compressed" and settings.wire == "int8"):
-        parts.append(Part("what workers still owe each other", parameters, "each"))
+        parts.append(CheckpointPart("what workers still owe each other", parameters, "each"))
     if name == "low_rank":
         columns = sum(m for n, m in matrices if gains_by_factors(n, m, settings.rank))
-        parts.append(Part("low-rank factors", settings.rank * columns, "several"))
+        parts.append(CheckpointPart("low-rank factors", settings.rank * columns, "several"))
     return tuple(parts)
 
 
@@ -57,8 +62,8 @@ def numbers_per_parameter(recipe: Recipe) -> int:
     return 3
 
 
-def words_of_parts(parts: Sequence[Part]) -> str:
-    """What is there in any case, and what comes with more workers."""
+def format_parts(parts: Sequence[CheckpointPart]) -> str:
+    """What is always there, and what more workers add."""
     always = ", ".join(part.name for part in parts if part.bytes(1))
     each = [part for part in parts if part.scope == "each"]
     more = ", ".join(f"{part.bytes(2) / 2 / 1e6:,.1f} MB ({part.name})" for part in each)

@@ -1,4 +1,4 @@
-"""Clusters as a plan sees them: `4xg4dn.2xlarge`, `2x(2xV100, 1gbit)`, hosts that were asked, a lab."""
+"""Clusters for a plan: `4xg4dn.2xlarge`, `2x(2xV100, 1gbit)`, hosts that were probed, a lab."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 
 from echelon.cloud import prices
 from echelon.errors import UserError
-from echelon.explain.collectives import Fabric, Line
+from echelon.explain.collectives import Fabric, Interconnect
 from echelon.explain.hardware import Device, find_gpu, processor, suggest_gpus
 from echelon.lab.rate import parse_rate
 
@@ -23,12 +23,12 @@ CLOUD_FLOW_BYTES_PER_S = 5e9 / 8
 NCCL_FLOWS = 4
 """Connections that NCCL opens for one edge of its ring over TCP."""
 _WIDEST_LINE = (1e9 / 8, 25e9 / 8)
-"""Where nobody knows the line: what such machines had."""
+"""What comparable machines had, used if the line is unknown."""
 
 
 @dataclass(frozen=True)
 class Cluster:
-    """Hosts that are alike."""
+    """A number of identical hosts."""
 
     name: str
     hosts: int
@@ -47,7 +47,7 @@ class Cluster:
     line_range: tuple[float, float] | None = None
     """Where the line's rate is not known: the lowest and the highest it may be, in bytes a second."""
     inner_bytes_per_s: float | None = None
-    """Between workers of a host, where it is not what the device's kind usually has."""
+    """Between workers of a host, if it differs from what such devices usually have."""
     latency_s: float = LINE_LATENCY_S
 
     @property
@@ -55,14 +55,14 @@ class Cluster:
         return self.hosts * self.per_host
 
     def fabric(self, line_factor: float = 1.0) -> Fabric:
-        """How its workers are connected, the line being so much better or worse than said."""
+        """How its workers are connected, with the network rate scaled by `line_factor`."""
         rate = self.line_bytes_per_s * LINE_SHARE * line_factor
         inner = self.inner_bytes_per_s or self.device.inner_bytes_per_s
         return Fabric(
             self.hosts,
             self.per_host,
-            Line(rate, self.latency_s, self.flow_bytes_per_s),
-            Line(inner, INNER_LATENCY_S),
+            Interconnect(rate, self.latency_s, self.flow_bytes_per_s),
+            Interconnect(inner, INNER_LATENCY_S),
             flows=NCCL_FLOWS if self.device.is_gpu else 1,
         )
 
@@ -70,12 +70,12 @@ class Cluster:
         return replace(self, hosts=hosts)
 
     def alone(self) -> Cluster:
-        """One of its workers, with nobody to talk to."""
+        """One of its workers, alone."""
         return replace(self, hosts=1, per_host=1, cores=self.cores / self.per_host)
 
 
 def parse_cluster(spec: str) -> Cluster:
-    """A cluster from the words of `--on`; UserError where they mean none."""
+    """The cluster that `--on` describes; UserError if it describes none."""
     match = re.fullmatch(r"(?:(\d+)\s*[x×]\s*)?(.+)", spec.strip())
     hosts, what = (int(match[1] or 1), match[2].strip()) if match else (0, "")
     if not 1 <= hosts <= 100_000:
@@ -90,7 +90,7 @@ def _find_machine(spec: str, hosts: int, name: str) -> Cluster:
     found = known.get(name)
     if found is None:
         near = difflib.get_close_matches(name, known, n=3, cutoff=0.5)
-        hint = f"did you mean {' or '.join(near)}?" if near else "no machine of the price list is called so;"
+        hint = f"did you mean {' or '.join(near)}?" if near else "it is not in the price list;"
         raise UserError(
             f"--on {spec!r}: {hint} use 4xg4dn.2xlarge, '2x(2xV100, 1gbit)', a hostfile, or lab:NAME"
         )

@@ -1,4 +1,4 @@
-"""What it takes to add up a buffer over workers: seconds and bytes at each host's card, from first principles.
+"""The cost of an all-reduce: seconds and bytes at each host's network interface, from first principles.
 
 S is the buffer's size, H the hosts, k the workers of each, N = H k. A line carries its rate in each direction at once.
 
@@ -25,7 +25,7 @@ Algorithm = Literal["ring", "tree", "hierarchical", "all_to_all", "parameter_ser
 
 
 @dataclass(frozen=True)
-class Line:
+class Interconnect:
     """What connects hosts, or the workers of one."""
 
     bytes_per_s: float
@@ -35,7 +35,7 @@ class Line:
     """What one connection gets at most, e.g. in clouds that limit single flows."""
 
     def rate(self, flows: int) -> float:
-        """Bytes a second with so many connections side by side."""
+        """Bytes a second over this many connections in parallel."""
         return min(self.bytes_per_s, flows * self.flow_bytes_per_s)
 
 
@@ -45,12 +45,12 @@ class Fabric:
 
     hosts: int
     per_host: int
-    line: Line
+    line: Interconnect
     """Between hosts."""
-    inner: Line
+    inner: Interconnect
     """Between the workers of a host."""
     servers: int = 1
-    """Processes that serve and do not train, where there are parameter servers."""
+    """Processes that only serve weights, in a run with parameter servers."""
     flows: int = 1
     """Connections that each edge of a ring uses side by side."""
 
@@ -60,13 +60,13 @@ class Fabric:
 
     @property
     def serving(self) -> int:
-        """Of the servers, those for which there are processes; a process alone does both."""
+        """How many servers have a process of their own; a single process does both."""
         return min(self.servers, self.size - 1)
 
 
 @dataclass(frozen=True)
 class Cost:
-    """Of adding up buffers: a part that does not depend on their size, and one that does."""
+    """The cost of an all-reduce: a part independent of the buffer's size, and one proportional to it."""
 
     latency_s: float
     seconds_per_byte: float
@@ -78,7 +78,7 @@ class Cost:
 
 
 def collective_cost(algorithm: Algorithm, fabric: Fabric) -> Cost:
-    """What adding up costs; nothing where there is one worker."""
+    """The cost of an all-reduce; nothing with one worker."""
     if fabric.size == 1:
         return Cost(0.0, 0.0, 0.0)
     match algorithm:
@@ -155,7 +155,7 @@ def _latencies(fabric: Fabric) -> list[float]:
 
 @dataclass(frozen=True)
 class ReadyBuffer:
-    """A part of the gradient, and how long backward works until it is ready, after the part before."""
+    """A bucket of the gradient, and how long backward takes from the bucket before it until this one is ready."""
 
     backward_s: float
     size_bytes: float

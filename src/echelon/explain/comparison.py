@@ -8,15 +8,17 @@ from typing import Any
 
 from echelon.explain.charts import Series, line_chart
 from echelon.explain.curves import smooth
-from echelon.explain.drawing import Sheet
+from echelon.explain.history import History
 from echelon.explain.report import Report
+from echelon.explain.sheet import Sheet
 from echelon.explain.tables import markdown_table, render_table
-from echelon.explain.wording import show_bytes, show_count, show_duration, show_number, show_share, show_step
-from echelon.recipe.schema import ClassificationRecipe, Recipe
+from echelon.explain.units import show_bytes, show_count, show_duration, show_number, show_share, show_step
+from echelon.recipe.schema import Recipe
+from echelon.recipe.tasks import RecipeDeclaration, StepSize, find_task
 from echelon.recipe.toml import flat_settings
 
-_FIRST_KEYS = ("train.batch_tokens", "train.batch_images", "train.slots", "train.steps", "train.precision")
-"""What decides the result and is asked for first."""
+_FIRST_KEYS = ("train.slots", "train.steps", "train.precision")
+"""What decides the result and is asked for first, after the global batch."""
 
 
 @dataclass(frozen=True)
@@ -55,7 +57,7 @@ def compare_reports(reports: Sequence[Report]) -> Comparison:
 
 
 def _names(reports: Sequence[Report]) -> list[str]:
-    """The folders' names; whole paths where two are alike."""
+    """The folders' names; whole paths if two names are the same."""
     short = [report.history.run.name for report in reports]
     return short if len(set(short)) == len(short) else [str(report.history.run.path) for report in reports]
 
@@ -66,23 +68,24 @@ def find_differences(reports: Sequence[Report]) -> list[tuple[str, list[str]]]:
     keys = list(dict.fromkeys(key for each in facts for key in each))
     keys.sort(key=lambda key: _FIRST_KEYS.index(key) if key in _FIRST_KEYS else len(_FIRST_KEYS))
     rows = [(key, [each.get(key, "-") for each in facts]) for key in keys]
-    batch = (
-        f"global batch ({reports[0].history.unit})",
-        [show_count(report.history.targets_per_step) for report in reports],
-    )
+    batch = ("global batch", [_format_batch(report) for report in reports])
     return [batch, *((key, values) for key, values in rows if len(set(values)) > 1)]
 
 
 def _facts(report: Report) -> dict[str, str]:
     history = report.history
     cluster = {
-        "workers": str(history.size),
+        "workers": ", then ".join(
+            [*(str(workers) for workers, _ in history.earlier_sizes), str(history.size)]
+        ),
         "hosts": str(history.num_hosts),
         "device": str(history.facts.get("device", "?")),
         "exchange": str(history.facts.get("exchange", "?")),
     }
-    settings = flat_settings(history.recipe)
-    del settings["name"]
+    settings = {key: value for key, value in flat_settings(history.recipe).items() if value != "None"}
+    task: RecipeDeclaration = find_task(history.recipe.task)
+    for key in ("name", "train.workers", task.batch(history.recipe).key):  # told by other rows
+        settings.pop(key, None)
     return cluster | settings
 
 
@@ -90,15 +93,25 @@ def _measures(reports: Sequence[Report]) -> list[tuple[str, list[str]]]:
     def row(name: str, show: Any) -> tuple[str, list[str]]:
         return name, [show(report) for report in reports]
 
-    metric, key = reports[0].history.metric
+    units = {report.history.unit for report in reports}
+    unit = units.pop() if len(units) == 1 else "targets"
+    metrics = {report.history.metric[0] for report in reports}
+    metric = metrics.pop() if len(metrics) == 1 else "score"
+
+    def scored(history: History, value: float | None) -> str:
+        return show_number(value) + (
+            f" {history.metric[0]}" if metric == "score" and value is not None else ""
+        )
+
     return [
         row("steps", lambda r: show_count(len(r.history.steps))),
+        row(f"{unit} per step, mean", lambda r: show_count(r.history.targets_per_step)),
         row("time", lambda r: show_duration(r.history.training_seconds)),
         row("starting", lambda r: show_duration(r.history.account.starting)),
         row("steps, scoring and saving", lambda r: show_duration(r.history.loop_seconds)),
-        row("a step", lambda r: show_step(r.history.pace)),
+        row("time per step", lambda r: show_step(r.history.pace)),
         row("p99", lambda r: show_step(r.history.percentile(0.99))),
-        row(f"{reports[0].history.unit}/s", lambda r: show_count(r.history.targets_per_second)),
+        row(f"{unit}/s", lambda r: show_count(r.history.targets_per_second)),
         row("bound by", lambda r: r.case.bound),
         row("waiting for the network", lambda r: _share(r, r.case.time.network)),
         row("waiting for data", lambda r: _share(r, r.case.time.input)),
@@ -106,14 +119,16 @@ def _measures(reports: Sequence[Report]) -> list[tuple[str, list[str]]]:
         row("checkpoints", lambda r: show_share(r.history.share_of("checkpoint"))),
         row("checkpoints written", lambda r: str(len(r.history.checkpoints))),
         row(
-            "bytes a step at the card",
+            "network bytes per step",
             lambda r: "-" if r.case.traffic.measured is None else show_bytes(r.case.traffic.measured),
         ),
         row("training loss at the end", lambda r: show_number(r.history.last_loss)),
-        row(f"best validation {metric}", lambda r: show_number(r.history.best_score())),
+        row(f"best validation {metric}", lambda r: scored(r.history, r.history.best_score())),
         row(
             f"test {metric}",
-            lambda r: show_number(r.history.test.metrics.get(key) if r.history.test else None),
+            lambda r: scored(
+                r.history, r.history.test.metrics.get(r.history.metric[1]) if r.history.test else None
+            ),
         ),
         row("cost", lambda r: next(a.verdict for a in r.answers if a.key == "cost")),
     ]
@@ -125,7 +140,7 @@ def _share(report: Report, seconds: float) -> str:
 
 
 def _sentences(reports: Sequence[Report], names: Sequence[str]) -> list[str]:
-    """Each run against the first, in words."""
+    """Each run compared with the first, in sentences."""
     first, sentences = reports[0], []
     if not _have_same_batch(reports):
         sentences.append(
@@ -139,7 +154,7 @@ def _sentences(reports: Sequence[Report], names: Sequence[str]) -> list[str]:
 
 
 def _beside(report: Report, name: str, first: Report, first_name: str) -> list[str]:
-    """One run against the first: its time, if it did the same work, and its speed."""
+    """One run compared with the first: its time, if it did the same work, and its speed."""
     ours, theirs = report.history, first.history
     found = []
     if _have_same_batch([report, first]) and len(ours.steps) == len(theirs.steps) and theirs.loop_seconds:
@@ -149,11 +164,12 @@ def _beside(report: Report, name: str, first: Report, first_name: str) -> list[s
             f"{show_duration(ours.loop_seconds)} against {show_duration(theirs.loop_seconds)}, scoring and saving "
             "included, starting left out."
         )
-    if not ours.targets_per_second or not theirs.targets_per_second:
+    if not ours.targets_per_second or not theirs.targets_per_second or ours.unit != theirs.unit:
         return found
     faster = ours.targets_per_second / theirs.targets_per_second
     words = (
-        f"While it makes steps, {name} does {faster:.2f} times as many {theirs.unit} a second as {first_name}"
+        f"Between scoring and saving, {name} processes {faster:.2f} times as many {theirs.unit} per second as "
+        f"{first_name}"
     )
     more = len(ours.workers) / len(theirs.workers)
     if more > 1:
@@ -172,11 +188,18 @@ def _have_same_batch(reports: Sequence[Report]) -> bool:
     return len(given) == 1
 
 
-def _given_batch(recipe: Recipe) -> tuple[str, int] | None:
-    """A step's size and its unit; None where it is not in the recipe, as it was yet to be found."""
-    if isinstance(recipe, ClassificationRecipe):
-        return "images", recipe.train.batch_images
-    return ("tokens", recipe.train.batch_tokens) if recipe.train.batch == "given" else None
+def _format_batch(report: Report) -> str:
+    """As the recipe gives it: what is counted is less, by what padding and the ends of epochs leave out."""
+    given = _given_batch(report.history.recipe)
+    if given is None:
+        return f"{show_count(report.history.targets_per_step)} {report.history.unit} on average"
+    return f"{'up to ' if given.is_limit else ''}{given.size:,} {given.unit}"
+
+
+def _given_batch(recipe: Recipe) -> StepSize | None:
+    """The size of a step; None if it is not in the recipe because training was to find it."""
+    task: RecipeDeclaration = find_task(recipe.task)
+    return None if recipe.train.is_batch_auto else task.batch(recipe)
 
 
 def _charts(reports: Sequence[Report], names: Sequence[str]) -> dict[str, Sheet]:
@@ -197,9 +220,9 @@ def _smoothed(name: str, steps: Sequence[float], values: Sequence[float]) -> Ser
     return Series(name, list(zip(steps, smoothed, strict=True)))
 
 
-def comparison_text(comparison: Comparison) -> str:
-    """Tables and sentences for a terminal."""
-    return "\n\n".join(_parts(comparison, render_table))
+def comparison_text(comparison: Comparison, width: int | None = None) -> str:
+    """Tables and sentences for a terminal; tables fit `width`."""
+    return "\n\n".join(_parts(comparison, lambda rows: render_table(rows, width)))
 
 
 def comparison_markdown(comparison: Comparison) -> str:

@@ -1,4 +1,4 @@
-"""How long a step takes on a cluster, where that time goes, and between which bounds the answer lies.
+"""The cost model: how long a step takes on a cluster, where that time goes, and the error bounds.
 
 A step is this worker's slots forward and backward, one after the other; in the last of them gradients go out as
 backward finishes them. What the network has not done by then is waited for, and the optimiser follows.
@@ -56,7 +56,7 @@ class StepCost:
     compute: float
     """Forward and backward of the slots that the busiest worker has."""
     loading: float
-    """Of those slots, where a profile does not have it under computing."""
+    """Of those slots, unless the profile counts it as computing."""
     communication: float
     """Exposed: after backward's end."""
     waiting: float
@@ -76,7 +76,7 @@ class StepCost:
 
     @property
     def bound(self) -> str:
-        """What a faster step needs more of."""
+        """The resource that limits a step."""
         if self.input > self.busy:
             return "input"
         parts = {
@@ -91,7 +91,7 @@ class StepCost:
 
 @dataclass(frozen=True)
 class Prediction:
-    """What one exchange makes of a workload on a cluster."""
+    """How one exchange performs for a workload on a cluster."""
 
     exchange: Exchange
     algorithm: Algorithm
@@ -111,7 +111,7 @@ class Prediction:
 def predict(
     workload: Workload, cluster: Cluster, exchange: Exchange = "all_reduce", profile: Profile | None = None
 ) -> Prediction:
-    """A step on the cluster; all-reduce goes by the algorithm that is the fastest there."""
+    """A step on the cluster; all-reduce uses the fastest algorithm there."""
     good, expected, bad = scenarios(cluster, workload.number_format, profile)
     algorithm = best_algorithm(workload, cluster, exchange, profile)
 
@@ -131,7 +131,7 @@ def predict(
     )
 
 
-def is_exact(exchange: Exchange, settings: schema.Exchange) -> bool:
+def is_exact(exchange: Exchange, settings: schema.ExchangeSettings) -> bool:
     """Whether the result is the same as one worker's."""
     if exchange == "parameter_server":
         return settings.synchronous and not settings.backup_workers
@@ -141,7 +141,7 @@ def is_exact(exchange: Exchange, settings: schema.Exchange) -> bool:
 def best_algorithm(
     workload: Workload, cluster: Cluster, exchange: Exchange, profile: Profile | None
 ) -> Algorithm:
-    """As Echelon adds up; where the library does, a ring, or on GPUs whichever of NCCL's ways is the fastest."""
+    """Echelon's own all-reduce, or the library's: a ring, or on GPUs the fastest of NCCL's algorithms."""
     if exchange == "parameter_server":
         return "parameter_server"
     if workload.settings.hierarchical and min(cluster.hosts, cluster.per_host) > 1:
@@ -193,7 +193,7 @@ def _fabric(workload: Workload, cluster: Cluster, line: float = 1.0) -> Fabric:
 
 
 def exchanged_bytes(workload: Workload, exchange: Exchange) -> float:
-    """What one exchange adds up over the workers."""
+    """Bytes that one exchange sums over the workers."""
     match exchange:
         case "compressed":
             return workload.parameters * WIRE_BYTES[workload.settings.wire]
@@ -224,7 +224,7 @@ def reached_flops(workload: Workload, cluster: Cluster) -> float:
 
 
 def _fixed_seconds(workload: Workload, cluster: Cluster, profile: Profile | None) -> tuple[float, float]:
-    """Optimiser, and everything that a step costs however few slots it has."""
+    """The optimiser, and every other cost that does not depend on the number of slots."""
     if profile is not None:
         return profile.optimiser_seconds, profile.other_seconds
     # The optimiser reads and writes every number it keeps, and reads the gradient.
@@ -233,7 +233,7 @@ def _fixed_seconds(workload: Workload, cluster: Cluster, profile: Profile | None
 
 
 def _exposed(workload: Workload, exchange: Exchange, cost: Cost, slots: int, slot_s: float) -> float:
-    """What of the exchange is not hidden by computing."""
+    """The part of the exchange that does not overlap with computing."""
     match exchange:
         case "all_reduce" | "compressed":
             shrunk = exchanged_bytes(workload, exchange) / workload.gradient_bytes
@@ -267,7 +267,7 @@ def ready_buffers(workload: Workload, slot_s: float, shrunk: float = 1.0) -> lis
 
 
 def _exchange_compute(workload: Workload, cluster: Cluster, exchange: Exchange, luck: Scenario) -> float:
-    """What the exchange itself computes on the device."""
+    """The exchange's own computation on the device."""
     memory = cluster.device.memory_bytes_per_s
     if cluster.workers == 1:
         return 0.0
@@ -285,7 +285,7 @@ def _exchange_compute(workload: Workload, cluster: Cluster, exchange: Exchange, 
 
 
 def _expected_maximum(workers: int) -> float:
-    """By how many standard deviations the slowest of so many workers is behind the mean (normal distribution)."""
+    """By how many standard deviations the slowest of N workers is expected to lag the mean (normal distribution)."""
     if workers <= 1:
         return 0.0
     root = math.sqrt(2 * math.log(workers))
@@ -293,12 +293,12 @@ def _expected_maximum(workers: int) -> float:
 
 
 def checkpoint_seconds(workload: Workload, workers: int) -> float:
-    """How much longer a run takes for each checkpoint: only the snapshot, of which each worker takes a part."""
+    """Seconds that each checkpoint adds to a run: only the snapshot, shared by the workers."""
     return workload.checkpoint_bytes(workers) / workers / _COPY_BYTES_PER_S
 
 
 def memory_bytes(workload: Workload) -> float:
-    """What a worker needs: weights, what the optimiser keeps, gradients, and one slot's activations."""
+    """A worker's memory: weights, optimiser state, gradients, and one slot's activations."""
     half_copy = 0.5 if workload.number_format == "half" else 0.0
     held = workload.gradient_bytes * (workload.optimiser_numbers + 1 + half_copy)
     activations = workload.activation_bytes * (0.5 if workload.number_format == "half" else 1.0)

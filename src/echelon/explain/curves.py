@@ -1,9 +1,11 @@
-"""Where a learning curve is going: fits to what has been seen of it, and how far real curves stray from them.
+"""Extrapolation of learning curves: power-law fits, and how far real curves stray from them.
 
     loss(s) = floor + scale x s^-power
 
 The power is searched, floor and scale follow by least squares; several beginnings are left out in turn, because curves
-bend differently there. The median of the fits is what is expected.
+bend differently there. The law has a largest power, and near zero the fits often end there: every loss would be
+expected to halve. What is expected is therefore the geometric mean of two losses: the median of the fits, and the
+curve's own slope continued.
 
 The interval comes from the slope on double logarithmic axes, d ln loss / d ln step. A rate that falls late makes a
 curve steeper than it was; a model that has learnt all it can makes it flat. The constants below were chosen so that
@@ -65,8 +67,10 @@ class Forecast:
     """Several fits of one curve, its slopes and its noise."""
 
     fits: tuple[Fit, ...]
+    slope: float
+    """The power of the step with which its second half falls; 0 if it does not."""
     slopes: tuple[float, float]
-    """The flattest and the steepest that it may go on with, as powers of the step."""
+    """The flattest and the steepest that it may go on with, in the same unit."""
     noise: float
     """Of the natural logarithm of two means: the last one seen, and a later one."""
     last_step: float
@@ -74,12 +78,13 @@ class Forecast:
     """The smoothed loss at the last step seen."""
 
     def at(self, step: float) -> Estimate:
-        """The smoothed loss at a later step: more than zero, and in an interval that holds it nine times of ten."""
-        values = self._continuations(step)
-        flattest, steepest = (slope * np.log(step / self.last_step) for slope in self.slopes)
-        low = self.last * float(np.exp(-steepest - _NOISE * self.noise))
-        high = self.last * float(np.exp(-flattest + _NOISE * self.noise))
-        return Estimate(float(np.median(values)), min(low, *values), max(high, *values))
+        """The smoothed loss at a later step, with its 90% interval; both are above zero."""
+        values, later = self._continuations(step), step / self.last_step
+        expected = float(np.sqrt(np.median(values) * self.last * later**-self.slope))
+        flattest, steepest = (later**-slope for slope in self.slopes)
+        low = self.last * steepest * float(np.exp(-_NOISE * self.noise))
+        high = self.last * flattest * float(np.exp(_NOISE * self.noise))
+        return Estimate(expected, min(low, *values), max(high, *values))
 
     def _continuations(self, step: float) -> list[float]:
         """Each fit's loss at a step, moved to begin at the last loss seen.
@@ -120,7 +125,7 @@ class Rise:
 
 
 def find_rise(steps: Sequence[float], losses: Sequence[float]) -> Rise | None:
-    """How a curve has risen again; None where it has not, or by no more than its noise explains."""
+    """How a curve has risen again; None if it has not, or by no more than its noise explains."""
     width = smoothing_width(len(losses))
     means = smooth(losses, width)[width - 1 :]
     if len(means) <= 2 * width:
@@ -135,7 +140,7 @@ def find_rise(steps: Sequence[float], losses: Sequence[float]) -> Rise | None:
 
 
 def forecast(steps: Sequence[float], losses: Sequence[float], width: int | None = None) -> Forecast | None:
-    """Fit a curve, smoothed over `width` points (as `smooth`); None if there is too little of it."""
+    """Fit a curve smoothed over `width` points (as `smooth`); None if it has too few points."""
     x, y = np.asarray(steps, dtype=float), np.asarray(losses, dtype=float)
     kept = np.isfinite(y) & (x > 0) & (y >= 0)
     x, y = x[kept], y[kept]
@@ -147,27 +152,27 @@ def forecast(steps: Sequence[float], losses: Sequence[float], width: int | None 
     logs = np.log(np.maximum(y, _LEAST * y.max()))[len(y) // 2 :]
     noise = float(np.std(np.diff(logs))) / np.sqrt(2) if len(logs) > 1 else 0.0
     points = width or smoothing_width(len(y))
+    slope = max(0.0, _slope(x, smoothed, 0.5, 1.0) or 0.0)
     return Forecast(
         fits=tuple(fits) or (fit_power_law(x, y),),
-        slopes=_slopes(x, smoothed),
+        slope=slope,
+        slopes=_slopes(slope, _slope(x, smoothed, 0.25, 0.5)),
         noise=noise * float(np.sqrt(2 / points)),
         last_step=float(x[-1]),
         last=float(smoothed[-1]),
     )
 
 
-def _slopes(steps: Numbers, smoothed: Numbers) -> tuple[float, float]:
+def _slopes(own: float, before: float | None) -> tuple[float, float]:
     """Between which powers of the step a curve may go on falling, by that of its second half and of the quarter
     before."""
-    own, before = _slope(steps, smoothed, 0.5, 1.0) or 0.0, _slope(steps, smoothed, 0.25, 0.5)
-    own = max(0.0, own)
     is_bent = before is not None and own < _BENT * before
     flattest = _FLATTER * own / max(1.0, own**2)
     return flattest, (_BENT_STEEPER if is_bent else _STEEPER) * own + _BEND
 
 
 def _slope(steps: Numbers, smoothed: Numbers, first: float, last: float) -> float | None:
-    """The power of the step with which a part of a curve falls; None if it has too few points."""
+    """The exponent with which a part of a curve falls; None if it has too few points."""
     part = (steps >= first * steps[-1]) & (steps <= last * steps[-1])
     return -_line(np.log(steps[part]), np.log(smoothed[part]))[0] if part.sum() >= 3 else None
 
@@ -195,7 +200,7 @@ def _line(x: Numbers, y: Numbers) -> tuple[float, float]:
 
 
 def _falling_line(x: Numbers, y: Numbers) -> tuple[float, float]:
-    """The same, neither below zero."""
+    """The same, with both constrained to be at least zero."""
     slope, intercept = _line(x, y)
     if slope < 0:
         return 0.0, float(y.mean())

@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from echelon.data.planning import plan_batches, step_tokens
+from echelon.data.batch_plan import plan_batches, step_tokens
 from echelon.data.prepared import Prepared
-from echelon.explain.checkpoints import checkpoint_parts, words_of_parts
+from echelon.explain.checkpoints import checkpoint_parts, format_parts
 from echelon.recipe.length import length_in_steps
 from echelon.recipe.schedule import formula, rate_by_step
 from echelon.recipe.schema import Recipe, TranslationRecipe
@@ -23,7 +23,7 @@ from echelon.shapes.transformer import (
 )
 
 ASSUMED_LENGTH = 25
-"""Tokens of a sentence where the data has not been prepared yet."""
+"""Tokens of a sentence until the data has been prepared."""
 AUTO_BATCH = 'batch = "auto" is found when training begins; counted here with'
 
 
@@ -74,7 +74,7 @@ def describe(recipe: TranslationRecipe, prepared: Prepared | None) -> Descriptio
         model=asdict(shape),
         gradient_bytes=gradient_bytes(shape),
         checkpoint_bytes=round(sum(part.bytes(1) for part in parts)),
-        checkpoint_parts=words_of_parts(parts),
+        checkpoint_parts=format_parts(parts),
         tokens_per_step=recipe.train.batch_tokens,
         is_batch_auto=recipe.train.batch == "auto",
         target_tokens_per_step=tokens.target,
@@ -119,13 +119,13 @@ def render(description: Description) -> str:
 
 
 def recipe_shape(recipe: TranslationRecipe, prepared: Prepared | None) -> TransformerShape:
-    """The recipe's model; its vocabulary is that of the data, once there are any."""
+    """The recipe's model, with the vocabulary of the prepared data once there are any."""
     vocabulary = prepared.manifest.vocabulary if prepared else recipe.data.vocabulary
     return transformer_shape(recipe.model, vocabulary)
 
 
 def mean_tokens(recipe: TranslationRecipe, prepared: Prepared | None, num_steps: int = 20) -> TokenCounts:
-    """The mean of the first few steps, from the real lengths; from an assumed length where there are no data."""
+    """The mean of the first few steps, from the real lengths, or an assumed length without prepared data."""
     if prepared is None:
         return _assumed_tokens(recipe)
     plan = plan_batches(recipe, prepared)
@@ -139,7 +139,7 @@ def _assumed_tokens(recipe: TranslationRecipe) -> TokenCounts:
 
 
 def steps_of(recipe: Recipe, per_epoch: float | None) -> int | None:
-    """None where the recipe counts epochs and the data is not prepared."""
+    """None if the recipe counts epochs and the data is not prepared."""
     if recipe.train.steps is None and per_epoch is None:
         return None
     return length_in_steps(recipe.train, per_epoch or 0.0)
@@ -154,7 +154,7 @@ def _by_layer(shape: TransformerShape) -> dict[str, int]:
 
 
 def some_rates(recipe: Recipe, steps: int | None) -> dict[int, float]:
-    """A few steps' learning rates, where the number of steps is known."""
+    """A few steps' learning rates, if the number of steps is known."""
     if steps is None:
         return {}
     rate = rate_by_step(recipe, steps)

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from echelon.data.images.store import PreparedImages
-from echelon.data.planning import plan_images
-from echelon.explain.checkpoints import checkpoint_parts, words_of_parts
+from echelon.data.batch_plan import plan_images
+from echelon.data.images.image_store import PreparedImages
+from echelon.explain.checkpoints import checkpoint_parts, format_parts
 from echelon.explain.describe import show_megabytes, some_rates, steps_of
 from echelon.recipe.schedule import formula
 from echelon.recipe.schema import ClassificationRecipe
@@ -44,7 +44,7 @@ class ImageDescription:
     is_prepared: bool
     """Whether the number of classes comes from the prepared data."""
     images: dict[str, int]
-    """Of each split, where the data is prepared."""
+    """Of each split, once the data is prepared."""
     steps_per_epoch: float | None
     steps: int | None
     epochs: float | None
@@ -69,7 +69,7 @@ def describe_images(recipe: ClassificationRecipe, prepared: PreparedImages | Non
         pixels=shape.pixels,
         gradient_bytes=gradient_bytes(shape),
         checkpoint_bytes=round(sum(part.bytes(1) for part in parts)),
-        checkpoint_parts=words_of_parts(parts),
+        checkpoint_parts=format_parts(parts),
         images_per_step=recipe.train.batch_images,
         slots=recipe.train.slots,
         flops_per_step=training_flops(shape, recipe.train.batch_images),
@@ -84,7 +84,7 @@ def describe_images(recipe: ClassificationRecipe, prepared: PreparedImages | Non
 
 
 def num_classes(recipe: ClassificationRecipe, prepared: PreparedImages | None) -> int:
-    """How many classes there are; a guess where the data has not been prepared yet."""
+    """How many classes there are; a guess until the data is prepared."""
     return prepared.num_classes if prepared else ASSUMED_CLASSES[recipe.data.source]
 
 

@@ -2,24 +2,61 @@
 
 from __future__ import annotations
 
-from echelon.data.images.store import PreparedImages
-from echelon.data.planning import AnyPrepared
-from echelon.explain.describe import Description, describe, render
-from echelon.explain.describe_images import ImageDescription, describe_images, render_images
-from echelon.recipe.schema import ClassificationRecipe, Recipe
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
-AnyDescription = Description | ImageDescription
+from echelon.data.batch_plan import AnyPrepared
+from echelon.recipe.schema import Recipe
+from echelon.recipe.tasks import find_task
+
+if TYPE_CHECKING:
+    from dataclasses import Field
+
+
+class AnyDescription(Protocol):
+    """What `describe --json` prints: a dataclass, each task's own."""
+
+    __dataclass_fields__: ClassVar[dict[str, Field[Any]]]
+
+    @property
+    def task(self) -> str: ...
+
+    @property
+    def parameters(self) -> int: ...
+
+    @property
+    def gradient_bytes(self) -> int: ...
+
+    @property
+    def flops_per_step(self) -> int: ...
+
+    @property
+    def checkpoint_bytes(self) -> int:
+        """Of one worker alone."""
+        ...
+
+    @property
+    def steps(self) -> int | None:
+        """None if that depends on data that are not prepared yet."""
+        ...
+
+
+class DescribeDeclaration(Protocol):
+    """What a task says about the meaning of its recipes."""
+
+    def describe(self, recipe: Recipe, prepared: AnyPrepared | None) -> AnyDescription: ...
+
+    def format_description(self, description: AnyDescription) -> str:
+        """For people."""
+        ...
 
 
 def describe_recipe(recipe: Recipe, prepared: AnyPrepared | None) -> AnyDescription:
     """What the recipe means; with prepared data, what it means for that data."""
-    if isinstance(recipe, ClassificationRecipe):
-        assert prepared is None or isinstance(prepared, PreparedImages), "a recipe's data are of its own task"
-        return describe_images(recipe, prepared)
-    assert not isinstance(prepared, PreparedImages), "a recipe's data are of its own task"
-    return describe(recipe, prepared)
+    task: DescribeDeclaration = find_task(recipe.task)
+    return task.describe(recipe, prepared)
 
 
-def describe_in_words(description: AnyDescription) -> str:
+def format_description(description: AnyDescription) -> str:
     """The description as text for people."""
-    return render(description) if isinstance(description, Description) else render_images(description)
+    task: DescribeDeclaration = find_task(description.task)
+    return task.format_description(description)

@@ -1,4 +1,4 @@
-"""The experiments of a systems course: which runs each needs, and the chart that shows what came of them."""
+"""The experiments of a systems course: which runs each needs, and the chart of its results."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from typing import Literal
 
 from echelon.explain.charts import Series, line_chart
-from echelon.explain.drawing import Sheet
 from echelon.explain.history import History
-from echelon.explain.wording import show_count, show_duration, show_number, show_share, show_step
+from echelon.explain.sheet import Sheet
+from echelon.explain.units import show_count, show_duration, show_number, show_share, show_step
 from echelon.recipe.schema import Recipe
 
 Experiment = Literal["checkpoints", "resume", "workers", "exchanges"]
@@ -23,7 +23,7 @@ _NOTICED = 0.01
 
 @dataclass(frozen=True)
 class Stage:
-    """One `echelon train` of an experiment; stages of the same run go on from each other."""
+    """One `echelon train` of an experiment; stages of the same run resume from each other."""
 
     run: str
     steps: int
@@ -33,13 +33,13 @@ class Stage:
     """The step at which it is interrupted."""
 
     def overrides(self) -> list[str]:
-        """What is set beside the recipe."""
+        """Settings other than the recipe's."""
         stop = () if self.stop_at is None else (f"train.stop_at={self.stop_at}",)
         return ["train.epochs=", f"train.steps={self.steps}", *self.settings, *stop]
 
 
 def plan_stages(experiment: Experiment, steps: int, recipe: Recipe, workers: int) -> list[Stage]:
-    """The trainings of an experiment, in order; `workers` train in those that are not about their number."""
+    """The trainings of an experiment, in order; `workers` is used unless the experiment varies it."""
     match experiment:
         case "checkpoints":
             # Between two scorings no checkpoint is the best one, so all that are written are due to the interval.
@@ -75,14 +75,14 @@ def plan_stages(experiment: Experiment, steps: int, recipe: Recipe, workers: int
 
 
 def checkpoint_intervals(steps: int) -> list[int]:
-    """Steps between two checkpoints; where training is too short for the usual ones, the same shares of it."""
+    """Steps between two checkpoints, scaled down if training is too short for the usual ones."""
     if steps >= 2 * INTERVALS[-1]:
         return list(INTERVALS)
     return sorted({max(1, steps * every // (2 * INTERVALS[-1])) for every in INTERVALS})
 
 
 def even_slots(recipe: Recipe, counts: Sequence[int]) -> tuple[str, ...]:
-    """The setting with which each of these numbers of workers shares a step out evenly; none where it is so already."""
+    """The setting with which each of these worker counts divides a step evenly; none if it already does."""
     slots = math.lcm(recipe.train.slots, *counts)
     return () if slots == recipe.train.slots else (f"train.slots={slots}",)
 
@@ -232,7 +232,7 @@ def _about_workers(run: History, first: History) -> str:
 
 
 def _tell_apart(whole: History, resumed: History) -> str:
-    """Whether two runs have the same losses, and where they part."""
+    """Whether two runs have the same losses, and at which step they diverge."""
     first, second = (dict(zip(*run.losses(), strict=True)) for run in (whole, resumed))
     apart = next((step for step in sorted(first | second) if first.get(step) != second.get(step)), None)
     if apart is None:

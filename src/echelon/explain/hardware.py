@@ -1,4 +1,4 @@
-"""What devices can do at most: a dated list (hardware.toml), which the user's own list adds to."""
+"""Peak performance of devices: a dated list (hardware.toml), extended by the user's own."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ Format = Literal["float32", "half"]
 
 
 @dataclass(frozen=True)
-class Gpu:
+class GpuSpec:
     """A line of the list."""
 
     float32: float
@@ -47,7 +47,7 @@ class Catalogue:
     date: str
     source: str
     core: Core
-    gpus: dict[str, Gpu]
+    gpus: dict[str, GpuSpec]
 
 
 @dataclass(frozen=True)
@@ -68,7 +68,7 @@ class Device:
 
 
 def find_gpu(name: str) -> Device | None:
-    """The GPU of that name, whatever its case; None where the list has none."""
+    """The GPU of that name, whatever its case; None if the list has none."""
     found = {key.lower(): key for key in catalogue().gpus}
     key = found.get(name.lower())
     if key is None:
@@ -96,13 +96,13 @@ def _words(name: str) -> set[str]:
 
 
 def suggest_gpus(name: str) -> str:
-    """What somebody may have meant, for an error."""
+    """Similar names, for an error message."""
     near = difflib.get_close_matches(name.upper(), catalogue().gpus, n=3, cutoff=0.5)
     return ", ".join(near or catalogue().gpus)
 
 
 def processor(cores: float, memory_bytes: float | None = None) -> Device:
-    """So many cores as one device."""
+    """`cores` cores as one device."""
     core = catalogue().core
     words = "1 core" if cores == 1 else f"{cores:g} cores"
     return Device(

@@ -1,4 +1,4 @@
-"""What the records of a run say, put in order: steps, where their time went, scores, hosts, what happened."""
+"""A run's records in order: steps, where their time went, scores, hosts and events."""
 
 from __future__ import annotations
 
@@ -13,13 +13,23 @@ import numpy as np
 
 from echelon.explain.accounting import Account, account_for
 from echelon.explain.curves import smooth
+from echelon.explain.stretches import (
+    Rental,
+    Restarts,
+    Stretch,
+    find_rentals,
+    find_restarts,
+    find_stretches,
+)
 from echelon.monitor.means import warm_up_steps
 from echelon.monitor.meter import PHASES
+from echelon.monitor.provenance import launch_times
 from echelon.monitor.records import RecordReader, is_number, training_records
 from echelon.monitor.run_state import read_state
-from echelon.monitor.scores import METRIC_NAMES, FinalScore, final_score
+from echelon.monitor.scores import FinalScore, final_score
 from echelon.recipe.loading import load_recipe
-from echelon.recipe.schema import Recipe, TranslationRecipe
+from echelon.recipe.schema import Recipe
+from echelon.recipe.tasks import RecipeDeclaration, find_task
 from echelon.runfolder import RunFolder
 
 Record = dict[str, Any]
@@ -27,21 +37,25 @@ Record = dict[str, Any]
 
 @dataclass(frozen=True)
 class Worker:
-    """One worker's steps, each as it was made last, up to where it stands."""
+    """One worker's steps up to now; a step that was repeated counts as it was made last."""
 
     rank: int
     host: str
     facts: Record
-    """Its last `start` record."""
+    """Its last `start` record; `peak_flops` is the best that was measured, at this and other starts and ends."""
     steps: list[Record]
+    layout_step: int = 0
+    """The step after which nobody joined or left for good: the same workers, hosts and exchange ever since."""
 
     @property
     def is_server(self) -> bool:
         return self.facts.get("role") == "server"
 
     def typical(self) -> list[Record]:
-        """The steps without the first few."""
-        return self.steps[warm_up_steps(len(self.steps)) :]
+        """The steps with the current workers, without the first few: those of other numbers of workers say nothing
+        about these."""
+        steps = [step for step in self.steps if step["step"] > self.layout_step]
+        return steps[warm_up_steps(len(steps)) :]
 
     def mean_phase(self, phase: str) -> float:
         """Mean seconds of a phase in a step."""
@@ -65,7 +79,7 @@ class Worker:
 
 @dataclass(frozen=True)
 class History:
-    """A run, as its records tell it."""
+    """A run's history, from its records."""
 
     run: RunFolder
     recipe: Recipe
@@ -77,6 +91,11 @@ class History:
     """Steps of the run while the first worker trained, those that were made again counted each time."""
     starts: list[Record]
     """Of the first worker: one for every time that the run was started."""
+    stretches: list[Stretch]
+    """The run's steps, cut where workers or hosts changed."""
+    rentals: list[Rental]
+    """Of each launch."""
+    restarts: Restarts
     valid: list[Record]
     samples: list[Record]
     checkpoints: list[Record]
@@ -110,13 +129,24 @@ class History:
         return int(self.facts.get("workers", len(self.workers)))
 
     @property
+    def earlier_sizes(self) -> list[tuple[int, int]]:
+        """Before the last change of their number: how many workers trained, and from which step."""
+        told = [(start["workers"], start.get("step") or 0) for start in self.starts if start.get("workers")]
+        return [next(group) for _, group in itertools.groupby(told, key=lambda each: each[0])][:-1]
+
+    @property
     def num_hosts(self) -> int:
         return max(int(self.facts.get("hosts", 1)), len({worker.host for worker in self.workers}))
 
     @property
     def hosts_given(self) -> int:
-        """Hosts that were there for the run, also those that stood by."""
-        return max(self.num_hosts, int(self.facts.get("hosts_given", 1)))
+        """Most hosts of a launch, including those that stood by or were lost."""
+        return max([self.num_hosts, *(rental.hosts for rental in self.rentals)])
+
+    @property
+    def host_seconds(self) -> float:
+        """Of all hosts together, without pauses."""
+        return sum(rental.hosts * rental.seconds for rental in self.rentals)
 
     @property
     def planned_steps(self) -> int:
@@ -138,7 +168,7 @@ class History:
 
     @property
     def pause_seconds(self) -> float:
-        """Of those, how many nobody trained."""
+        """Seconds in which nothing trained."""
         return self.account.pauses
 
     @property
@@ -148,7 +178,7 @@ class History:
 
     @property
     def seconds_left(self) -> float | None:
-        """Until the planned end, at the pace so far; None where it does not train, or has made no step."""
+        """Until the planned end, at the pace so far; None if it is not training or has made no step."""
         if self.outcome != "training" or not self.steps:
             return None
         return max(0, self.planned_steps - self.last_step) * self.wall_pace
@@ -166,14 +196,18 @@ class History:
     @property
     def unit(self) -> str:
         """What a step's targets are: target tokens, or images."""
-        unit = str(self.facts.get("unit", "tokens"))
-        return "target tokens" if unit == "tokens" else unit
+        return self._task.targets
 
     @property
     def metric(self) -> tuple[str, str]:
-        """The score that people ask for first: its name, and its key in records."""
-        key = "bleu" if isinstance(self.recipe, TranslationRecipe) else "top1"
-        return METRIC_NAMES[key], key
+        """The main score: its name, and its key in records."""
+        score = self._task.scores[0]
+        return score.name, score.key
+
+    @property
+    def _task(self) -> RecipeDeclaration:
+        task: RecipeDeclaration = find_task(self.recipe.task)
+        return task
 
     def best_validation(self) -> Record | None:
         """The scoring of the validation set with the best of that metric: its value and its step."""
@@ -188,7 +222,7 @@ class History:
         return None if best is None else float(best["best"])
 
     def step_seconds(self) -> list[float]:
-        """Seconds of every step but the first few, without scoring and saving between them."""
+        """Seconds of every step with the current workers but the first few, without scoring and saving between them."""
         return [float(step["seconds"]) for step in self.first.typical()]
 
     @property
@@ -203,7 +237,7 @@ class History:
 
     @property
     def targets_per_second(self) -> float:
-        """What all workers do together; without synchrony each takes whole steps, side by side with the others."""
+        """Targets per second of all workers; asynchronous workers each take whole steps."""
         if self._is_asynchronous:
             return sum(worker.targets_per_second() for worker in self.workers)
         pace = self.seconds_per_step
@@ -211,7 +245,7 @@ class History:
 
     @property
     def pace(self) -> float:
-        """Seconds in which the run makes a step: less than a worker's step takes if workers take them side by side."""
+        """Seconds per step of the run: less than a worker's step takes if workers step independently."""
         speed = self.targets_per_second
         return self.targets_per_step / speed if self._is_asynchronous and speed else self.seconds_per_step
 
@@ -235,13 +269,21 @@ class History:
         return float(np.quantile(seconds, share)) if seconds else 0.0
 
     def losses(self) -> tuple[list[float], list[float]]:
-        """Steps and training losses: of all workers, which a server sees where there is one."""
+        """Steps and training losses over all workers, from the parameter server if there is one."""
         kept = [(step["step"], step["loss"]) for step in self._told_steps if is_number(step.get("loss"))]
         return [float(step) for step, _ in kept], [float(loss) for _, loss in kept]
 
+    def rates(self) -> list[tuple[int, float]]:
+        """Steps and the learning rates that were used in them."""
+        return [
+            (step["step"], float(step["learning_rate"]))
+            for step in self.steps
+            if is_number(step.get("learning_rate"))
+        ]
+
     @property
     def num_lost(self) -> int:
-        """Steps at the end whose loss is not finite, which records have as null."""
+        """Trailing steps whose loss is not finite (null in records)."""
         is_lost = ("loss" in step and not is_number(step["loss"]) for step in reversed(self._told_steps))
         return sum(1 for _ in itertools.takewhile(bool, is_lost))
 
@@ -264,11 +306,21 @@ class RecordStore:
         records += reader.read()
         return records
 
+    def notes(self) -> Iterator[Record]:
+        """An event for each file with ignored records."""
+        for path, reader in self._readers.items():
+            if reader.num_ignored:
+                message = (
+                    f"{path.name}: records ignored because their values cannot be true: {reader.num_ignored}"
+                )
+                yield {"kind": "event", "message": message}
+
 
 def read_history(run: RunFolder, store: RecordStore | None = None) -> History:
     """Everything a run's records say. A run without a step has one worker without steps."""
     run.require()
-    read = (store or RecordStore()).read
+    store = store or RecordStore()
+    read = store.read
     files = sorted(run.records.glob("worker-*.jsonl"), key=_rank_of)
     by_rank = {rank: _trained(read(file), rank) for file in files for rank in [_rank_of(file)]}
     first = by_rank.get(0, [])
@@ -278,18 +330,26 @@ def read_history(run: RunFolder, store: RecordStore | None = None) -> History:
     workers = [worker for worker in everyone if not worker.is_server]
     told = [record for file in _tellers(run) for record in read(file)]
     every = [record for records in by_rank.values() for record in records]
+    launches = launch_times(run)
     links = [record for record in told if record["kind"] == "link"]
     return History(
         run=run,
         recipe=load_recipe(run.recipe),
         workers=workers or [Worker(0, "", {}, [])],
-        account=account_for(first),
+        account=account_for(first, launches),
         num_made=sum(count for _, count in steps_made(first)),
         starts=starts,
+        stretches=find_stretches(by_rank),
+        rentals=find_rentals(by_rank, launches),
+        restarts=find_restarts(first),
         valid=_latest_by_step(record for record in first if record["kind"] == "valid"),
         samples=[record for record in first if record["kind"] == "sample"],
         checkpoints=[record for record in every if record["kind"] == "checkpoint"],
-        events=_by_time(r for r in (*told, *first) if r["kind"] in ("event", "failure") and r.get("message")),
+        events=_by_time(
+            r
+            for r in (*told, *first, *store.notes())
+            if r["kind"] in ("event", "failure") and r.get("message")
+        ),
         host_samples=_by_time(record for record in every if record["kind"] == "host"),
         link=links[-1] if links else None,
         outcome=read_state(run, first).name,
@@ -299,7 +359,7 @@ def read_history(run: RunFolder, store: RecordStore | None = None) -> History:
 
 
 def _trained(records: Sequence[Record], rank: int) -> list[Record]:
-    """A worker's records of the training; none if it is one more than trained the run, which scored it again."""
+    """A worker's training records; none for an extra worker that only scored the run again."""
     start = next((record for record in records if record["kind"] == "start"), {})
     joined_late = bool(start.get("steps")) and (start.get("step") or 0) >= start["steps"]
     return training_records(records, is_over=rank > 0 and joined_late)
@@ -317,11 +377,35 @@ def _tellers(run: RunFolder) -> list[Path]:
 def _worker(rank: int, records: Sequence[Record]) -> Worker:
     starts = [record for record in records if record["kind"] == "start"]
     facts = starts[-1] if starts else {}
-    return Worker(rank, str(facts.get("host", "")), facts, _standing_steps(records))
+    if peaks := _peaks(records, facts):
+        facts = facts | {"peak_flops": max(peaks)}
+    return Worker(rank, str(facts.get("host", "")), facts, _standing_steps(records), _layout_step(starts))
+
+
+def _layout_step(starts: Sequence[Record]) -> int:
+    """The step at which workers, hosts, the worker's own host or the exchange last changed; 0 if they never did."""
+    found = 0
+    for before, start in itertools.pairwise(starts):
+        if any(before.get(key) != start.get(key) for key in ("workers", "hosts", "host", "exchange")):
+            found = start["step"] if isinstance(start.get("step"), int) else found
+    return found
+
+
+def _peaks(records: Sequence[Record], facts: Record) -> list[float]:
+    """What matrix products reached whenever that was measured with the same processors as at the last start."""
+    same, peaks = ("host", "device", "threads", "workers"), []
+    is_same = False
+    for record in records:
+        if record["kind"] == "start":
+            is_same = all(record.get(key) == facts.get(key) for key in same)
+        peak = record.get("peak_flops")
+        if is_same and record["kind"] in ("start", "end") and isinstance(peak, int | float):
+            peaks.append(float(peak))
+    return peaks
 
 
 def _standing_steps(records: Sequence[Record]) -> list[Record]:
-    """The steps that count, in order: a start goes back behind those made after its checkpoint."""
+    """The steps that count, in order: a restart discards those made after its checkpoint."""
     steps: list[Record] = []
     for record in records:
         if record["kind"] == "start" and isinstance(record.get("step"), int):
@@ -347,7 +431,7 @@ def steps_made(records: Sequence[Record]) -> Iterator[tuple[Record, int]]:
 
 
 def _is_step(record: Record) -> bool:
-    """Whether a record is a step with everything that is counted on; what others write may be anything."""
+    """Whether a record is a step with every required value; records are untrusted input."""
     phases = record.get("phases", {})
     return (
         record["kind"] == "step"
@@ -359,7 +443,7 @@ def _is_step(record: Record) -> bool:
 
 
 def _latest_by_step(records: Any) -> list[Record]:
-    """One record a step, in order: a step that was made again counts as it was made last."""
+    """One record per step, in order; a step that was repeated counts as it was made last."""
     latest: dict[int, Record] = {}
     for record in records:
         latest[record.get("step", 0)] = {"phases": {}, **record}

@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from echelon.explain.cost import Exchange, reached_flops
-from echelon.explain.findings import StepTime, find_straggler
+from echelon.explain.diagnosis import StepTime, find_straggler
 from echelon.explain.history import History
-from echelon.explain.replanning import Replanning
+from echelon.explain.what_if import Replanning
 
 _WORTH = 0.02
 """Share of the run's time that something must save to be worth a line."""
@@ -34,7 +34,7 @@ class Improvement:
 def find_improvements(
     history: History, time: StepTime, replanning: Replanning | None, *, has_overfitted: bool
 ) -> list[Improvement]:
-    """Everything worth doing."""
+    """All improvements worth making."""
     total = history.training_seconds or 1.0
     stepping = len(history.steps) * history.seconds_per_step / total
     found = [

@@ -1,4 +1,4 @@
-"""What as many steps again would bring: to the training loss, and to the score on the validation set."""
+"""What training twice as long would bring: to the training loss and the validation score."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Outlook:
 
     @property
     def gain(self) -> Estimate:
-        """By how much it would change for the better, in its own unit; never negative, as training can be ended."""
+        """The predicted improvement, in its own unit; never negative, because training can be stopped."""
         sign = -1.0 if self.is_loss else 1.0
         ends = sorted(max(0.0, sign * (value - self.now)) for value in (self.later.low, self.later.high))
         return Estimate(max(0.0, sign * (self.later.expected - self.now)), *ends)
@@ -44,7 +44,7 @@ def loss_outlook(history: History) -> Outlook | None:
 
 
 def score_outlook(history: History) -> Outlook | str:
-    """Of the validation score, between what it is and 100; or why nobody can tell."""
+    """Of the validation score, between its present value and 100; or why it cannot be predicted."""
     name, key = history.metric
     scored = [
         record for record in history.valid if is_number(record.get(key)) and is_number(record.get("step"))
@@ -57,9 +57,7 @@ def score_outlook(history: History) -> Outlook | str:
         )
     now = min(100.0, float(scored[-1][key]))
     if now < _BEGUN:
-        return (
-            f"the validation {name} of {now:.2f} has only begun to rise: nobody can tell yet how far it will"
-        )
+        return f"the validation {name} of {now:.2f} has only begun to rise: it is too early to tell how far it will"
     missing = [max(0.0, 100.0 - float(record[key])) for record in scored]
     found = forecast([float(record["step"]) for record in scored], missing, width=1)
     if found is None or now == 100.0:

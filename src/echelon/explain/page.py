@@ -1,4 +1,4 @@
-"""A report as one self-contained page: styles and charts are in it, and it asks nothing of anybody.
+"""A report as one self-contained page: styles and charts are inline, and nothing is loaded from elsewhere.
 
 `echelon watch --web` serves the same page with a script that keeps it up to date.
 """
@@ -12,12 +12,12 @@ from importlib.resources import files
 
 from echelon.explain.answers import Answer
 from echelon.explain.comparison import Comparison
-from echelon.explain.drawing import SERIES_COLOURS, Sheet, to_svg
 from echelon.explain.history import History
-from echelon.explain.hosts import find_lost, host_table
+from echelon.explain.host_samples import find_lost, host_table
+from echelon.explain.parameter_servers import find_processes, traffic_table
 from echelon.explain.report import Report
-from echelon.explain.serving import find_processes, traffic_table
-from echelon.explain.wording import show_count, show_step
+from echelon.explain.sheet import SERIES_COLOURS, Sheet, to_svg
+from echelon.explain.units import show_count, show_step, show_workers
 from echelon.monitor.screen import show_seconds
 
 _EVENTS = 40
@@ -144,7 +144,7 @@ def _figure(sheet: Sheet) -> str:
 
 
 def _servers(history: History) -> str:
-    """Who sent how much to whom, where weights are kept by servers."""
+    """How much each process sent to each other one, in a run with parameter servers."""
     processes = find_processes(history)
     return "<h2>Parameter servers</h2>" + _table(*traffic_table(processes)) if processes else ""
 
@@ -157,7 +157,7 @@ def _hosts(history: History) -> str:
 
 
 def _samples(history: History) -> str:
-    """The same few sentences, translated ever better."""
+    """The same few sentences, translated at several steps."""
     by_source: dict[str, list[dict[str, str]]] = {}
     for sample in history.samples:
         by_source.setdefault(str(sample.get("source", "")), []).append(sample)
@@ -177,7 +177,7 @@ def _samples(history: History) -> str:
 
 
 def _spread(entries: Sequence[dict[str, str]], most: int = 5) -> list[dict[str, str]]:
-    """A few, the first and the last among them."""
+    """A few items, including the first and the last."""
     if len(entries) <= most:
         return list(entries)
     return [entries[round(number * (len(entries) - 1) / (most - 1))] for number in range(most)]
@@ -201,7 +201,7 @@ def _events(history: History) -> str:
     notes += [
         (
             record.get("time") or 0.0,
-            f"started with {record.get('workers', 1)} workers at step {record.get('step', 0):,}",
+            f"started with {show_workers(record.get('workers', 1))} at step {record.get('step', 0):,}",
         )
         for record in history.starts
     ]

@@ -1,4 +1,4 @@
-"""`plan`: what a recipe would take on clusters that nobody has rented yet, side by side."""
+"""`plan`: what a recipe would take on clusters that are not rented yet, side by side."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ from echelon.explain.cost import (
     predict,
 )
 from echelon.explain.describe import AUTO_BATCH
-from echelon.explain.drawing import Sheet
 from echelon.explain.profile import Profile
+from echelon.explain.sheet import Sheet
 from echelon.explain.tables import render_table
 from echelon.explain.uncertainty import Cause, Estimate
-from echelon.explain.wording import show_bytes, show_hours, show_step, speed_words
+from echelon.explain.units import format_speed, show_bytes, show_hours, show_step
 from echelon.explain.workload import Workload
 from echelon.recipe.exchanges import WORTH_IT, most_exact, names_of
 
@@ -43,7 +43,7 @@ class ClusterPlan:
     name: str
     hosts: int
     training_hosts: int
-    """Of these: the others stand by, as `exchange.hosts` has it, or "auto" where more would be slower."""
+    """How many of these train; the others stand by, as `exchange.hosts` says, or "auto" if more would be slower."""
     workers: int
     seconds_per_step: float
     seconds_range: tuple[float, float]
@@ -60,13 +60,13 @@ class ClusterPlan:
     """Received, and sent, by each host's card."""
     efficiency: float
     hours: float | None
-    """None where the recipe's steps are not known before its data are prepared."""
+    """None if the recipe's steps are not known before its data are prepared."""
     hours_range: tuple[float, float] | None
     cost: float | None
     cost_range: tuple[float, float] | None
     memory_bytes: float
     fits: bool | None
-    """Whether that is less than the device has; None where the device's memory is not known."""
+    """Whether that is less than the device has; None if the device's memory is not known."""
     exchange: Exchange
     """What training uses: the recipe's, or what "auto" makes of it here."""
     best_exchange: Exchange
@@ -125,7 +125,7 @@ def choose_exchange(
     predictions: Mapping[Exchange, Prediction],
     profile: Profile | None,
 ) -> tuple[Prediction, Cluster]:
-    """The recipe's exchange, or what "auto" takes here; on all hosts, or on one where "auto" sees more not pay."""
+    """The recipe's exchange, or what "auto" takes here; on all hosts, or on one if "auto" finds more do not pay."""
     if workload.exchange != "auto":
         return predictions[workload.exchange], cluster
     if cluster.hosts == 1:
@@ -138,7 +138,7 @@ def choose_exchange(
 
 
 def _hours(workload: Workload, prediction: Prediction, workers: int) -> Estimate | None:
-    """Of the steps and the saves between them; how long scoring takes nobody knows before."""
+    """Of the steps and the saves between them; how long scoring takes cannot be predicted."""
     if workload.steps is None:
         return None
     saves = workload.steps // workload.checkpoint_every if workload.checkpoint_every else 0
@@ -171,10 +171,10 @@ def _exchange_facts(prediction: Prediction, workload: Workload) -> dict[str, Any
     }
 
 
-def plan_words(
+def format_plan(
     plans: Sequence[ClusterPlan], workload: Workload, is_profiled: bool, width: int | None = None
 ) -> str:
-    """The table, which fits `width`, and what it means."""
+    """The table, fitted to `width`, and notes on it."""
     rows = [
         (
             "CLUSTER",
@@ -195,7 +195,7 @@ def plan_words(
             plan.name,
             show_step(plan.seconds_per_step),
             f"{show_step(plan.seconds_range[0])} - {show_step(plan.seconds_range[1])}",
-            speed_words(plan.objects_per_second, plan.unit),
+            format_speed(plan.objects_per_second, plan.unit),
             plan.bound,
             show_bytes(plan.bytes_per_step) if plan.training_hosts > 1 else "-",
             f"{plan.efficiency:.0%}",
@@ -243,7 +243,7 @@ def _notes(plans: Sequence[ClusterPlan], workload: Workload, is_profiled: bool) 
 
 
 def _range_notes(plan: ClusterPlan) -> list[str]:
-    """What would narrow a range that is too wide to decide by."""
+    """How to narrow a range that is too wide to decide by."""
     (low, high), (least, most) = plan.seconds_range, plan.narrowed_range
     if high - low < _WIDE * plan.seconds_per_step or most - least > _WORTH_MEASURING * (high - low):
         return []
@@ -327,7 +327,7 @@ def sweep_chart(points: Sequence[SweepPoint], name: str) -> Sheet:
     )
 
 
-def sweep_words(points: Sequence[SweepPoint], name: str, width: int | None = None) -> str:
+def format_sweep(points: Sequence[SweepPoint], name: str, width: int | None = None) -> str:
     """The curves as a table, with bars for the exact exchange: a full one is work that is all useful."""
     rows = [("HOSTS", "WORKERS", *(exchange.upper() for exchange in EXCHANGES), "ALL_REDUCE, EFFICIENCY")]
     for point in points:

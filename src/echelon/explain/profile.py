@@ -1,4 +1,4 @@
-"""A short measurement of a recipe on real hardware, which a plan counts with in place of data sheets."""
+"""A short measurement of a recipe on real hardware, which a plan uses instead of data sheets."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class Profile:
     seconds_per_step: float
     """As measured, all slots on one worker."""
     device: str | None = None
-    """What it was measured on, as its driver or the kernel calls it; None where nobody said."""
+    """What it was measured on, as its driver or the kernel calls it; None if unknown."""
     threads: int = 1
 
     def fits(self, cluster: Cluster) -> bool:

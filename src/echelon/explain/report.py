@@ -1,4 +1,4 @@
-"""`report`: a run explained. What is measured becomes answers and charts; how they are shown is decided elsewhere."""
+"""`report`: a run explained. Measurements become answers and charts; other modules render them."""
 
 from __future__ import annotations
 
@@ -9,24 +9,25 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from echelon.data.planning import AnyPrepared, open_data
+from echelon.data.batch_plan import AnyPrepared, open_data
 from echelon.errors import DataError
 from echelon.explain.answers import Answer, Case, answer_all, improvements_of
 from echelon.explain.charts import Series, line_chart, share_chart, stack_chart
-from echelon.explain.classes import draw_confusion, read_class_scores
+from echelon.explain.class_accuracy import draw_confusion, read_class_scores
 from echelon.explain.curves import smooth
 from echelon.explain.describing import describe_recipe
-from echelon.explain.drawing import Sheet
-from echelon.explain.findings import find_straggler
+from echelon.explain.diagnosis import find_straggler
 from echelon.explain.history import History, RecordStore, read_history
-from echelon.explain.hosts import HostState, host_state
-from echelon.explain.reference import Reference, answer_reference
-from echelon.explain.serving import draw_serving, find_processes
+from echelon.explain.host_samples import HostLoad, host_state
+from echelon.explain.parameter_servers import draw_serving, find_processes
+from echelon.explain.reference_curve import Reference, answer_reference
+from echelon.explain.sheet import Sheet
 from echelon.explain.workload import Workload, recipe_workload
 from echelon.monitor.meter import PHASES
 from echelon.monitor.run_state import FRESH_S
 from echelon.recipe.schedule import rate_by_step
 from echelon.recipe.schema import Recipe
+from echelon.recipe.tasks import RecipeDeclaration, find_task
 from echelon.runfolder import RunFolder, read_json
 
 _COLUMNS = 60
@@ -56,7 +57,7 @@ class Report:
             "test": history.test.to_json() if history.test else None,
             "validation": history.best_validation(),
             "steps": len(history.steps),
-            "seconds": history.seconds,
+            "seconds": history.training_seconds,
             "pause_seconds": history.pause_seconds,
             "seconds_per_step": history.seconds_per_step,
             "percentiles": {"p50": history.percentile(0.5), "p99": history.percentile(0.99)},
@@ -89,17 +90,17 @@ def build_report(
     reference: Path | None = None,
     store: RecordStore | None = None,
 ) -> Report:
-    """Explain a run, however far it is; a store makes doing so again and again cheap."""
+    """Explain a run at any stage; with a `store`, repeated calls read only new records."""
     history = read_history(run, store)
     prepared = _find_prepared(run, history.recipe)
     case = Case(history, prepared.manifest if prepared else None, _workload(history, prepared), hourly)
     known = Reference.load(reference) if reference else None
     answers = answer_all(case, [] if known is None else [answer_reference(known, history)])
-    return Report(history.recipe.name, history, case, answers, draw_charts(case, known), time.time())
+    return Report(history.run.name, history, case, answers, draw_charts(case, known), time.time())
 
 
 def _find_prepared(run: RunFolder, recipe: Recipe) -> AnyPrepared | None:
-    """The run's prepared data, where they are on this machine and whole."""
+    """The run's prepared data, if they are on this machine and complete."""
     try:
         folder = Path(read_json(run.data)["folder"])
         return open_data(recipe, folder) if folder.is_absolute() else None
@@ -152,24 +153,39 @@ def _points(records: Sequence[dict[str, Any]], name: str) -> list[tuple[float, f
 
 
 def _score_chart(history: History) -> Sheet:
-    names = {"BLEU": "bleu", "chrF": "chrf", "top-1": "top1", "top-5": "top5"}
-    series = [Series(name, _points(history.valid, key)) for name, key in names.items()]
-    shown = [line for line in series if line.points]
-    is_text = history.metric[1] == "bleu"
-    title = "Translation quality on the validation set" if is_text else "Right on the validation set, %"
-    return line_chart(title, shown)
+    task: RecipeDeclaration = find_task(history.recipe.task)
+    series = [Series(score.name, _points(history.valid, score.key)) for score in task.scores]
+    return line_chart(task.score_title, [line for line in series if line.points])
 
 
 def _rate_chart(history: History) -> Sheet:
     total = history.planned_steps
     rate = rate_by_step(history.recipe, total)
     points = [(float(step), rate(step)) for step in range(1, total + 1, max(1, total // 300))]
-    done = [(x, y) for x, y in points if x <= len(history.steps)]
+    used = history.rates()
+    done = [(float(step), rate) for step, rate in _thinned(used)]
     return line_chart(
         "Learning rate",
         [Series("planned", points, is_dashed=True, colour=7), Series("so far", done, colour=0)],
         starts_at_zero=True,
     )
+
+
+def _thinned(points: Sequence[tuple[int, float]]) -> list[tuple[int, float]]:
+    """About 300 of them, and every one beside which the value jumps."""
+    every = max(1, len(points) // 300)
+    largest = max((abs(value) for _, value in points), default=0.0)
+    return [
+        point
+        for index, point in enumerate(points)
+        if index % every == 0
+        or index == len(points) - 1
+        or any(
+            abs(points[other][1] - point[1]) > 0.05 * largest
+            for other in (index - 1, index + 1)
+            if 0 <= other < len(points)
+        )
+    ]
 
 
 def _grouped(history: History) -> list[list[dict[str, Any]]]:
@@ -205,18 +221,18 @@ def _speed_chart(history: History) -> Sheet:
 
 
 def _traffic_chart(history: History) -> Sheet:
-    """Megabits a second at each host's card of the cluster."""
+    """Megabits per second at each host's cluster interface."""
     series = [
         _over_time(host, [(at, 8e-6 * (state.received + state.sent) / 2) for at, state in states])
         for host, states in _states_by_host(history).items()
     ]
     return line_chart(
-        "Traffic at the cluster's card, Mbit/s each way", series, x_label="minutes", starts_at_zero=True
+        "Traffic at the network interface, Mbit/s each way", series, x_label="minutes", starts_at_zero=True
     )
 
 
 def _use_chart(history: History) -> Sheet:
-    """How busy each host's GPUs are, or its processors where it has none."""
+    """How busy each host's GPUs are, or its processors if it has no GPU."""
     by_host = _states_by_host(history)
     series = [
         _over_time(host, [(at, 100 * state.busy) for at, state in states if state.busy is not None])
@@ -228,13 +244,13 @@ def _use_chart(history: History) -> Sheet:
 
 
 def _over_time(host: str, points: Sequence[tuple[float, float]]) -> Series:
-    """A host's line over minutes, broken where it was not sampled: nobody trained there then."""
+    """A host's curve over minutes, with gaps while it was not sampled because nothing trained there."""
     return Series(host, points, longest_gap=FRESH_S / 60)
 
 
-def _states_by_host(history: History) -> dict[str, list[tuple[float, HostState]]]:
+def _states_by_host(history: History) -> dict[str, list[tuple[float, HostLoad]]]:
     """What each host did, with the minutes since the first sample."""
-    found: dict[str, list[tuple[float, HostState]]] = {}
+    found: dict[str, list[tuple[float, HostLoad]]] = {}
     if not history.host_samples:
         return found
     first = history.host_samples[0]["time"]

@@ -1,4 +1,4 @@
-"""Between which bounds a step's time lies, what makes them wide, and what would bring them closer together.
+"""The uncertainty of a predicted step time, what it is due to, and what would reduce it.
 
 What cannot be known before is a factor with a range that holds it nine times of ten: how near to its peak a device
 comes, the line, how unequal the workers are, the input. The factors have nothing to do with each other, so it is
@@ -31,7 +31,7 @@ _KNOWN_LINE = (0.85, 1.05)
 
 @dataclass(frozen=True)
 class Estimate:
-    """A number, and between which it lies."""
+    """A number with its lower and upper bounds."""
 
     expected: float
     low: float
@@ -43,7 +43,7 @@ class Estimate:
 
 @dataclass(frozen=True)
 class Scenario:
-    """How lucky one is."""
+    """Factors on the values that a prediction expects."""
 
     compute: float = 1.0
     """Factor on the time of all computing."""

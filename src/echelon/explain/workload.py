@@ -1,27 +1,29 @@
-"""What one step asks of a cluster: FLOPs and gradient bytes by layer, input, memory, checkpoints."""
+"""A step's workload: FLOPs and gradient bytes by layer, input, memory, checkpoints."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
 from math import prod
+from typing import Protocol
 
-from echelon.data.images.store import PreparedImages
-from echelon.data.planning import AnyPrepared
+from echelon.data.batch_plan import AnyPrepared
+from echelon.data.images.image_store import PreparedImages
 from echelon.data.prepared import Prepared
-from echelon.explain.checkpoints import Part, checkpoint_parts, numbers_per_parameter
+from echelon.explain.checkpoints import CheckpointPart, checkpoint_parts, numbers_per_parameter
 from echelon.explain.describe import mean_tokens, recipe_shape
 from echelon.explain.describe_images import num_classes
 from echelon.explain.describing import AnyDescription
 from echelon.explain.hardware import Format
 from echelon.recipe.schema import (
     ClassificationRecipe,
-    Exchange,
     ExchangeClass,
     ExchangeName,
+    ExchangeSettings,
     Recipe,
     TranslationRecipe,
 )
 from echelon.recipe.sizes import image_shape, model_pixels
+from echelon.recipe.tasks import find_task
 from echelon.shapes import images
 from echelon.shapes import transformer as tf
 from echelon.shapes.factors import gains_by_factors
@@ -41,7 +43,7 @@ random-resized crops."""
 
 @dataclass(frozen=True)
 class Layer:
-    """A part of the model, as backward meets it."""
+    """A part of the model, in the order of backward."""
 
     name: str
     flops: float
@@ -52,7 +54,7 @@ class Layer:
 
 @dataclass(frozen=True)
 class Workload:
-    """One step of a training, whoever computes it."""
+    """One training step, on any hardware."""
 
     name: str
     layers: tuple[Layer, ...]
@@ -73,16 +75,16 @@ class Workload:
     """Of one slot, kept for backward."""
     steps: int | None = None
     checkpoint_every: int | None = None
-    settings: Exchange = field(default_factory=Exchange)
+    settings: ExchangeSettings = field(default_factory=ExchangeSettings)
     """Of the exchanges."""
     exchange: ExchangeName = "all_reduce"
     """Which of them the recipe names."""
     allowed: tuple[ExchangeClass, ...] = ("exact",)
     """What "auto" may choose."""
-    checkpoint: tuple[Part, ...] = ()
+    checkpoint: tuple[CheckpointPart, ...] = ()
     """What one is made of."""
     assumed_tokens: int | None = None
-    """Most tokens of a step, where training will find that number out and another one has to do until then."""
+    """Most tokens of a step, if training will determine that number and a stand-in is used until then."""
     loading_core_s: float = 0.0
     """Seconds of one core to load a step's slots: each worker loads its own, and computes nothing meanwhile."""
     input_core_s: float = 0.0
@@ -120,13 +122,16 @@ class Workload:
         return self.gradient_bytes - FLOAT32_BYTES * replaced + on_the_wire
 
 
+class WorkloadDeclaration(Protocol):
+    """What a task says about the work of a step."""
+
+    def workload(self, recipe: Recipe, prepared: AnyPrepared | None, steps: int | None) -> Workload: ...
+
+
 def recipe_workload(recipe: Recipe, prepared: AnyPrepared | None, description: AnyDescription) -> Workload:
     """A recipe's step."""
-    if isinstance(recipe, ClassificationRecipe):
-        assert prepared is None or isinstance(prepared, PreparedImages)
-        return image_workload(recipe, prepared, description.steps)
-    assert prepared is None or isinstance(prepared, Prepared)
-    return translation_workload(recipe, prepared, description.steps)
+    task: WorkloadDeclaration = find_task(recipe.task)
+    return task.workload(recipe, prepared, description.steps)
 
 
 def image_workload(

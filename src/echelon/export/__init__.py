@@ -1,1 +1,1 @@
-"""A model to carry away: safetensors, CTranslate2, ONNX and edge bundles, each compared with PyTorch when written."""
+"""Exported models: safetensors, CTranslate2, ONNX and edge bundles, each compared with PyTorch when written."""

@@ -1,4 +1,4 @@
-"""The model card: what a stranger needs to know before using a model. Pure text, no torch."""
+"""The model card of a translator. Pure text, no torch."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from echelon.inference.package import Manifest
+from echelon.inference.exported_model import ExportManifest
 from echelon.recipe.schema import TranslationRecipe
 
 _USE = {
@@ -21,7 +21,7 @@ _USE = {
 class CardFacts:
     """What the card says beyond the recipe."""
 
-    manifest: Manifest
+    manifest: ExportManifest
     recipe: TranslationRecipe
     scores: Mapping[str, Any]
     """By split, as `evaluate` keeps them."""
@@ -87,18 +87,20 @@ def _training(facts: CardFacts) -> str:
 
 
 def _scores(facts: CardFacts) -> str:
-    if not facts.scores:
-        return "## Scores\n\nNone: `echelon evaluate` has not been run. Do not rely on this model untested."
-    rows = [
-        f"| {split} | {score['bleu']:.2f} | {score['chrf']:.2f} | {score['perplexity']:.2f} | {score['checkpoint']} |"
-        for split, score in sorted(facts.scores.items())
-    ]
+    table = format_scores(facts.scores, "BLEU {bleu:.2f} | chrF {chrf:.2f} | perplexity {perplexity:.2f}")
     signatures = sorted({str(score["signature"]) for score in facts.scores.values()})
-    return (
-        "## Scores\n\n| set | BLEU | chrF | perplexity | checkpoint |\n|---|---|---|---|---|\n"
-        + "\n".join(rows)
-        + f"\n\nsacreBLEU signature: `{'`, `'.join(signatures)}`."
-    )
+    return table + (f"\n\nsacreBLEU signature: `{'`, `'.join(signatures)}`." if signatures else "")
+
+
+def format_scores(scores: Mapping[str, Any], columns: str) -> str:
+    """A section with a table of scores by split; `columns` has headings and formats, e.g. `loss {loss:.4f}`."""
+    if not scores:
+        return "## Scores\n\nNone: `echelon evaluate` has not scored this checkpoint. Do not rely on it untested."
+    headings, formats = zip(*(column.split() for column in columns.split(" | ")), strict=True)
+    row = " | ".join(["| {split}", *formats, "{checkpoint} |"])
+    rows = [row.format_map({**score, "split": split}) for split, score in sorted(scores.items())]
+    head = " | ".join(["| set", *headings, "checkpoint |"])
+    return "\n".join(["## Scores", "", head, "|---" * (len(headings) + 2) + "|", *rows])
 
 
 def _limits(facts: CardFacts) -> str:

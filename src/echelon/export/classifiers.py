@@ -1,8 +1,8 @@
-"""A classifier as a folder to carry away: safetensors or ONNX, compared with PyTorch before it is kept."""
+"""Exports a classifier as safetensors or ONNX, compared with PyTorch before it is kept."""
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -13,18 +13,19 @@ from numpy.typing import NDArray
 from torch import nn
 
 from echelon.data.images.batches import take_middle
-from echelon.data.images.store import Pixels, open_images
+from echelon.data.images.image_store import Pixels, open_images
 from echelon.errors import DataError, PackageError, UserError
-from echelon.export.exporting import ExportOptions, packaged, summarise, write_scores
+from echelon.export.export_folder import ExportOptions, manifest_of, packaged, summarise, write_scores
 from echelon.export.picture_card import PictureFacts, render_picture_card
 from echelon.export.picture_graph import write_picture_onnx
-from echelon.inference.loading import available_cores
+from echelon.files.checkpoint_layout import default_choice
+from echelon.inference.exported_model import PackageFolder
+from echelon.inference.model_folder import available_cores
 from echelon.inference.onnx_pictures import OnnxPictures
-from echelon.inference.package import FORMAT_VERSION, Manifest, PackageFolder
 from echelon.inference.pictures import PictureRules, read_rules
 from echelon.inference.torch_pictures import build_classifier
 from echelon.recipe.schema import ClassificationRecipe
-from echelon.runfolder import RunFolder, read_json, write_atomically
+from echelon.runfolder import RunFolder, read_file, read_json, write_atomically
 from echelon.tasks.classification import Normaliser, classify
 from echelon.train.weights import Weights, choose_weights
 
@@ -45,7 +46,7 @@ class PictureCheck:
 
 
 def export_classifier(run: RunFolder, recipe: ClassificationRecipe, options: ExportOptions) -> dict[str, Any]:
-    """Write a run's model and check it; the keys of `export --json`. Nothing is left where it fails."""
+    """Write a run's model and check it; return the keys of `export --json`. Nothing is left if it fails."""
     if options.format == "ctranslate2":
         raise UserError(
             "CTranslate2 computes Transformers; export a classifier with --format onnx or safetensors"
@@ -54,17 +55,25 @@ def export_classifier(run: RunFolder, recipe: ClassificationRecipe, options: Exp
         raise UserError(
             "edge bundles are for translation; --format onnx makes one file that ONNX Runtime runs"
         )
-    weights, rules = choose_weights(run, options.checkpoint or recipe.evaluate.final), read_rules(run)
+    options.show(0.0, "loading the model")
+    rules = read_rules(run)
+    weights = choose_weights(
+        run, options.checkpoint or default_choice(run.checkpoints, recipe.evaluate.final)
+    )
     model = build_classifier(recipe, rules, weights)
     with packaged(options) as package:
+        options.show(0.25, "writing the model")
         _write_model(package, model, rules, recipe, options)
-        manifest = _manifest(recipe, weights, model, rules, options)
+        sizes = {"classes": len(rules.classes), "pixels": rules.pixels}
+        manifest = replace(manifest_of(recipe, weights, model, options, sizes), pictures=rules)
         package.write_manifest(asdict(manifest))
-        write_atomically(package.recipe, run.recipe.read_bytes())
+        write_atomically(package.recipe, read_file(run.recipe))
         pictures = real_pictures(run, rules)
+        options.show(0.5, f"classifying {len(pictures)} images with PyTorch")
         wanted = torch_probabilities(model, recipe, rules, pictures)
+        options.show(0.75, "classifying them with the written model")
         check = compare_pictures(_read_back(package, recipe, rules, pictures), wanted)
-        scores = write_scores(package, run)
+        scores = write_scores(package, run, weights)
         facts = PictureFacts(manifest, recipe, scores, package.num_bytes(), options.licence, asdict(check))
         write_atomically(package.card, render_picture_card(facts))
     return summarise(options, manifest, asdict(check))
@@ -84,35 +93,8 @@ def _write_model(
         safetensors.torch.save_file(tensors, package.weights)
 
 
-def _manifest(
-    recipe: ClassificationRecipe,
-    weights: Weights,
-    model: nn.Module,
-    rules: PictureRules,
-    options: ExportOptions,
-) -> Manifest:
-    return Manifest(
-        version=FORMAT_VERSION,
-        task="classification",
-        format=options.format,
-        name=recipe.name,
-        checkpoint=weights.label,
-        step=weights.step,
-        precision=recipe.train.precision if options.format == "safetensors" else "float32",
-        text=None,
-        decoding={},
-        sizes={
-            "parameters": sum(parameter.numel() for parameter in model.parameters()),
-            "classes": len(rules.classes),
-            "pixels": rules.pixels,
-        },
-        normalisation={},
-        pictures=rules,
-    )
-
-
 def real_pictures(run: RunFolder, rules: PictureRules) -> Pixels:
-    """Pictures to compare on: of the run's test or validation set; where the data are elsewhere, noise."""
+    """Pictures to compare on: the run's test or validation set, or noise if the data are elsewhere."""
     try:
         prepared = open_images(Path(read_json(run.data)["folder"]))
         store = prepared.splits.get("test") or prepared.splits.get("valid") or prepared.train
@@ -126,7 +108,7 @@ def real_pictures(run: RunFolder, rules: PictureRules) -> Pixels:
 def torch_probabilities(
     model: nn.Module, recipe: ClassificationRecipe, rules: PictureRules, pictures: Pixels
 ) -> NDArray[np.float32]:
-    """PyTorch's in float32: what the others are compared with."""
+    """PyTorch's probabilities in float32, the reference."""
     with torch.inference_mode():
         logits_NK = classify(model, Normaliser(rules.normalisation)(pictures), recipe.evaluate)
     result: NDArray[np.float32] = logits_NK.softmax(1).numpy()
@@ -136,7 +118,7 @@ def torch_probabilities(
 def _read_back(
     package: PackageFolder, recipe: ClassificationRecipe, rules: PictureRules, pictures: Pixels
 ) -> NDArray[np.float32]:
-    """What was written, computed."""
+    """The probabilities of the written model."""
     if package.network.exists():
         return OnnxPictures(package.network, available_cores()).probabilities(pictures)
     written = Weights(safetensors.torch.load_file(package.weights), 0, package.weights.name)
@@ -145,7 +127,7 @@ def _read_back(
 
 
 def compare_pictures(written: NDArray[np.float32], wanted: NDArray[np.float32]) -> PictureCheck:
-    """PackageError where two models' probabilities differ by more than rounding explains."""
+    """PackageError if two models' probabilities differ by more than rounding explains."""
     difference = float(np.abs(written - wanted).max())
     if not difference <= TOLERANCE:
         raise PackageError(

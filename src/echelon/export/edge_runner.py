@@ -150,7 +150,7 @@ class OnnxModel:
 
 
 def nth_best(found: list[Hypothesis], number: int) -> float:
-    """The score of the `number`-th best; below all others where there are not as many."""
+    """The score of the `number`-th best; below all others if there are fewer."""
     return sorted(score for _, score in found)[-number] if len(found) >= number else -math.inf
 
 
@@ -195,7 +195,7 @@ class Runner:
         return joined
 
     def _parts(self, line: str) -> list[list[int]]:
-        """The line's tokens; those of its sentences, or so many words, where the model has seen nothing as long."""
+        """The line's tokens; those of its sentences or groups of words if the model has seen nothing as long."""
         rules = self.manifest["text"]
         clean = " ".join(unicodedata.normalize(rules["unicode"], line.translate(self._replaced)).split())
         longest = rules["longest"] - 1
@@ -214,7 +214,7 @@ def main() -> None:
     )
     parser.add_argument("text", nargs="*", help="what to translate; stdin, line by line, where there is none")
     parser.add_argument("--beam", type=int, help="hypotheses followed at a time")
-    parser.add_argument("--n-best", type=int, default=1, help="so many translations a line, with scores")
+    parser.add_argument("--n-best", type=int, default=1, help="translations per line, with scores")
     parser.add_argument(
         "--threads", type=int, default=0, help="processor threads; 0: as many as there are cores"
     )

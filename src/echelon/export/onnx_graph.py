@@ -81,7 +81,7 @@ class Graph:
         return self.op("Concat", *(self.unsqueeze(value, 0) for value in values), axis=0)
 
     def unstack(self, value: str, count: int, axis: int = 0) -> list[str]:
-        """The `count` tensors of which an axis is made, without that axis."""
+        """The `count` tensors along an axis, without that axis."""
         return [self.op("Gather", value, self.constant(index), axis=axis) for index in range(count)]
 
     def write(self, file: Path) -> None:

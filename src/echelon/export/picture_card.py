@@ -6,7 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from echelon.inference.package import Manifest
+from echelon.export.card import format_scores
+from echelon.inference.exported_model import ExportManifest
 from echelon.recipe.schema import ClassificationRecipe
 
 _MOST_CLASSES = 20
@@ -23,7 +24,7 @@ _USE = {
 class PictureFacts:
     """What the card says beyond the recipe."""
 
-    manifest: Manifest
+    manifest: ExportManifest
     recipe: ClassificationRecipe
     scores: Mapping[str, Any]
     """By split, as `evaluate` keeps them."""
@@ -66,15 +67,9 @@ def _training(facts: PictureFacts) -> str:
 
 
 def _scores(facts: PictureFacts) -> str:
-    if not facts.scores:
-        return "## Scores\n\nNone: `echelon evaluate` has not been run. Do not rely on this model untested."
-    rows = [
-        f"| {split} | {score['top1']:.2f}% | {score['top5']:.2f}% | {score['loss']:.4f} | {score['checkpoint']} |"
-        for split, score in sorted(facts.scores.items())
-    ]
-    return "## Scores\n\n| set | top-1 | top-5 | loss | checkpoint |\n|---|---|---|---|---|\n" + "\n".join(
-        rows
-    )
+    table = format_scores(facts.scores, "top-1 {top1:.2f}% | top-5 {top5:.2f}% | loss {loss:.4f}")
+    signatures = sorted({str(score["signature"]) for score in facts.scores.values()})
+    return table + (f"\n\nSignature: `{'`, `'.join(signatures)}`." if signatures else "")
 
 
 def _limits() -> str:

@@ -13,12 +13,12 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from echelon.data.images.store import Normalisation
+from echelon.data.images.image_store import Normalisation
 from echelon.export.onnx_graph import Graph
 from echelon.inference.pictures import PictureRules
 from echelon.models.batch_norm import BatchNorm
 from echelon.models.resnet import Block, ResNet
-from echelon.models.speednet import OUTPUT_SCALE, Group, SpeedNet
+from echelon.models.speednet import OUTPUT_SCALE, ConvGroup, SpeedNet
 from echelon.recipe.image_sections import ImageEvaluation
 
 _TO_THE_END = 2**31 - 1
@@ -115,7 +115,7 @@ def _speednet(graph: Graph, model: SpeedNet, x: str) -> str:
     x = graph.op("Conv", x, _weight(graph, whiten.weight), _weight(graph, whiten.bias.flatten()))
     x = _gelu(graph, x)
     for group in model.groups:
-        assert isinstance(group, Group)
+        assert isinstance(group, ConvGroup)
         x = graph.op("MaxPool", _convolution(graph, x, group.conv1), kernel_shape=[2, 2], strides=[2, 2])
         x = _gelu(graph, _norm(graph, x, group.norm1))
         x = _gelu(graph, _norm(graph, _convolution(graph, x, group.conv2), group.norm2))

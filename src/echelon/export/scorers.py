@@ -1,4 +1,4 @@
-"""The written formats, each as something that can be compared with PyTorch."""
+"""Scorers for the written formats, to be compared with PyTorch."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from pathlib import Path
 import numpy as np
 
 from echelon.data.tokeniser import BOS
-from echelon.export.checking import Pair
 from echelon.export.edge_runner import OnnxModel
+from echelon.export.parity import Pair
 from echelon.extras import require_extra
 from echelon.inference.ctranslate2_engine import CTranslate2Engine
-from echelon.inference.decoding import Decoding, Job
+from echelon.inference.decoding import Decoding, SourceSentence
 
 
 class CTranslate2Scorer:
@@ -23,7 +23,7 @@ class CTranslate2Scorer:
         return self._engine.score(pairs)
 
     def greedy(self, sources: Sequence[list[int]]) -> list[list[int]]:
-        found = self._engine.search([Job(source) for source in sources], Decoding(beam=1))
+        found = self._engine.search([SourceSentence(source) for source in sources], Decoding(beam=1))
         return [best[0].tokens for best in found]
 
 

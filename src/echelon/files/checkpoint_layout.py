@@ -24,7 +24,7 @@ from typing import Any
 from pydantic import TypeAdapter
 
 from echelon.files.checksum import ALGORITHM, OLDER_ALGORITHM, Written, checksum_of
-from echelon.runfolder import parse_json, read_json, write_atomically
+from echelon.runfolder import parse_json, read_file, read_json, write_atomically
 
 FORMAT = 3
 _READABLE_FORMATS = (2, 3)
@@ -60,6 +60,10 @@ class TrainingState:
     awaits_scoring: bool = False
     """This step's scoring was broken off, and comes first when the run is resumed."""
 
+    def take_over(self, other: TrainingState) -> None:
+        """Stand where `other` does."""
+        vars(self).update(vars(other))
+
     def to_json(self, files: Sequence[str]) -> str:
         best = vars(self.best) if self.best else None
         return (
@@ -67,7 +71,7 @@ class TrainingState:
         )
 
     @staticmethod
-    def from_json(text: str) -> TrainingState:
+    def from_json(text: bytes | str) -> TrainingState:
         _STATE.validate_json(text, strict=True)
         values = parse_json(text)
         if values.pop("format") not in _READABLE_FORMATS:
@@ -85,18 +89,25 @@ def checkpoint_folder(checkpoints: Path, step: int) -> Path:
 
 
 def best_beside(folder: Path) -> Path | None:
-    """Where the checkpoint belongs that the one in `folder` names as the best; None where it names none."""
+    """Where the checkpoint belongs that the one in `folder` names as the best; None if it names none."""
     try:
-        best = TrainingState.from_json((folder / STATE).read_text()).best
+        best = TrainingState.from_json(read_file(folder / STATE)).best
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
         return None
     return checkpoint_folder(folder.parent, best.step) if best else None
 
 
+def default_choice(checkpoints: Path, final: str) -> str:
+    """Which checkpoint to use if nobody names one: the recipe's `evaluate.final`, or the last if none is best yet."""
+    newest = complete_folders(checkpoints)[-1:]
+    is_unscored = bool(newest) and best_beside(newest[0][1]) is None
+    return "last" if final == "best" and is_unscored else final
+
+
 def awaits_scoring(folder: Path) -> bool:
     """Whether the checkpoint in `folder` was saved when the scoring of its step was broken off."""
     try:
-        return TrainingState.from_json((folder / STATE).read_text()).awaits_scoring
+        return TrainingState.from_json(read_file(folder / STATE)).awaits_scoring
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
         return False
 
@@ -127,7 +138,7 @@ def write_sidecar(folder: Path, name: str, written: Written) -> None:
 
 
 def tensor_files(folder: Path) -> list[str] | None:
-    """The tensor files that belong to a checkpoint; None where state.json does not tell."""
+    """The tensor files that belong to a checkpoint; None if state.json does not tell."""
     try:
         names = read_json(folder / STATE)["files"]
     except (OSError, ValueError, KeyError, TypeError):
@@ -193,7 +204,7 @@ class Sidecar:
 
 
 def read_sidecar(folder: Path, name: str) -> Sidecar | None:
-    """A file's sidecar, of this format or an older one; None where there is none that can be used."""
+    """A file's sidecar, of this format or an older one; None if there is none that can be used."""
     for algorithm, suffix in _SIDECARS.items():
         file = folder / (name + suffix)
         try:
@@ -206,7 +217,7 @@ def read_sidecar(folder: Path, name: str) -> Sidecar | None:
 
 
 def _size(file: Path) -> int | None:
-    """A file's size; None where it has just been removed."""
+    """A file's size; None if it has just been removed."""
     try:
         return file.stat().st_size
     except FileNotFoundError:

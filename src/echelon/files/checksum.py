@@ -7,11 +7,14 @@ which older checkpoints have: whoever can write a file can write the sidecar tha
 from __future__ import annotations
 
 import hashlib
+import os
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
 import xxhash
+
+from echelon.runfolder import require_regular
 
 ALGORITHM = "xxh3_128"
 """Of new checkpoints; `xxhsum -H2` computes the same."""
@@ -46,7 +49,8 @@ def checksum_of(content: bytes) -> str:
 
 
 def checksum_of_file(path: Path, algorithm: str) -> str:
-    """OSError where the file cannot be read."""
+    """OSError if the file cannot be read, or not be loaded because it is larger than the memory."""
+    require_regular(path, os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"))
     checksum, buffer = new_checksum(algorithm), memoryview(bytearray(_READ_BYTES))
     with open(path, "rb", buffering=0) as file:
         while count := file.readinto(buffer):

@@ -8,8 +8,9 @@ from typing import overload
 
 import numpy as np
 
-from echelon.data.images.store import Pixels
+from echelon.data.images.image_store import Pixels
 from echelon.errors import UserError
+from echelon.inference.model_folder import load_picture_model
 from echelon.inference.pictures import Guess, PictureEngine, PictureRules
 
 _AT_A_TIME = 64
@@ -22,6 +23,8 @@ class Classifier:
     >>> [guesses[0].name for guesses in classifier.classify(["seven.png"])]
     """
 
+    task = "classification"
+
     def __init__(self, engine: PictureEngine, rules: PictureRules) -> None:
         self.engine = engine
         self.rules = rules
@@ -33,14 +36,12 @@ class Classifier:
     def load(
         cls, path: str | Path, *, checkpoint: str | None = None, threads: int | None = None
     ) -> Classifier:
-        """Load a run folder or an exported folder; UserError where it is neither.
+        """Load a run folder or an exported folder; UserError if it is neither.
 
         `checkpoint` is a run's best, last, average or a checkpoint folder. A run is computed by PyTorch, an exported
-        folder by what it was exported for, with so many threads.
+        folder by what it was exported for, with `threads` threads.
         """
-        from echelon.inference.loading import load_classifier
-
-        return load_classifier(Path(path), checkpoint=checkpoint, threads=threads)
+        return cls(*load_picture_model(Path(path), checkpoint, threads))
 
     @overload
     def classify(self, pictures: str | Path | bytes, top: int = 5) -> list[Guess]: ...  # type: ignore[overload-overlap]

@@ -11,7 +11,7 @@ from typing import Any
 
 from echelon.errors import PackageError
 from echelon.extras import require_extra
-from echelon.inference.decoding import Decoding, Found, Job
+from echelon.inference.decoding import DecodedSentence, Decoding, SourceSentence
 
 _NEVER = ("<pad>", "<s>")
 
@@ -41,7 +41,7 @@ class CTranslate2Engine:
         except (RuntimeError, ValueError) as error:
             raise PackageError(f"{self._folder}: CTranslate2 cannot load it: {error}") from error
 
-    def search(self, jobs: Sequence[Job], decoding: Decoding) -> list[list[Found]]:
+    def search(self, jobs: Sequence[SourceSentence], decoding: Decoding) -> list[list[DecodedSentence]]:
         if decoding.alignment and len(jobs) > 1:
             # CTranslate2 gives all sentences of a batch the first row of one of them when there is a beam.
             return [found for job in jobs for found in self.search([job], decoding)]
@@ -55,7 +55,7 @@ class CTranslate2Engine:
 
     @contextmanager
     def _seeded(self, seed: int | None) -> Iterator[Any]:
-        """What translates; with a seed one that draws the same as any other with that seed.
+        """The translator; with a seed, one that draws the same as any other with that seed.
 
         CTranslate2 looks at the seed when a thread draws for the first time, and never again: only new threads, those
         of a model loaded anew, heed it.
@@ -76,19 +76,19 @@ class CTranslate2Engine:
     def _as_pieces(self, tokens: Sequence[int]) -> list[str]:
         return [self._pieces[token] for token in tokens]
 
-    def _as_found(self, job: Job, result: Any, decoding: Decoding) -> list[Found]:
+    def _as_found(self, job: SourceSentence, result: Any, decoding: Decoding) -> list[DecodedSentence]:
         """CTranslate2 gives plain log-probabilities; the length penalty that chooses among them is ours."""
         found, longest = [], longest_target(decoding, job)
         for rank, whole in enumerate(result.hypotheses):
             pieces = whole[:longest]  # CTranslate2's own limit is that of the batch
             score = result.scores[rank] / ((5 + len(pieces) + 1) / 6) ** decoding.length_penalty
             attention = result.attention[rank][: len(pieces)] if decoding.alignment else None
-            found.append(Found([self._ids[piece] for piece in pieces], score, attention))
+            found.append(DecodedSentence([self._ids[piece] for piece in pieces], score, attention))
         return sorted(found, key=lambda one: -one.score)[: decoding.n_best]
 
 
 def translate_options(decoding: Decoding, longest: int) -> dict[str, Any]:
-    """What CTranslate2 is told. All hypotheses of the beam are asked for, to be ranked by our length penalty."""
+    """CTranslate2's options. All hypotheses of the beam are requested, to be ranked by our length penalty."""
     options: dict[str, Any] = {
         "beam_size": decoding.beam,
         "num_hypotheses": decoding.beam,
@@ -111,7 +111,7 @@ def translate_options(decoding: Decoding, longest: int) -> dict[str, Any]:
     return options
 
 
-def longest_target(decoding: Decoding, job: Job) -> int:
+def longest_target(decoding: Decoding, job: SourceSentence) -> int:
     """Where a translation is cut off, as our own beam search does."""
     by_source = floor(1.5 * len(job.tokens) + 20) + len(job.prefix)
     return decoding.max_length or max(by_source, decoding.min_length)

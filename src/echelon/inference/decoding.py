@@ -1,4 +1,4 @@
-"""How to translate, and what comes out: plain values that every engine, the server and the library share."""
+"""Search options and results: plain values that every engine, the server and the library share."""
 
 from __future__ import annotations
 
@@ -14,22 +14,22 @@ SEEDS = 2**31
 
 @dataclass(frozen=True)
 class Decoding:
-    """How to look for a translation. Lengths count the target's tokens (subword pieces)."""
+    """Options of the search for a translation. Lengths count the target's tokens (subwords)."""
 
     beam: int = 4
     """Hypotheses followed at a time; 1 is greedy search."""
     n_best: int = 1
-    """Alternatives wanted for each line: at most `beam`, or so many samples."""
+    """Alternatives wanted for each line: at most `beam`, or the number of samples."""
     length_penalty: float = 0.6
     """Exponent of the GNMT length penalty: more favours longer translations, 0 plain probability."""
     min_length: int = 0
-    """No end of sentence before so many tokens."""
+    """No end of sentence before this many tokens."""
     max_length: int | None = None
     """A translation is cut off here; where not given, one and a half source lengths and 20 behind its prefix."""
     temperature: float | None = None
     """Draw at random in place of searching: 1 from the model's own probabilities, less is more cautious."""
     top_k: int = 0
-    """When drawing, only among the so many likeliest tokens; 0: among all."""
+    """When drawing, only among this many most likely tokens; 0: among all."""
     seed: int | None = None
     """The same seed draws the same translations, of the same lines on the same machine."""
     sentences: bool = False
@@ -82,7 +82,7 @@ class Decoding:
 
 
 @dataclass(frozen=True)
-class Job:
+class SourceSentence:
     """One sentence to translate, as tokens."""
 
     tokens: list[int]
@@ -92,7 +92,7 @@ class Job:
 
 
 @dataclass(frozen=True)
-class Found:
+class DecodedSentence:
     """One translation of a sentence, as tokens."""
 
     tokens: list[int]
@@ -108,14 +108,14 @@ class Engine(Protocol):
     @property
     def name(self) -> str: ...
 
-    def search(self, jobs: Sequence[Job], decoding: Decoding) -> list[list[Found]]:
+    def search(self, jobs: Sequence[SourceSentence], decoding: Decoding) -> list[list[DecodedSentence]]:
         """The `n_best` best translations of each sentence, best first; at least one each."""
         ...
 
 
 @dataclass(frozen=True)
 class Alternative:
-    """One way to say it."""
+    """One candidate translation."""
 
     text: str
     score: float
@@ -134,7 +134,7 @@ class Alignment:
 
 @dataclass(frozen=True)
 class Translation:
-    """What became of a line."""
+    """The translation of a line."""
 
     alternatives: tuple[Alternative, ...]
     """Best first; at least one."""

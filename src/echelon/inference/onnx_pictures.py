@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from echelon.data.images.store import Pixels
+from echelon.data.images.image_store import Pixels
 from echelon.errors import PackageError
 from echelon.extras import require_extra
 

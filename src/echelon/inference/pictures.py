@@ -1,4 +1,4 @@
-"""What a classifier expects of its pictures, and what comes out: plain values, no torch."""
+"""A classifier's input rules and results: plain values, no torch."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import TypeAdapter, ValidationError
 
-from echelon.data.images.decoding import decode, middle
-from echelon.data.images.store import Normalisation, Pixels
+from echelon.data.images.image_store import Normalisation, Pixels
+from echelon.data.images.pixels import decode, middle
 from echelon.errors import RunError
-from echelon.runfolder import RunFolder
+from echelon.runfolder import RunFolder, read_file
 
 _MARGIN = 8 / 7
 """Of models from before `shorter` was written down: what it is, over what the model sees."""
@@ -20,7 +20,7 @@ _MARGIN = 8 / 7
 
 @dataclass(frozen=True)
 class PictureRules:
-    """What a model expects of its pictures, and what it calls its classes."""
+    """A model's picture format and class names."""
 
     classes: tuple[str, ...]
     pixels: int
@@ -31,21 +31,21 @@ class PictureRules:
     """Of models from before `shorter` was written down: whether it is `pixels`."""
 
     def see(self, content: bytes) -> Pixels:
-        """A picture file as the model sees it: [P, P, 3]; OSError or ValueError where it is no picture."""
+        """A picture file as the model sees it: [P, P, 3]; OSError or ValueError if it is no picture."""
         shorter = self.shorter or (self.pixels if self.takes_whole else round(self.pixels * _MARGIN))
         return middle(decode(content, shorter), self.pixels)
 
 
 @dataclass(frozen=True)
 class Guess:
-    """A class and how probable the model takes it to be."""
+    """A class and its predicted probability."""
 
     name: str
     probability: float
 
 
 class PictureEngine(Protocol):
-    """What computes."""
+    """An engine that computes probabilities."""
 
     name: str
 
@@ -57,6 +57,6 @@ class PictureEngine(Protocol):
 def read_rules(run: RunFolder) -> PictureRules:
     """What the run's images.json says."""
     try:
-        return TypeAdapter(PictureRules).validate_json(run.images.read_bytes())
+        return TypeAdapter(PictureRules).validate_json(read_file(run.images))
     except (OSError, ValidationError) as error:
         raise RunError(f"{run.images}: does not say what the classes are: {error}") from None

@@ -1,4 +1,4 @@
-"""Translating with PyTorch: our own beam search, in bf16 where the processor computes it."""
+"""Translating with PyTorch: our own beam search, in bf16 if the processor supports it."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import torch
 
-from echelon.inference.decoding import Decoding, Found, Job
+from echelon.inference.decoding import DecodedSentence, Decoding, SourceSentence
 from echelon.models.alignment import align
 from echelon.models.beam_search import Hypothesis, Search, beam_search
 from echelon.models.low_precision import in_low_precision
@@ -28,7 +28,7 @@ class TorchEngine:
         self._device = device
 
     @torch.inference_mode()
-    def search(self, jobs: Sequence[Job], decoding: Decoding) -> list[list[Found]]:
+    def search(self, jobs: Sequence[SourceSentence], decoding: Decoding) -> list[list[DecodedSentence]]:
         source = Sequences.of([job.tokens for job in jobs], self._device)
         prefixes = [job.prefix for job in jobs]
         with self._precision.autocast():
@@ -48,12 +48,14 @@ class TorchEngine:
         sampling = Sampling(as_search(decoding), decoding.temperature, decoding.top_k)
         return sample(self.model, source, sampling, generator, prefixes)
 
-    def _with_attention(self, job: Job, found: list[Hypothesis], decoding: Decoding) -> list[Found]:
-        results = [Found(hypothesis.tokens, hypothesis.score) for hypothesis in found]
+    def _with_attention(
+        self, job: SourceSentence, found: list[Hypothesis], decoding: Decoding
+    ) -> list[DecodedSentence]:
+        results = [DecodedSentence(hypothesis.tokens, hypothesis.score) for hypothesis in found]
         if decoding.alignment:
             best = results[0]
             weights = align(self.model, job.tokens, best.tokens).tolist() if best.tokens else []
-            results[0] = Found(best.tokens, best.score, weights)
+            results[0] = DecodedSentence(best.tokens, best.score, weights)
         return results
 
 

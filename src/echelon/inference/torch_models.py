@@ -7,7 +7,8 @@ import torch
 from safetensors import SafetensorError
 
 from echelon.errors import PackageError
-from echelon.inference.package import PackageFolder
+from echelon.files.checkpoint_layout import default_choice
+from echelon.inference.exported_model import PackageFolder
 from echelon.inference.torch_engine import TorchEngine, computes_bf16
 from echelon.models.transformer import Transformer
 from echelon.recipe.loading import load_translation_recipe
@@ -15,7 +16,7 @@ from echelon.recipe.schema import TranslationRecipe
 from echelon.runfolder import RunFolder
 from echelon.tasks.translation import build_transformer
 from echelon.train.precision import Precision
-from echelon.train.weights import Weights, choose_weights, load_weights
+from echelon.train.weights import Weights, choose_weights, load_weights, require_size
 from echelon.train.worker import choose_device
 
 
@@ -23,7 +24,7 @@ def load_run_engine(
     run: RunFolder, recipe: TranslationRecipe, vocabulary: int, checkpoint: str | None, threads: int | None
 ) -> TorchEngine:
     """A run's chosen checkpoint, ready to translate."""
-    weights = choose_weights(run, checkpoint or recipe.evaluate.final)
+    weights = choose_weights(run, checkpoint or default_choice(run.checkpoints, recipe.evaluate.final))
     return _engine(recipe, build_model(recipe, vocabulary, weights), threads)
 
 
@@ -45,6 +46,7 @@ def load_package_model(package: PackageFolder, vocabulary: int) -> Transformer:
 
 def build_model(recipe: TranslationRecipe, vocabulary: int, weights: Weights) -> Transformer:
     """The recipe's model with these weights, in evaluation mode."""
+    require_size(recipe, weights)
     model = build_transformer(recipe, vocabulary).eval()
     load_weights(model, weights)
     return model

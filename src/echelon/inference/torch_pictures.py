@@ -9,9 +9,10 @@ from numpy.typing import NDArray
 from safetensors import SafetensorError
 from torch import nn
 
-from echelon.data.images.store import Pixels
+from echelon.data.images.image_store import Pixels
 from echelon.errors import PackageError
-from echelon.inference.package import PackageFolder
+from echelon.files.checkpoint_layout import default_choice
+from echelon.inference.exported_model import PackageFolder
 from echelon.inference.pictures import PictureRules
 from echelon.inference.torch_engine import computes_bf16
 from echelon.recipe.loading import load_classification_recipe
@@ -19,12 +20,12 @@ from echelon.recipe.schema import ClassificationRecipe
 from echelon.runfolder import RunFolder
 from echelon.tasks.classification import Normaliser, build_network, classify
 from echelon.train.precision import Precision
-from echelon.train.weights import Weights, choose_weights, load_weights
+from echelon.train.weights import Weights, choose_weights, load_weights, require_size
 from echelon.train.worker import choose_device
 
 
 class TorchPictures:
-    """Implements `PictureEngine`; in bf16 where the recipe trained in fewer bits and the processor computes it."""
+    """Implements `PictureEngine`; in bf16 if the recipe trained in 16 bits and the processor supports it."""
 
     name = "torch"
 
@@ -49,7 +50,7 @@ def load_run_pictures(
 ) -> TorchPictures:
     """A run's chosen checkpoint, ready to classify."""
     recipe = load_classification_recipe(run.recipe)
-    weights = choose_weights(run, checkpoint or recipe.evaluate.final)
+    weights = choose_weights(run, checkpoint or default_choice(run.checkpoints, recipe.evaluate.final))
     return _engine(recipe, rules, weights, threads)
 
 
@@ -65,6 +66,7 @@ def load_package_pictures(package: PackageFolder, rules: PictureRules, threads: 
 
 def build_classifier(recipe: ClassificationRecipe, rules: PictureRules, weights: Weights) -> nn.Module:
     """The recipe's network with these weights, in evaluation mode."""
+    require_size(recipe, weights)
     model = build_network(recipe, len(rules.classes), rules.pixels).eval()
     load_weights(model, weights)
     return model

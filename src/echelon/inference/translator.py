@@ -12,20 +12,21 @@ import numpy as np
 
 from echelon.data.batches import length_sorted_batches
 from echelon.data.cleaning import normalise
-from echelon.data.splitting import join_parts, parts_of
+from echelon.data.long_lines import join_parts, parts_of
 from echelon.data.tokeniser import EOS, UNK, Tokeniser
 from echelon.errors import UserError
 from echelon.inference.decoding import (
     LARGEST_BEAM,
     Alignment,
     Alternative,
+    DecodedSentence,
     Decoding,
     Engine,
-    Found,
-    Job,
+    SourceSentence,
     Translation,
 )
-from echelon.inference.package import TextRules
+from echelon.inference.exported_model import TextRules
+from echelon.inference.model_folder import load_text_model
 
 LINES_AT_A_TIME = 512
 _BATCH_TOKENS = 2048
@@ -33,11 +34,11 @@ _EMPTY = Translation((Alternative("", 0.0),))
 
 
 @dataclass(frozen=True)
-class Part:
+class LinePart:
     """A line, or one sentence of a long one."""
 
     line: int
-    job: Job
+    job: SourceSentence
 
 
 class Translator:
@@ -47,6 +48,8 @@ class Translator:
     >>> translator.translate("The dog sleeps.").text
     >>> [translation.text for translation in translator.translate(["The dog sleeps.", "It rains."])]
     """
+
+    task = "translation"
 
     def __init__(self, engine: Engine, tokeniser: Tokeniser, rules: TextRules, decoding: Decoding) -> None:
         self.engine = engine
@@ -66,14 +69,12 @@ class Translator:
         checkpoint: str | None = None,
         threads: int | None = None,
     ) -> Translator:
-        """Load a run folder or an exported folder; UserError where it is neither.
+        """Load a run folder or an exported folder; UserError if it is neither.
 
         `checkpoint` is a run's best, last, average or a checkpoint folder. A run is computed by PyTorch,
-        an exported folder by what it was exported for, with so many threads.
+        an exported folder by what it was exported for, with `threads` threads.
         """
-        from echelon.inference.loading import load_translator
-
-        return load_translator(Path(path), checkpoint=checkpoint, threads=threads)
+        return cls(*load_text_model(Path(path), checkpoint, threads))
 
     @overload
     def translate(  # type: ignore[overload-overlap]  # a str is an Iterable[str] too: the first that fits decides
@@ -113,7 +114,7 @@ class Translator:
             return translation
         how = decoding or self.decoding
         parts, num_lines = self._split(list(lines), prefixes, how)
-        found: list[list[Found]] = [[] for _ in parts]
+        found: list[list[DecodedSentence]] = [[] for _ in parts]
         lengths = np.array([len(part.job.tokens) for part in parts], np.int64)
         for indices in length_sorted_batches(lengths, _BATCH_TOKENS) if parts else []:
             on_batch()
@@ -125,7 +126,7 @@ class Translator:
     def translate_stream(
         self, lines: Iterable[str], decoding: Decoding | None = None, *, at_a_time: int = LINES_AT_A_TIME
     ) -> Iterator[Translation]:
-        """Translations of lines without end, `at_a_time` lines in a batch."""
+        """Translations of a stream of lines, `at_a_time` lines in a batch."""
         stream = iter(lines)
         while batch := list(islice(stream, at_a_time)):
             yield from self.translate(batch, decoding)
@@ -135,7 +136,7 @@ class Translator:
         return len(self._tokeniser.encode([self._clean(text)])[0])
 
     def encode_prefix(self, prefix: str, how: Decoding) -> list[int]:
-        """The tokens that a translation begins with; UserError where it cannot begin with them."""
+        """The tokens that a translation begins with; UserError if it cannot begin with them."""
         if not prefix:
             return []
         text = self._clean(prefix)
@@ -157,7 +158,7 @@ class Translator:
 
     def _split(
         self, lines: list[str], prefixes: Sequence[str] | None, how: Decoding
-    ) -> tuple[list[Part], int]:
+    ) -> tuple[list[LinePart], int]:
         """The lines as jobs, in order; a line's prefix goes with its first part."""
         texts: list[tuple[int, str, str]] = []
         for number, line in enumerate(lines):
@@ -169,7 +170,7 @@ class Translator:
         tokens = self._tokeniser.encode([text for _, text, _ in texts])
         begun = [self.encode_prefix(prefix, how) for _, _, prefix in texts]
         parts = [
-            Part(number, Job([*ids, EOS], prefix))
+            LinePart(number, SourceSentence([*ids, EOS], prefix))
             for (number, _, _), ids, prefix in zip(texts, tokens, begun, strict=True)
         ]
         return parts, len(lines)
@@ -178,7 +179,9 @@ class Translator:
         whole = line.encode("utf-8", "replace").decode()  # JSON may bring halves of characters
         return normalise(whole, self.rules.unicode)
 
-    def _join(self, parts: list[Part], found: list[list[Found]], num_lines: int) -> list[Translation]:
+    def _join(
+        self, parts: list[LinePart], found: list[list[DecodedSentence]], num_lines: int
+    ) -> list[Translation]:
         every = [[self._alternative(one) for one in best] for best in found]
         results = [_EMPTY] * num_lines
         by_line: dict[int, list[int]] = {}
@@ -190,11 +193,11 @@ class Translator:
             results[line] = Translation(alternatives, alignment)
         return results
 
-    def _alternative(self, found: Found) -> Alternative:
+    def _alternative(self, found: DecodedSentence) -> Alternative:
         (text,) = self._tokeniser.decode([found.tokens])
         return Alternative(text, found.score)
 
-    def _alignment(self, translated: list[tuple[Job, Found]]) -> Alignment | None:
+    def _alignment(self, translated: list[tuple[SourceSentence, DecodedSentence]]) -> Alignment | None:
         """The attention of all parts, one after the other: no part looks at another."""
         width = sum(len(job.tokens) for job, _ in translated)
         whole = Alignment([], [], [])
@@ -210,7 +213,7 @@ class Translator:
 
 
 def join_alternatives(parts: list[list[Alternative]]) -> tuple[Alternative, ...]:
-    """The alternatives of a line out of those of its parts: the best of all, the second of all, and so on."""
+    """A line's alternatives, joined from those of its parts: the best of each, the second of each, and so on."""
     if len(parts) == 1:
         return tuple(parts[0])
     count = max(len(part) for part in parts)

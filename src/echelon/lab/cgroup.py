@@ -32,7 +32,7 @@ class CpuController:
         return self.folder(group) / "cgroup.procs"
 
     def make(self, group: str, cpus: float) -> None:
-        """Make a group that gets `cpus` CPUs' worth of time; UserError where the system does not allow it."""
+        """Make a group that gets `cpus` CPUs' worth of time; UserError if the system does not allow it."""
         try:
             if self.version == 2:
                 self._pass_on_cpu()
@@ -51,7 +51,7 @@ class CpuController:
             control.write_text("+cpu")
 
     def processes(self, group: str) -> list[int]:
-        """The numbers of the group's processes; none where there is no such group."""
+        """The numbers of the group's processes; none if there is no such group."""
         try:
             return [int(number) for number in self.process_file(group).read_text().split()]
         except FileNotFoundError:
@@ -79,7 +79,7 @@ def render_quota(version: Literal[1, 2], cpus: float) -> dict[str, str]:
 
 
 def find_cpu_controller(mounts: Path = Path("/proc/self/mounts")) -> CpuController:
-    """The system's controller of CPU time, version 1 or 2; UserError where it has none."""
+    """The system's controller of CPU time, version 1 or 2; UserError if it has none."""
     for line in mounts.read_text().splitlines():
         _, point, kind, options = line.split()[:4]
         root = Path(point)

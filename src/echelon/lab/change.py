@@ -1,4 +1,4 @@
-"""The hands of lab.py: what is done while a lab's lock is held. network.py and machine.py decide what it is."""
+"""Carries out changes of a lab while its lock is held; namespaces.py and host_files.py decide what they are."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from echelon.errors import LabError, UserError
-from echelon.lab import machine, network, processes, registry
+from echelon.lab import host_files, namespaces, processes, registry
 from echelon.lab.cgroup import CpuController
-from echelon.lab.plan import Host, LabPlan
+from echelon.lab.layout import HostLayout, LabPlan
 from echelon.lab.requirements import find_program, search_path
 from echelon.lab.surroundings import find_surroundings
 
@@ -28,7 +28,7 @@ _LAST_LINES = 5
 
 @dataclass(frozen=True)
 class HostStatus:
-    """How a host is."""
+    """A host's status."""
 
     name: str
     address: str
@@ -42,7 +42,7 @@ class HostStatus:
 
 
 class Change:
-    """One change of a lab. Programs inherit `lock`, so that nothing of a killed change still goes on after it."""
+    """One change of a lab. Programs inherit `lock`, so nothing of a killed change runs on unlocked."""
 
     def __init__(self, plan: LabPlan, controller: CpuController, lock: int) -> None:
         self.plan = plan
@@ -53,7 +53,7 @@ class Change:
         """Make everything in the plan."""
         self._make_keys()
         self._write_files()
-        self._run_all(network.make_switch(self.plan))
+        self._run_all(namespaces.make_switch(self.plan))
         self._side_by_side(self._switch_on)
 
     def remove(self) -> None:
@@ -69,7 +69,7 @@ class Change:
             with contextlib.suppress(OSError):  # not empty: somebody's work
                 folder.rmdir()
 
-    def status(self, host: Host) -> HostStatus:
+    def status(self, host: HostLayout) -> HostStatus:
         running = self._processes(host)
         first = processes.find_first(running)
         return HostStatus(
@@ -83,41 +83,41 @@ class Change:
             processes=len(running),
         )
 
-    def cut(self, host: Host) -> None:
+    def cut(self, host: HostLayout) -> None:
         first = self._first_process(host)
-        self._run(network.disconnect(self.plan, host))
+        self._run(namespaces.disconnect(self.plan, host))
         if self._has_shared(first):
-            self._run(machine.in_mounts_of(first, machine.unmount_shared(self.plan)))
+            self._run(host_files.in_mounts_of(first, host_files.unmount_shared(self.plan)))
 
-    def heal(self, host: Host) -> None:
+    def heal(self, host: HostLayout) -> None:
         first = self._first_process(host)
         if not self._has_shared(first):
-            self._run(machine.in_mounts_of(first, machine.mount_shared(self.plan)))
-        self._run(network.connect(self.plan, host))
+            self._run(host_files.in_mounts_of(first, host_files.mount_shared(self.plan)))
+        self._run(namespaces.connect(self.plan, host))
 
-    def kill(self, host: Host) -> None:
-        """The cable goes first, so that no farewell of a dying connection reaches anybody."""
-        self._try(network.disconnect(self.plan, host))
+    def kill(self, host: HostLayout) -> None:
+        """The cable goes first, so that no closing connection reaches another host."""
+        self._try(namespaces.disconnect(self.plan, host))
         self._switch_off(host)
 
-    def boot(self, host: Host) -> None:
+    def boot(self, host: HostLayout) -> None:
         if processes.find_first(self._processes(host)) is None:
             self._switch_off(host)  # what a crash may have left of it
             self._switch_on(host)
 
-    def freeze(self, host: Host) -> None:
+    def freeze(self, host: HostLayout) -> None:
         self._first_process(host)
         processes.stop_all(lambda: self._processes(host))
 
-    def thaw(self, host: Host) -> None:
+    def thaw(self, host: HostLayout) -> None:
         self._first_process(host)
         processes.send(signal.SIGCONT, self._processes(host))
 
-    def set_rate(self, host: Host, rate: str) -> None:
+    def set_rate(self, host: HostLayout, rate: str) -> None:
         self.plan = replace(self.plan, rates={**self.plan.rates, host.name: rate})
         registry.save(self.plan)
         if registry.namespace_exists(host.namespace):
-            self._run_all(network.limit(self.plan, self.plan.host(host.name)))
+            self._run_all(namespaces.limit(self.plan, self.plan.host(host.name)))
 
     def _make_keys(self) -> None:
         for host in self.plan.hosts:
@@ -135,16 +135,16 @@ class Change:
         for folder in (plan.shared, plan.disk, plan.stage):
             folder.mkdir(exist_ok=True)
         public = {host.name: host.key.with_suffix(".pub").read_text().strip() for host in plan.hosts}
-        known_hosts = machine.render_known_hosts(plan, public)
+        known_hosts = host_files.render_known_hosts(plan, public)
         plan.known_hosts.write_text(known_hosts)
-        plan.ssh_config.write_text(machine.render_ssh_config(plan))
+        plan.ssh_config.write_text(host_files.render_ssh_config(plan))
         for host in plan.hosts:
             texts = {
-                "boot.sh": machine.render_boot(plan, host, sshd, surroundings.visible),
-                "sshd_config": machine.render_sshd_config(surroundings.environment),
-                "profile": machine.render_profile(surroundings.environment),
-                "hosts": machine.render_hosts(plan),
-                "ssh_config": machine.render_inner_ssh_config(),
+                "boot.sh": host_files.render_boot(plan, host, sshd, surroundings.visible),
+                "sshd_config": host_files.render_sshd_config(surroundings.environment),
+                "profile": host_files.render_profile(surroundings.environment),
+                "hosts": host_files.render_hosts(plan),
+                "ssh_config": host_files.render_inner_ssh_config(),
                 "ssh_known_hosts": f"{known_hosts}localhost,127.0.0.1 {public[host.name]}\n",
                 "authorized_keys": plan.user_key.with_suffix(".pub").read_text(),
             }
@@ -155,10 +155,10 @@ class Change:
                 (host.machine / name).chmod(0o644)
             shutil.copy(plan.user_key, host.machine / "user_key")
 
-    def _switch_on(self, host: Host) -> None:
+    def _switch_on(self, host: HostLayout) -> None:
         self._controller.make(host.namespace, self.plan.cpus)
-        self._run_all(network.plug_in(self.plan, host))
-        start = machine.start_command(host, self._controller.process_file(host.namespace))
+        self._run_all(namespaces.plug_in(self.plan, host))
+        start = host_files.start_command(host, self._controller.process_file(host.namespace))
         with open(host.log, "ab") as log:
             # Without the lock, which the host would hold as long as it runs.
             subprocess.run(
@@ -172,7 +172,7 @@ class Change:
             )
         self._wait_for_sshd(host)
 
-    def _wait_for_sshd(self, host: Host) -> None:
+    def _wait_for_sshd(self, host: HostLayout) -> None:
         deadline, has_begun = time.monotonic() + _BOOT_S, False
         while time.monotonic() < deadline:
             running = self._processes(host)
@@ -186,36 +186,36 @@ class Change:
         last = "\n".join(host.log.read_text(errors="replace").splitlines()[-_LAST_LINES:])
         raise LabError(f"{host.name} did not start; it said last:\n{last}")
 
-    def _switch_off(self, host: Host) -> None:
-        """End a host, whatever there is of it: its first process's parent first, which takes all others with it."""
+    def _switch_off(self, host: HostLayout) -> None:
+        """End a host, even a partial one: its first process's parent first, which takes all others with it."""
         running = self._processes(host)
         first = processes.find_first(running)
         parent = processes.find_parent(first) if first is not None else None
         processes.send(signal.SIGKILL, [process for process in running if process == parent])
         self._controller.remove(host.namespace)
-        self._try(network.unplug(self.plan, host))
+        self._try(namespaces.unplug(self.plan, host))
         self._remove_namespace(host.namespace)
 
     def _remove_namespace(self, namespace: str) -> None:
         if registry.namespace_exists(namespace):
-            self._run(network.remove_namespace(namespace))
+            self._run(namespaces.remove_namespace(namespace))
 
-    def _processes(self, host: Host) -> list[int]:
+    def _processes(self, host: HostLayout) -> list[int]:
         return self._controller.processes(host.namespace)
 
-    def _first_process(self, host: Host) -> int:
+    def _first_process(self, host: HostLayout) -> int:
         first = processes.find_first(self._processes(host))
         if first is None:
             raise UserError(f"{host.name} is off; `echelon lab boot {host.name}` switches it on")
         return first
 
-    def _has_cable(self, host: Host) -> bool:
-        return bool(self._run(network.show_if_connected(self.plan, host)).strip())
+    def _has_cable(self, host: HostLayout) -> bool:
+        return bool(self._run(namespaces.show_if_connected(self.plan, host)).strip())
 
     def _has_shared(self, first: int) -> bool:
         return processes.has_mount(first, self.plan.shared)
 
-    def _side_by_side(self, action: Callable[[Host], None]) -> None:
+    def _side_by_side(self, action: Callable[[HostLayout], None]) -> None:
         with ThreadPoolExecutor(len(self.plan.hosts)) as pool:
             list(pool.map(action, self.plan.hosts))
 

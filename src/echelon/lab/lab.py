@@ -13,14 +13,14 @@ from echelon.errors import LabError, UserError
 from echelon.lab import registry
 from echelon.lab.cgroup import find_cpu_controller
 from echelon.lab.change import Change, HostStatus
-from echelon.lab.plan import LEAST_CPUS, Host, LabPlan, LabSpec, check_name
+from echelon.lab.layout import LEAST_CPUS, HostLayout, LabPlan, LabSpec, check_name
 from echelon.lab.rate import parse_rate
 from echelon.lab.requirements import check_machine
 
 
 @dataclass(frozen=True)
 class LabStatus:
-    """How a lab is."""
+    """A lab's status."""
 
     name: str
     folder: str
@@ -45,7 +45,7 @@ class Lab:
 
     @staticmethod
     def up(spec: LabSpec) -> Lab:
-        """Make a lab; where that fails, nothing of it is left."""
+        """Make a lab; nothing is left of it if that fails."""
         check_machine()
         spec.check()
         cpus = spec.cpus or max(LEAST_CPUS, len(os.sched_getaffinity(0)) / spec.hosts)
@@ -62,7 +62,7 @@ class Lab:
 
     @staticmethod
     def find(name: str = "lab") -> Lab:
-        """The lab of that name; UserError where it is not up."""
+        """The lab of that name; UserError if it is not up."""
         check_machine()
         check_name(name)
         plan = registry.find_plan(name)
@@ -98,7 +98,7 @@ class Lab:
         return self._act(host, Change.heal)
 
     def kill(self, host: str) -> HostStatus:
-        """A power cut: all processes end at once, and nobody on the network is told."""
+        """A power cut: all processes end at once, and the network gets no notice."""
         return self._act(host, Change.kill)
 
     def boot(self, host: str) -> HostStatus:
@@ -110,7 +110,7 @@ class Lab:
         return self._act(host, Change.freeze)
 
     def thaw(self, host: str) -> HostStatus:
-        """Let the processes go on."""
+        """Let the processes continue."""
         return self._act(host, Change.thaw)
 
     def rate(self, host: str, rate: str) -> HostStatus:
@@ -127,7 +127,7 @@ class Lab:
         stdin: str = "",
         timeout_s: float | None = None,
     ) -> subprocess.CompletedProcess[str]:
-        """Run a command on a host, over SSH; LabError where it fails, unless `check` is off."""
+        """Run a command on a host, over SSH; LabError if it fails, unless `check` is off."""
         words = ["ssh", "-F", str(self.ssh_config), host, shlex.join(command)]
         result = subprocess.run(
             words, input=stdin, capture_output=True, text=True, check=False, timeout=timeout_s
@@ -138,7 +138,7 @@ class Lab:
             )
         return result
 
-    def _act(self, name: str, action: Callable[[Change, Host], None]) -> HostStatus:
+    def _act(self, name: str, action: Callable[[Change, HostLayout], None]) -> HostStatus:
         with self._change() as change:
             action(change, change.plan.host(name))
             return change.status(change.plan.host(name))

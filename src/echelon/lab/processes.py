@@ -15,7 +15,7 @@ _PATIENCE_S = 20.0
 
 
 def find_first(processes: Sequence[int]) -> int | None:
-    """The host's process number 1, by the number it has here; None where the host is not running."""
+    """The host's process number 1, by the number it has here; None if the host is not running."""
     return next((process for process in processes if _status(process, "NSpid").split()[1:] == ["1"]), None)
 
 

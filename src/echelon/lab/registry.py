@@ -15,7 +15,7 @@ from pathlib import Path
 
 from echelon.errors import UserError
 from echelon.lab.cgroup import CpuController
-from echelon.lab.plan import LabPlan, LabSpec, host_names
+from echelon.lab.layout import LabPlan, LabSpec, host_names
 from echelon.runfolder import read_json, write_json
 
 LABS = Path("/var/lib/echelon/labs")
@@ -25,7 +25,7 @@ _SUBNETS = 256
 
 
 def register(spec: LabSpec, cpus: float, controller: CpuController) -> LabPlan:
-    """Write down what is about to be made; UserError where it is there already or would be in somebody's way."""
+    """Write down what is about to be made; UserError if it is there already or would be in somebody's way."""
     try:
         LABS.mkdir(parents=True, exist_ok=True)
     except OSError as error:
@@ -60,10 +60,10 @@ def register(spec: LabSpec, cpus: float, controller: CpuController) -> LabPlan:
 
 def _check_apart(plan: LabPlan, spec: LabSpec) -> None:
     if plan.name == spec.name:
-        raise UserError(
-            f"a lab {plan.name!r} is up already, in {plan.folder}; `echelon lab down --name {plan.name}` removes it, "
-            "another --name makes another"
+        ours = f", or remove this one with `echelon lab down --name {plan.name}`" * _is_here(
+            plan, spec.where.parent
         )
+        raise UserError(f"a lab {plan.name!r} is up already, in {plan.folder}; choose another --name{ours}")
     if plan.folder.is_relative_to(spec.where) or spec.where.is_relative_to(plan.folder):
         raise UserError(f"{spec.where}: the lab {plan.name!r} is in {plan.folder}; choose another --folder")
 
@@ -107,7 +107,7 @@ def save(plan: LabPlan) -> None:
 
 
 def unregister(plan: LabPlan) -> None:
-    """Forget a lab of which nothing is left."""
+    """Forget a lab once nothing of it is left."""
     with _locked(LABS):
         shutil.rmtree(LABS / plan.name)
 
@@ -119,7 +119,7 @@ def read_plans() -> list[LabPlan]:
 
 
 def find_plan(name: str) -> LabPlan | None:
-    """The plan of the lab of that name; None where there is no such lab."""
+    """The plan of the lab of that name; None if there is no such lab."""
     file = LABS / name / "plan.json"
     try:
         values = read_json(file)
@@ -131,9 +131,32 @@ def find_plan(name: str) -> LabPlan | None:
         raise UserError(f"{file}: is damaged ({error}); put it right by hand") from None
 
 
+def choose_lab(name: str | None, here: Path) -> str:
+    """The lab that is meant: the one of that name, otherwise the one whose folder is `here`.
+
+    A lab elsewhere may be somebody else's: it is only taken if it is named.
+    """
+    if name is not None:
+        return name
+    plans = read_plans()
+    names = [plan.name for plan in plans if _is_here(plan, here)]
+    if len(names) == 1 or "lab" in names:
+        return names[0] if len(names) == 1 else "lab"
+    if names:
+        raise UserError(f"there are {len(names)} labs here; choose one with --name: {', '.join(names)}")
+    if plans:
+        others = ", ".join(f"{plan.name} in {plan.folder}" for plan in plans)
+        raise UserError(f"no lab is up in {here}; --name chooses one that is up elsewhere: {others}")
+    return "lab"
+
+
+def _is_here(plan: LabPlan, here: Path) -> bool:
+    return plan.folder.is_relative_to(here) or here.is_relative_to(plan.folder)
+
+
 @contextlib.contextmanager
 def registered(name: str) -> Iterator[tuple[LabPlan | None, int]]:
-    """A lab's plan, None where there is no such lab, while nobody else changes the lab.
+    """A lab's plan, None if there is no such lab, while nobody else changes the lab.
 
     Also yields the lock's descriptor: programs that inherit it keep the lock until they end, even if we are killed.
     """

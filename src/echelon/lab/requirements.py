@@ -24,15 +24,15 @@ def search_path() -> str:
 
 
 def find_program(name: str) -> str:
-    """Where a program is; UserError where it is missing."""
+    """Where a program is; UserError if it is missing."""
     found = shutil.which(name, path=search_path())
     if found is None:
-        raise UserError(_missing_words([name]))
+        raise UserError(_format_missing([name]))
     return found
 
 
 def check_machine() -> None:
-    """UserError where this machine cannot have a lab; it names everything that is missing."""
+    """UserError if this machine cannot have a lab; it names everything that is missing."""
     if not sys.platform.startswith("linux"):
         raise UserError(f"the lab needs Linux: its hosts are Linux namespaces, and this is {sys.platform}")
     if os.geteuid() != 0:
@@ -40,9 +40,9 @@ def check_machine() -> None:
     programs = [program for programs in _PACKAGES.values() for program in programs]
     missing = [program for program in programs if shutil.which(program, path=search_path()) is None]
     if missing:
-        raise UserError(_missing_words(missing))
+        raise UserError(_format_missing(missing))
 
 
-def _missing_words(missing: list[str]) -> str:
+def _format_missing(missing: list[str]) -> str:
     packages = [package for package, programs in _PACKAGES.items() if set(programs) & set(missing)]
     return f"the lab needs {', '.join(missing)}; on Debian: apt-get install {' '.join(packages)}"

@@ -17,7 +17,7 @@ from echelon.launch.container import PYTHON, Container, look_at, render_run
 from echelon.launch.findings import (
     Finding,
     HostFacts,
-    Link,
+    MeasuredLink,
     Needs,
     judge_host,
     judge_link,
@@ -46,7 +46,7 @@ class HostReport:
     facts: HostFacts | None = None
     route: Route | None = None
     """Where it meets the other hosts."""
-    link: Link | None = None
+    link: MeasuredLink | None = None
     """The speed at which all hosts exchange together."""
     findings: tuple[Finding, ...] = ()
 
@@ -82,7 +82,9 @@ def check_hosts(hosts: Sequence[Host], remotes: Mapping[str, Remote], needs: Nee
     return _report(guests, needs, network, link)
 
 
-def _report(guests: Sequence[_Guest], needs: Needs, network: Network, link: Link | None) -> list[HostReport]:
+def _report(
+    guests: Sequence[_Guest], needs: Needs, network: Network, link: MeasuredLink | None
+) -> list[HostReport]:
     here = own_versions()
     facts = {guest.host.name: guest.facts for guest in guests if guest.facts}
     together, meeting = judge_together(facts), judge_network(network, list(facts), needs)
@@ -186,7 +188,7 @@ def _find_network(guests: Sequence[_Guest], needs: Needs) -> Network:
     return choose_routes(machines, possible, attempts)
 
 
-def _measure_link(guests: Sequence[_Guest], network: Network) -> Link | None:
+def _measure_link(guests: Sequence[_Guest], network: Network) -> MeasuredLink | None:
     """A short all-reduce over all hosts; None where they cannot form a group, or it failed on one of them."""
     versions = {guest.facts.machine.versions.torch for guest in guests if guest.facts}
     if (
@@ -208,12 +210,12 @@ def _measure_link(guests: Sequence[_Guest], network: Network) -> Link | None:
     }
     ranks = {guest.host.name: str(rank) for rank, guest in enumerate(guests)}
 
-    def take_part(guest: _Guest) -> Link | None:
+    def take_part(guest: _Guest) -> MeasuredLink | None:
         name = guest.host.name
         own = {"RANK": ranks[name], "GLOO_SOCKET_IFNAME": network.routes[name].interface}
         answer = _ask_or_note(guest, "link", {"error": ""}, environment=group | own, seconds=_LINK_S)
         if "error" not in answer:
-            return TypeAdapter(Link).validate_python(answer)
+            return TypeAdapter(MeasuredLink).validate_python(answer)
         if answer["error"]:
             what = f"a test all-reduce over all hosts failed: {answer['error']}"
             guest.findings.append(Finding(what, "open all ports between the hosts, and only between them"))

@@ -68,7 +68,7 @@ class HostFacts:
 
 
 @dataclass(frozen=True)
-class Link:
+class MeasuredLink:
     """How fast all hosts exchange together; comm/linktest.py measures it."""
 
     bytes_per_s: float
@@ -215,7 +215,7 @@ def judge_network(network: Network, hosts: Sequence[str], needs: Needs) -> dict[
     return findings
 
 
-def judge_link(link: Link | None) -> list[Finding]:
+def judge_link(link: MeasuredLink | None) -> list[Finding]:
     if link is None or link.bytes_per_s >= _SLOW_LINK:
         return []
     what = f"the hosts exchange only {show_bytes(link.bytes_per_s)}/s"

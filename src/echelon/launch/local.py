@@ -17,14 +17,14 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from types import FrameType
-from typing import Any
+from typing import Any, Literal
 
 from echelon.errors import INTERRUPTED_STATUS, TrainingError, WorkerError
 from echelon.launch.cores import available_cores
 from echelon.launch.library_settings import ALLOCATOR, thread_waiting
 from echelon.monitor.heartbeat import HEARTBEAT_VARIABLE, Heartbeats, Pulse, find_hung
-from echelon.monitor.records import RecordReader, read_records
-from echelon.runfolder import RunFolder, open_no_link
+from echelon.monitor.records import read_records
+from echelon.runfolder import RunFolder, open_no_link, open_regular
 
 WORKER_PROGRAM = (sys.executable, "-m", "echelon.train.worker")
 _EXPECTED_STATUSES = {None, 0, INTERRUPTED_STATUS}
@@ -122,6 +122,13 @@ class StopRequests:
     def is_set(self) -> bool:
         return self.since is not None
 
+    @property
+    def level(self) -> Literal[0, 1, 2]:
+        """0: nobody wants to stop; 1: save and leave; 2: end at once."""
+        if self.since is None:
+            return 0
+        return 2 if self.must_kill else 1
+
     def insist(self) -> None:
         self.since = self.since or time.monotonic()
         self.must_kill = True
@@ -140,11 +147,10 @@ class _Hang:
 
     rank: int
     pulse: Pulse
-    is_stopped: bool
 
     @property
     def cause(self) -> str:
-        stopped = ", stopped by a signal" if self.is_stopped else ""
+        stopped = ", stopped by a signal" if self.pulse.is_stopped else ""
         return f"no progress for {self.pulse.silent_s:.0f} seconds at step {self.pulse.step}{stopped}"
 
 
@@ -255,9 +261,16 @@ class LocalJob:
 
     def pulses(self) -> dict[int, Pulse]:
         """How the running workers get on, by rank."""
-        statuses, first = self._statuses(), self._place.first_rank
-        pulses = enumerate(self._heartbeats.read())
-        return {first + rank: pulse for rank, pulse in pulses if statuses[rank] is None}
+        return {self._place.first_rank + rank: pulse for rank, pulse in self._local_pulses().items()}
+
+    def _local_pulses(self) -> dict[int, Pulse]:
+        return {
+            rank: replace(pulse, is_stopped=_is_stopped(process))
+            for rank, (process, pulse) in enumerate(
+                zip(self._processes, self._heartbeats.read(), strict=True)
+            )
+            if _status(process) is None
+        }
 
     def blame(self, rank: int) -> None:
         """Take this worker for one that hangs: whoever sees all hosts may find that it holds the others up."""
@@ -276,15 +289,12 @@ class LocalJob:
         """Find a worker that hangs, have all write down where they are, and end them."""
         if not self._hang_s or self._stops.is_set:
             return
-        statuses = self._statuses()
-        pulses = {rank: p for rank, p in enumerate(self._heartbeats.read()) if statuses[rank] is None}
-        rank = find_hung(pulses, self._hang_s, START_S, is_whole_group=self._place.size == len(statuses))
+        pulses, is_whole_group = self._local_pulses(), self._place.size == len(self._processes)
+        rank = find_hung(pulses, self._hang_s, START_S, is_whole_group=is_whole_group)
         rank = rank if self._blamed is None else self._blamed
         if rank is None or rank not in pulses:
             return
-        stopped = [other for other in pulses if _is_stopped(self._processes[other])]
-        rank = stopped[0] if stopped else rank
-        self._hang = _Hang(rank, pulses[rank], bool(stopped))
+        self._hang = _Hang(rank, pulses[rank])
         self._ask_for_stacks()
         self._end_all(grace_s=0.0)
 
@@ -344,7 +354,7 @@ class LocalJob:
 
     def _error(self, rank: int, cause: str | None = None) -> WorkerError:
         log = self._log(rank)
-        lines = _lines_since(log, self._log_starts[rank])
+        lines = lines_since(log, self._log_starts[rank])
         return WorkerError(
             host=socket.gethostname(),
             rank=self._place.first_rank + rank,
@@ -385,11 +395,6 @@ def _is_stopped(process: subprocess.Popen[bytes]) -> bool:
     return state in "Tt"
 
 
-def follow(run: RunFolder) -> RecordReader:
-    """A reader of what worker 0 will write from now on."""
-    return RecordReader(run.worker_records(0), from_end=True)
-
-
 def listen(address: str, port: int = 0) -> socket.socket:
     """A socket that listens on `address` alone."""
     family = socket.AF_INET6 if ":" in address else socket.AF_INET
@@ -428,10 +433,10 @@ def main_stack(lines: list[str]) -> list[str]:
     return lines[heads[-1] :][:_STACK_LINES] if heads else lines[-_LAST_LINES:]
 
 
-def _lines_since(log: Path, start: int) -> list[str]:
+def lines_since(log: Path, start: int) -> list[str]:
     """The log's last lines after `start`, which leaves out what an earlier start of the run has printed."""
     try:
-        with open(log, "rb") as file:
+        with open(log, "rb", opener=open_regular) as file:
             file.seek(max(start, os.fstat(file.fileno()).st_size - 65536))
             return file.read().decode(errors="replace").splitlines()
     except OSError:

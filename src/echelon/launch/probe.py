@@ -20,7 +20,7 @@ from typing import Any
 
 from echelon.launch.dialogue import say
 from echelon.launch.machine import describe_machine, measure_disk
-from echelon.runfolder import parse_json
+from echelon.runfolder import parse_json, read_json
 
 REACH_S = 8.0
 """Longer than the five seconds after which WireGuard repeats a handshake, which fails if both ends begin at once."""
@@ -52,7 +52,7 @@ class Probe:
     def data(self, folder: str, key: str) -> str | None:
         """What is wrong with the prepared data; None where they are there, with this key and all files whole."""
         try:
-            manifest = parse_json((Path(folder) / "manifest.json").read_bytes())
+            manifest = read_json(Path(folder) / "manifest.json")
             if manifest["key"] != key:
                 return f"holds other data ({manifest['key']})"
             for entry in manifest["files"]:

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import IO
 
-from echelon.data.claim import locked
+from echelon.data.exclusive_folder import locked
 from echelon.data.fingerprints import sha256_of_file
 from echelon.launch.dialogue import say
 from echelon.runfolder import parse_json, sync_to_disk
@@ -32,7 +32,7 @@ class SentFile:
     sha256: str
 
 
-class Receiver:
+class SyncReceiver:
     """Takes a folder's files in; `have` says how much of each is there already."""
 
     def __init__(self, target: Path, files: list[SentFile]) -> None:
@@ -118,7 +118,7 @@ def receive(target: Path, files: list[SentFile], source: IO[bytes]) -> None:
     """One transfer, to the end of the sender's orders."""
     target.parent.mkdir(parents=True, exist_ok=True)
     with locked(target.with_name(f".{target.name}.receiving")):  # hosts may share the folder among themselves
-        receiver = Receiver(target, files)
+        receiver = SyncReceiver(target, files)
         say({"have": receiver.have(), "free_bytes": receiver.free_bytes})
         while line := source.readline():
             order = parse_json(line)

@@ -32,10 +32,8 @@ class SbatchSpec:
     nodes: int = 1
     workers: int = 1
     """Tasks on each node."""
-    gpus_per_node: int | None = None
-    partition: str | None = None
-    time: str | None = None
-    account: str | None = None
+    resources: Sequence[str] = ()
+    """Options of sbatch that have a flag of their own, such as a partition or a time limit, each as NAME=VALUE."""
     options: Sequence[str] = ()
     """More of sbatch's long options, each as NAME=VALUE or NAME."""
     retries: int = 0
@@ -69,20 +67,18 @@ exit $status
 
 
 def _directives(spec: SbatchSpec) -> str:
-    options = {
-        "job-name": spec.name,
-        "nodes": str(spec.nodes),
-        "ntasks-per-node": str(spec.workers),
-        "gpus-per-node": None if spec.gpus_per_node is None else str(spec.gpus_per_node),
-        "partition": spec.partition,
-        "time": spec.time,
-        "account": spec.account,
-        "output": spec.output,
-        "open-mode": "append",
-        "signal": f"TERM@{_WARNING_S}",
-    }
-    given = [f"{name}={value}" for name, value in options.items() if value is not None]
-    return "\n".join(_directive(option) for option in (*given, "requeue", *spec.options))
+    directives = [
+        f"job-name={spec.name}",
+        f"nodes={spec.nodes}",
+        f"ntasks-per-node={spec.workers}",
+        *spec.resources,
+        f"output={spec.output}",
+        "open-mode=append",
+        f"signal=TERM@{_WARNING_S}",
+        "requeue",
+        *spec.options,
+    ]
+    return "\n".join(map(_directive, directives))
 
 
 def _directive(option: str) -> str:

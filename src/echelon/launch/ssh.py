@@ -338,7 +338,7 @@ _CAUSES: tuple[tuple[str, Reason, str, str], ...] = (
     (
         "No route to host|Network is unreachable|proxy dialer did not pass back",
         "unreachable",
-        "there is no way through the network ({said})",
+        "the host cannot be reached over the network",
         "check that the host is up and on the same network, VPN or jump host",
     ),
     (

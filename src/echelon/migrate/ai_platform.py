@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from typing import Any
 
@@ -76,12 +77,12 @@ _MOST_T4 = 4
 def convert(document: Any) -> tuple[dict[str, Any], list[str]]:
     """The [chief], [workers], ... of a VertexSpec, with region and hours where they are given, and what to know.
 
-    UserError where the document is not such a configuration.
+    UserError if the document is not such a configuration.
     """
     given = document.get("trainingInput", document) if isinstance(document, dict) else None
     if not isinstance(given, dict) or not _KNOWN & set(given):
         raise UserError("this is no AI Platform configuration: it has no trainingInput with a scaleTier")
-    notes = [f"{name} is not understood, and left out" for name in sorted(set(given) - _KNOWN)]
+    notes = [f"{name} is not understood, and left out" for name in sorted(map(str, given.keys() - _KNOWN))]
     tier = str(given.get("scaleTier", "BASIC"))
     if tier not in (*_TIERS, "CUSTOM"):
         raise UserError(
@@ -91,8 +92,11 @@ def convert(document: Any) -> tuple[dict[str, Any], list[str]]:
     spec: dict[str, Any] = {}
     if "region" in given:
         spec["region"] = str(given["region"])
-    limit = str(given.get("scheduling", {}).get("maxRunningTime", "")).removesuffix("s")
-    if limit.isdecimal():
+    scheduling = given.get("scheduling", {})
+    if not isinstance(scheduling, dict):
+        raise UserError("scheduling has no keys, such as maxRunningTime; write them below it, or remove it")
+    limit = str(scheduling.get("maxRunningTime", "")).removesuffix("s")
+    if re.fullmatch("[0-9]{1,9}", limit):
         spec["hours"] = int(limit) / 3600
     for role, pool in _ROLES.items():
         found = _convert_pool(role, settings, notes)
@@ -117,23 +121,28 @@ def _convert_pool(role: str, settings: dict[str, Any], notes: list[str]) -> dict
     count = settings.get(f"{role}Count", 1 if role in ("master", "evaluator") and kind else 0)
     if kind is not None and role == "parameterServer" and f"{role}Count" not in settings:
         count = 1  # the type alone was enough
-    if not isinstance(count, int | str) or not str(count).isdecimal():
-        raise UserError(f"{role}Count is {count!r}, not a number")
-    if int(count) == 0:
+    machines = _read_count(f"{role}Count", count)
+    if machines == 0:
         return None
     if not isinstance(kind, str):
         raise UserError(f"{role}Count is {count}, but {role}Type is missing")
     hardware = _MACHINES.get(kind, Hardware(kind))
     config = settings.get(f"{role}Config")
     added = config.get("acceleratorConfig", {}) if isinstance(config, dict) else {}
-    if added:
-        hardware = Hardware(
-            hardware.machine, str(added.get("type", "")).split("_")[-1], int(added.get("count", 1))
-        )
-    pool: dict[str, Any] = {"machine": hardware.machine, "count": int(count)}
+    if isinstance(added, dict) and added:
+        gpus = _read_count("acceleratorConfig.count", added.get("count", 1))
+        hardware = Hardware(hardware.machine, str(added.get("type", "")).split("_")[-1], gpus)
+    pool: dict[str, Any] = {"machine": hardware.machine, "count": machines}
     if hardware.gpu:
         pool |= _convert_gpu(kind, hardware, notes)
     return pool
+
+
+def _read_count(key: str, value: Any) -> int:
+    """A number, or a text that is one; UserError otherwise."""
+    if not isinstance(value, int | str) or not re.fullmatch("[0-9]{1,9}", str(value)):
+        raise UserError(f"{key} is {str(value)[:40]!r}, not a number")
+    return int(value)
 
 
 def _convert_gpu(kind: str, hardware: Hardware, notes: list[str]) -> dict[str, Any]:

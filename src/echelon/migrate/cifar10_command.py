@@ -7,7 +7,7 @@ from pathlib import Path
 
 from echelon.data.images.cifar10 import ARCHIVE_FILE, find_cifar10
 from echelon.errors import UserError
-from echelon.migrate.old_command import Flags, Modern, given_words, settings_words
+from echelon.migrate.old_command import Flags, Modern, given_arguments, settings_arguments
 from echelon.recipe.shipped import find_recipe
 from echelon.store import is_address
 
@@ -34,6 +34,36 @@ _BOUNDARY_EPOCHS = (82, 123, 300)
 
 def translate(arguments: list[str]) -> Modern:
     """The command that does what the tutorial's script would have done."""
+    given = _flags().parse_args(arguments)
+    notes = [
+        f"--{name.replace('_', '-')} {why}"
+        for name, why in _UNUSED.items()
+        if getattr(given, name) is not None
+    ]
+    _check(given)
+    workers = max(given.num_gpus, 1)
+    settings = {
+        **_training_settings(given, workers),
+        **_data_settings(given, notes),
+        **_server_settings(given),
+    }
+    workers += 1 if _has_server(given) else 0
+    run = given.job_dir
+    if is_address(run):
+        address = run.rstrip("/")
+        run = f"runs/{address.rpartition('/')[2]}"
+        settings["checkpoint.mirror"] = address
+        notes.append(f"--job-dir {given.job_dir}: the run is in {run} here; its checkpoints go there as well")
+    words = ["train", str(find_recipe("cifar10-resnet44")), "--run", run, "--workers", str(workers)]
+    notes.append(_NOT_THE_TUTORIALS)
+    on_cpu = {"CUDA_VISIBLE_DEVICES": ""} if given.num_gpus == 0 else {}
+    return Modern(
+        [*words, *settings_arguments(settings), *given_arguments(given.settings)], notes, environ=on_cpu
+    )
+
+
+def _flags() -> Flags:
+    """The tutorial's flags, with their defaults."""
     flags = Flags(
         "python -m echelon.cifar10_main", description="TensorFlow's CIFAR-10 tutorial, done with Echelon."
     )
@@ -55,14 +85,10 @@ def translate(arguments: list[str]) -> Modern:
     flags.add_argument("--sync", nargs="?", const="True", choices=("True", "False"))
     for name in _UNUSED:
         flags.add_argument(f"--{name.replace('_', '-')}", nargs="?", const="True")
-    given = flags.parse_args(arguments)
-    notes = [
-        f"--{name.replace('_', '-')} {why}"
-        for name, why in _UNUSED.items()
-        if getattr(given, name) is not None
-    ]
-    _check(given)
-    workers = max(given.num_gpus, 1)
+    return flags
+
+
+def _training_settings(given: Namespace, workers: int) -> dict[str, object]:
     epoch_steps = _TRAINING_PICTURES // given.train_batch_size
     settings: dict[str, object] = {
         "model.preset": f"resnet{given.num_layers}",
@@ -80,30 +106,33 @@ def translate(arguments: list[str]) -> Modern:
     if given.learning_rate != 0.1:
         rates = [given.learning_rate * factor for factor in (1.0, 0.1, 0.01, 0.002)]
         settings["schedule.learning_rates"] = f"[{', '.join(f'{rate:g}' for rate in rates)}]"
+    return settings
+
+
+def _data_settings(given: Namespace, notes: list[str]) -> dict[str, object]:
+    settings: dict[str, object] = {}
     if given.use_distortion_for_training == "False":
         settings |= {"data.augment.pad": 0, "data.augment.flip": "no"}
-    if given.data_dir is not None:
-        data = find_cifar10(Path(given.data_dir))
-        if data is not None:  # a relative one would begin at the recipe
-            settings["data.path"] = data.absolute()
-        else:
-            notes.append(f"--data-dir {given.data_dir} {_NOT_THERE}")
-    if given.variable_strategy == "CPU" or given.sync == "False":
-        workers += 1  # who serves
-        settings |= {
-            "train.exchange": "parameter_server",
-            "exchange.synchronous": "false" if given.sync == "False" else "true",
-        }
-    run = given.job_dir
-    if is_address(run):
-        address = run.rstrip("/")
-        run = f"runs/{address.rpartition('/')[2]}"
-        settings["checkpoint.mirror"] = address
-        notes.append(f"--job-dir {given.job_dir}: the run is in {run} here; its checkpoints go there as well")
-    words = ["train", str(find_recipe("cifar10-resnet44")), "--run", run, "--workers", str(workers)]
-    notes.append(_NOT_THE_TUTORIALS)
-    on_cpu = {"CUDA_VISIBLE_DEVICES": ""} if given.num_gpus == 0 else {}
-    return Modern([*words, *settings_words(settings), *given_words(given.settings)], notes, environ=on_cpu)
+    if given.data_dir is None:
+        return settings
+    data = find_cifar10(Path(given.data_dir))
+    if data is None:
+        notes.append(f"--data-dir {given.data_dir} {_NOT_THERE}")
+        return settings
+    return settings | {"data.path": data.absolute()}  # a relative one would begin at the recipe
+
+
+def _has_server(given: Namespace) -> bool:
+    return bool(given.variable_strategy == "CPU" or given.sync == "False")
+
+
+def _server_settings(given: Namespace) -> dict[str, object]:
+    if not _has_server(given):
+        return {}
+    return {
+        "train.exchange": "parameter_server",
+        "exchange.synchronous": "false" if given.sync == "False" else "true",
+    }
 
 
 def _check(given: Namespace) -> None:

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from echelon.errors import UserError
-from echelon.migrate.old_command import Flags, Modern, given_words, settings_words
+from echelon.migrate.old_command import Flags, Modern, given_arguments, settings_arguments
 from echelon.recipe.shipped import find_recipe
 
 BATCH_A_WORKER = 256
@@ -39,7 +39,7 @@ def translate(arguments: list[str], environ: Mapping[str, str] = os.environ) -> 
     words = ["train", str(find_recipe("imagenet-resnet18")), "--run", given.run, "--workers", str(given.gpus)]
     if given.nodes > 1:
         words += ["--nodes", str(given.nodes), "--node-rank", str(given.nr), "--master", _master(environ)]
-    return Modern([*words, *settings_words(settings), *given_words(given.settings)])
+    return Modern([*words, *settings_arguments(settings), *given_arguments(given.settings)])
 
 
 def _master(environ: Mapping[str, str]) -> str:

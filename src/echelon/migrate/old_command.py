@@ -47,11 +47,11 @@ class Flags(argparse.ArgumentParser):
         raise UserError(f"{message}; see `{self.prog} --help`")
 
 
-def settings_words(settings: Mapping[str, object]) -> list[str]:
+def settings_arguments(settings: Mapping[str, object]) -> list[str]:
     """Changes to a recipe as `echelon train` takes them."""
-    return given_words([f"{key}={value}" for key, value in settings.items()])
+    return given_arguments([f"{key}={value}" for key, value in settings.items()])
 
 
-def given_words(settings: Iterable[str]) -> list[str]:
+def given_arguments(settings: Iterable[str]) -> list[str]:
     """What the user has given with --set, as `echelon train` takes it."""
     return [word for setting in settings for word in ("--set", setting)]

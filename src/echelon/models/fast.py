@@ -18,7 +18,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from echelon.models.dropout import Drop, Dropout
-from echelon.models.kernels.calls import Attended, Kernels, Normed, Projections, SavedNorm, supports
+from echelon.models.kernels.ops import Attended, Kernels, Normed, Projections, SavedNorm, supports
 from echelon.models.sequences import Sequences, round_up
 from echelon.models.transformer import (
     CrossAttention,
@@ -33,7 +33,7 @@ from echelon.models.transformer import (
 
 
 @dataclass(frozen=True)
-class Block:
+class FusedSublayer:
     """A sublayer with its norm and the dropout of its output."""
 
     run: Callable[[Tensor], Tensor]
@@ -85,7 +85,7 @@ class _Pass:
         places_LD = sinusoids(torch.arange(sequences.longest), model.shape.d_model)
         return _embed((self.kernels, model.dropout.draw()), sequences, places_LD, table_VD)
 
-    def run_blocks(self, x_ND: Tensor, blocks: list[Block], final_norm: nn.Module) -> Tensor:
+    def run_blocks(self, x_ND: Tensor, blocks: list[FusedSublayer], final_norm: nn.Module) -> Tensor:
         """The blocks one after the other, each addition fused with the norm that follows it."""
         norms = [block.norm for block in blocks]
         is_post = not isinstance(final_norm, nn.LayerNorm)
@@ -95,32 +95,42 @@ class _Pass:
         else:
             y_ND = x_ND.to(self.dtype)
 
-        def run(block: Block, norm: nn.LayerNorm, x_ND: Tensor, y_ND: Tensor) -> tuple[Tensor, Tensor]:
+        def run(
+            block: FusedSublayer, norm: nn.LayerNorm, x_ND: Tensor, y_ND: Tensor
+        ) -> tuple[Tensor, Tensor]:
             return self.add_norm(x_ND, block.run(y_ND), norm, block.dropout, is_post=is_post)
 
         for block, norm in zip(blocks, norms, strict=True):
             x_ND, y_ND = run_layer(run, self.recomputes, block, norm, x_ND, y_ND)
         return y_ND
 
-    def encoder_blocks(self, layer: EncoderLayer, source: Sequences) -> list[Block]:
+    def encoder_blocks(self, layer: EncoderLayer, source: Sequences) -> list[FusedSublayer]:
         dropout = layer.residual.dropout
         return [
-            Block(lambda y: self.attend_self(layer.attention, y, source), layer.attention_norm, dropout),
-            Block(lambda y: self.feed_forward(layer.feed_forward, y), layer.feed_forward_norm, dropout),
+            FusedSublayer(
+                lambda y: self.attend_self(layer.attention, y, source), layer.attention_norm, dropout
+            ),
+            FusedSublayer(
+                lambda y: self.feed_forward(layer.feed_forward, y), layer.feed_forward_norm, dropout
+            ),
         ]
 
     def decoder_blocks(
         self, layer: DecoderLayer, target: Sequences, memory_ND: Tensor, source: Sequences
-    ) -> list[Block]:
+    ) -> list[FusedSublayer]:
         dropout = layer.residual.dropout
 
         def attend_source(y_MD: Tensor) -> Tensor:
             return self.attend_cross(layer.cross_attention, y_MD, target, memory_ND, source)
 
         return [
-            Block(lambda y: self.attend_self(layer.attention, y, target), layer.attention_norm, dropout),
-            Block(attend_source, layer.cross_attention_norm, dropout),
-            Block(lambda y: self.feed_forward(layer.feed_forward, y), layer.feed_forward_norm, dropout),
+            FusedSublayer(
+                lambda y: self.attend_self(layer.attention, y, target), layer.attention_norm, dropout
+            ),
+            FusedSublayer(attend_source, layer.cross_attention_norm, dropout),
+            FusedSublayer(
+                lambda y: self.feed_forward(layer.feed_forward, y), layer.feed_forward_norm, dropout
+            ),
         ]
 
     def add_norm(

@@ -49,7 +49,7 @@ class State:
     target: Tensor
     """Keys and values of the target tokens so far: [layer, 2, B, H, T, K, E]."""
     bias_BKTK: Tensor
-    """0 where a hypothesis may look: at its own past; -inf elsewhere. What is not written yet is set when it is."""
+    """0 if a hypothesis may look: at its own past; -inf elsewhere. What is not written yet is set when it is."""
     length: int
     """Target tokens so far."""
 

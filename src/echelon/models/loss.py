@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from echelon.models.kernels.calls import Kernels, supports
+from echelon.models.kernels.ops import Kernels, supports
 from echelon.models.sequences import round_up
 
 CHUNK_BYTES = 16 * 1024 * 1024
@@ -112,7 +112,7 @@ _output_loss: Callable[[Tensor, Tensor, Tensor, _ToLosses], SummedLoss] = _Outpu
 
 @dataclass(frozen=True)
 class _Gradients:
-    """Where the gradients of the smoothed sum go; None where nobody wants one."""
+    """Where the gradients of the smoothed sum go; None if nobody wants one."""
 
     hidden_MD: Tensor | None
     output_VD: Tensor | None

@@ -28,7 +28,7 @@ class SpeedNet(nn.Module):
         entering = WHITENED
         groups: list[nn.Module] = []
         for width in shape.widths:
-            groups.append(Group(entering, width, momentum))
+            groups.append(ConvGroup(entering, width, momentum))
             entering = width
         self.groups = nn.Sequential(*groups)
         self.output = nn.Linear(entering, shape.classes, bias=False)
@@ -67,7 +67,7 @@ class Whitening(nn.Module):
         return F.conv2d(x_NCHW, self.weight, self.bias.flatten())
 
 
-class Group(nn.Module):
+class ConvGroup(nn.Module):
     """Two convolutions; the picture is halved after the first."""
 
     def __init__(self, channels: int, width: int, momentum: float) -> None:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Protocol
 
 from rich.console import Console
 from rich.progress import (
@@ -46,22 +47,28 @@ def open_bars(console: Console) -> Progress:
     )
 
 
-@contextmanager
-def working(console: Console, what: str) -> Iterator[Callable[[float], None]]:
-    """Show how far `what` is; yields what to call with the share that is done, from 0 to 1.
+class Show(Protocol):
+    """Takes the share that is done, from 0 to 1, or None if it is not known; and what is being done now."""
 
-    It need not be called: then only the time that has passed is shown.
-    """
+    def __call__(self, share: float | None, doing: str = "") -> None: ...
+
+
+@contextmanager
+def working(console: Console, what: str) -> Iterator[Show]:
+    """Show how far `what` is; if the share that is done is not known, the time that has passed."""
     if not console.is_terminal:
         console.print(f"{what} ...", soft_wrap=True)
     lines = _Lines(console, what)
     with open_bars(console) as bars:
         task = bars.add_task(what, total=None)
 
-        def show(share: float) -> None:
-            bars.update(task, total=1.0, completed=share)
+        def show(share: float | None, doing: str = "") -> None:
+            if doing:
+                bars.update(task, description=f"{what}: {doing}")
+            if share is not None:
+                bars.update(task, total=1.0, completed=share)
             if not console.is_terminal:
-                lines.show(share)
+                lines.show(share, doing)
 
         yield show
 
@@ -74,7 +81,10 @@ class _Lines:
         self._began = self._said = time.monotonic()
         self._tenth = 0
 
-    def show(self, share: float) -> None:
+    def show(self, share: float | None, doing: str) -> None:
+        if share is None:
+            self._console.print(f"{self._what}: {doing} ...", soft_wrap=True, markup=False)
+            return
         now, tenth = time.monotonic(), int(10 * share)
         if tenth <= self._tenth or now - self._said < _QUIET_S:
             return

@@ -1,4 +1,4 @@
-"""Heartbeats: how a launcher sees that its workers get on, and which of them does not.
+"""Heartbeats: how a launcher sees that its workers make progress, and which one does not.
 
 A worker beats from what it is doing, never from a thread of its own: after each part of its set-up, at each slot of
 a step, at each batch it scores, and on entering and leaving each collective. A beat is three numbers in memory that
@@ -24,7 +24,7 @@ _NUMBERS = struct.Struct("=QQQ")
 
 
 class Heart:
-    """A worker's side: beats into shared memory, or into nothing where nobody watches."""
+    """A worker's side: beats into shared memory, or into nothing if no launcher watches."""
 
     def __init__(self, memory: mmap.mmap | bytearray | None = None, place: int = 0) -> None:
         self._memory = bytearray(_NUMBERS.size) if memory is None else memory
@@ -34,7 +34,7 @@ class Heart:
         self._step = 0
 
     def beat(self, step: int | None = None) -> None:
-        """Something was done; `step` says in which step, where that has changed."""
+        """Report progress; `step` is the current step, if it has changed."""
         if step is not None:
             self._step = step
         self._beats += 1
@@ -51,7 +51,7 @@ class Heart:
 
 
 def open_heart() -> Heart:
-    """The heart of this process, as its launcher wants it."""
+    """This process's heart, as its launcher set it up."""
     value = os.environ.get(HEARTBEAT_VARIABLE)
     if value is None:
         return Heart()
@@ -72,10 +72,13 @@ class Pulse:
     step: int
     silent_s: float
     """Since its last beat, or since it was started."""
+    is_stopped: bool = False
+    """By SIGSTOP or a debugger."""
 
     @property
     def is_waiting(self) -> bool:
-        return self.turns % 2 == 1
+        """For others, who are to blame if it is silent."""
+        return self.turns % 2 == 1 and not self.is_stopped
 
 
 class Heartbeats:
@@ -107,9 +110,9 @@ def find_hung(
 ) -> int | None:
     """The rank of the worker that hangs, or None; `pulses` are those of running workers, by rank.
 
-    A worker hangs when it was silent for `hang_s` without waiting for others; before its first step it imports
-    libraries and opens data, and has at least `start_s`. Where all of a group are silent and all wait, the one
-    farthest behind hangs; where only a part of it is seen, they may well wait for one of the others.
+    A worker hangs when it was silent for `hang_s` without waiting for others, one that is stopped first of all; before
+    its first step it imports libraries and opens data, and has at least `start_s`. If all of a group are silent and
+    all wait, the one farthest behind hangs; if only a part is seen, they may well wait for one of the others.
     """
     silent = [
         rank
@@ -119,7 +122,12 @@ def find_hung(
     at_work = [rank for rank in silent if not pulses[rank].is_waiting]
     if not at_work and (not is_whole_group or len(silent) < len(pulses)):
         return None
-    return min(at_work or silent, key=lambda rank: (pulses[rank].turns, -pulses[rank].silent_s), default=None)
+
+    def blame(rank: int) -> tuple[bool, int, float]:
+        pulse = pulses[rank]
+        return not pulse.is_stopped, pulse.turns, -pulse.silent_s
+
+    return min(at_work or silent, key=blame, default=None)
 
 
 def _make_memory(size: int) -> int:

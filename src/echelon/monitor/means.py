@@ -1,7 +1,8 @@
 """The loss and the speed of a run as everybody is shown them: terminal, page, report and comparison.
 
-The loss is the mean of the last twentieth of the steps so far. Speed is targets over seconds of all steps but the first
-twentieth, during which caches fill and libraries load; scoring and saving between steps are not in it.
+The loss is the mean of the last twentieth of the steps so far. Speed is targets over seconds of all steps with the
+current workers but the first twentieth, during which caches fill and libraries load; scoring and saving between steps
+are not in it.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ _SHARE = 0.05
 
 
 def smoothing_width(points: int) -> int:
-    """Over how many of so many points a curve is smoothed: a twentieth, but at least three."""
+    """The smoothing window of a curve of `count` points: a twentieth, but at least three."""
     return max(3, round(_SHARE * points))
 
 
@@ -33,6 +34,16 @@ class StepMeans:
         self._steps, self._loss_steps = array("q"), array("q")
         # Sums of all values so far, so that a mean is one subtraction however many values it is of.
         self._targets, self._seconds, self._losses = array("d", [0.0]), array("d", [0.0]), array("d", [0.0])
+        self._layout: tuple[Any, ...] | None = None
+        self._layout_step = 0
+
+    def resume(self, record: dict[str, Any]) -> None:
+        """Go on from a `start` record; with other workers, speed is counted anew."""
+        layout = tuple(record.get(key) for key in ("workers", "hosts", "host", "exchange"))
+        if self._layout not in (None, layout):
+            self._layout_step = record["step"]
+        self._layout = layout
+        self.go_back(record["step"])
 
     def go_back(self, step: int) -> None:
         """Forget the steps after `step`: a start makes them again."""
@@ -59,6 +70,7 @@ class StepMeans:
 
     @property
     def per_second(self) -> float:
-        first = warm_up_steps(len(self._steps))
+        before = bisect.bisect_right(self._steps, self._layout_step)
+        first = before + warm_up_steps(len(self._steps) - before)
         seconds = self._seconds[-1] - self._seconds[first]
         return (self._targets[-1] - self._targets[first]) / seconds if seconds else 0.0

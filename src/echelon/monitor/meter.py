@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable
 from typing import Any, Literal, get_args
 
-from echelon.monitor.cards import CardCounter
+from echelon.monitor.interface_counters import InterfaceCounter
 
 Phase = Literal[
     "data", "forward", "backward", "communication", "optimiser", "checkpoint", "evaluation", "other"
@@ -24,7 +24,7 @@ class StepMeter:
 
     def __init__(
         self,
-        card: CardCounter | None = None,
+        card: InterfaceCounter | None = None,
         *,
         now: Callable[[], Any] = time.perf_counter,
         between: Callable[[Any, Any], float] = lambda start, end: operator.sub(end, start),

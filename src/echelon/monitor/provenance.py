@@ -15,6 +15,7 @@ from typing import Any
 
 import echelon
 from echelon.addresses import redact_text
+from echelon.runfolder import RunFolder, read_json
 
 _PACKAGES = ("torch", "numpy", "sentencepiece", "sacrebleu", "safetensors")
 _MAX_DIFF_CHARACTERS = 200_000
@@ -35,6 +36,14 @@ def collect_provenance(hosts: list[str] | None = None) -> dict[str, Any]:
     }
 
 
+def launch_times(run: RunFolder) -> list[float]:
+    """When a run was launched, in seconds since the epoch; none if its provenance is missing or damaged."""
+    try:
+        return [datetime.fromisoformat(launch["time"]).timestamp() for launch in read_json(run.provenance)]
+    except (OSError, ValueError, KeyError, TypeError, OverflowError):
+        return []
+
+
 def _version(package: str) -> str | None:
     try:
         return importlib.metadata.version(package)
@@ -43,7 +52,7 @@ def _version(package: str) -> str | None:
 
 
 def git_state(file: Path) -> dict[str, str] | None:
-    """Commit and uncommitted changes of the checkout that `file` belongs to; None where git does not know it."""
+    """Commit and uncommitted changes of the checkout that `file` belongs to; None if git does not know it."""
     folder = file.parent
     commit = _git(folder, "rev-parse", "HEAD")
     tracked = _git(folder, "ls-files", "--error-unmatch", str(file))

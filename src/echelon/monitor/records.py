@@ -10,17 +10,23 @@ import contextlib
 import os
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from functools import cache
 from io import FileIO
 from pathlib import Path
 from typing import Any, TypeGuard
 
-from echelon.runfolder import open_no_link, parse_json, to_json
+from echelon.errors import RunError
+from echelon.recipe.tasks import all_scores
+from echelon.runfolder import open_no_link, open_regular, parse_json, require_regular, to_json
 
 _STEP = b'{"kind": "step",'
 """How the line of a step begins."""
 _COMPLETE = ("finished", "stopped early")
 """Outcomes after which a run has no more steps to make."""
+_MOST_BYTES = 2**32
+"""Of a file of records: that of ten million steps."""
+_MOST_LINE_BYTES = 2**24
 _MOST_WAITING_BYTES = 2**26
 """Of records that a full disk does not take; those that come later are lost."""
 
@@ -75,20 +81,18 @@ class RecordReader:
     def __init__(self, path: Path, from_end: bool = False) -> None:
         self._path = path
         self._position = path.stat().st_size if from_end and path.exists() else 0
+        self.num_ignored = 0
+        """Lines of JSON that cannot be true: a step of -1, a loss of 10**400."""
 
     def read(self) -> Iterator[dict[str, Any]]:
         """The records that were completed since the last call. Lines that are no records are passed over."""
-        if not self._path.exists():
-            return
-        with open(self._path, "rb") as file:
-            file.seek(self._position)
-            for line in file:
-                if not line.endswith(b"\n"):
-                    break
-                self._position += len(line)
-                record = _parse(line)
-                if record is not None:
-                    yield record
+        for line in _complete_lines(self._path, self._position):
+            self._position += len(line)
+            record = _parse(line)
+            if record is not None and _is_believable(record):
+                yield record
+            else:
+                self.num_ignored += record is not None
 
 
 def read_records(path: Path) -> list[dict[str, Any]]:
@@ -98,17 +102,12 @@ def read_records(path: Path) -> list[dict[str, Any]]:
 
 def skim_records(path: Path) -> list[dict[str, Any]]:
     """As `read_records`, but of steps in a row only the last: a long run has millions, which take long to parse."""
-    if not path.exists():
-        return []
     lines: list[bytes] = []
-    with open(path, "rb") as file:
-        for line in file:
-            if not line.endswith(b"\n"):
-                break
-            if lines and line.startswith(_STEP) and lines[-1].startswith(_STEP):
-                lines.pop()
-            lines.append(line)
-    return [record for record in map(_parse, lines) if record is not None]
+    for line in _complete_lines(path):
+        if lines and line.startswith(_STEP) and lines[-1].startswith(_STEP):
+            lines.pop()
+        lines.append(line)
+    return [record for record in map(_parse, lines) if record is not None and _is_believable(record)]
 
 
 def training_records(records: Sequence[dict[str, Any]], *, is_over: bool = False) -> list[dict[str, Any]]:
@@ -135,28 +134,87 @@ def training_records(records: Sequence[dict[str, Any]], *, is_over: bool = False
     return kept
 
 
+def _complete_lines(path: Path, position: int = 0) -> Iterator[bytes]:
+    """The lines of a file from a position on; none if it is not there yet. RunError if it cannot be one of records."""
+    if not path.exists():
+        return
+    try:
+        require_regular(path, _MOST_BYTES)
+        with open(path, "rb", opener=open_regular) as file:
+            file.seek(position)
+            while (line := file.readline(_MOST_LINE_BYTES)).endswith(b"\n"):
+                yield line
+    except OSError as error:
+        raise RunError(f"{path}: cannot be read as records: {error.strerror}") from None
+    if len(line) == _MOST_LINE_BYTES:
+        raise RunError(f"{path}: cannot be read as records: a line has {_MOST_LINE_BYTES:,} bytes or more")
+
+
 def _parse(line: bytes) -> dict[str, Any] | None:
     try:
         record = parse_json(line)
     except ValueError:
         return None
-    return record if isinstance(record, dict) and _has_right_types(record) else None
+    return record if isinstance(record, dict) else None
 
 
-def _has_right_types(record: dict[str, Any]) -> bool:
-    """Whether the values that our own readers count on are what they count on."""
-    numbers = (record.get(name) for name in ("time", "bleu", "top1", "step", "steps"))
-    counts = (record.get(name) for name in ("step", "steps"))
-    return (
-        isinstance(record.get("kind"), str)
-        and all(value is None or is_number(value) for value in numbers)
-        and all(value is None or isinstance(value, int) for value in counts)
+def _is_believable(record: dict[str, Any]) -> bool:
+    """Whether the values that our own readers count on can be what they are said to be."""
+    rules = _rules()
+    return isinstance(record.get("kind"), str) and all(
+        rules[name](value) for name, value in record.items() if name in rules
     )
 
 
 def is_number(value: Any) -> TypeGuard[float]:
     """Whether a value from a file is a number that can be shown, and taken for a time."""
     return isinstance(value, int | float) and abs(value) < 1e11
+
+
+def _is_count(value: Any) -> bool:
+    return isinstance(value, int) and 0 <= value < 1e11
+
+
+def _is_amount(value: Any) -> bool:
+    """Of bytes or of operations."""
+    return isinstance(value, int | float) and 0 <= value < 1e24
+
+
+def _are_numbers(values: Any) -> bool:
+    return isinstance(values, dict) and all(map(is_number, values.values()))
+
+
+def _or_none(is_right: Callable[[Any], bool]) -> Callable[[Any], bool]:
+    return lambda value: value is None or is_right(value)
+
+
+def _is_text(value: Any) -> bool:
+    return isinstance(value, str)
+
+
+def _named(names: str, is_right: Callable[[Any], bool]) -> dict[str, Callable[[Any], bool]]:
+    return dict.fromkeys(names.split(), is_right)
+
+
+_RULES = {
+    **_named("time", _or_none(lambda value: is_number(value) and value >= 0)),
+    **_named("step steps", _or_none(_is_count)),
+    **_named("workers hosts hosts_given threads targets generation", _is_count),
+    **_named("seconds learning_rate", is_number),
+    **_named("loss gradient_norm perplexity cpu setup_seconds", _or_none(is_number)),
+    **_named("parameters exchanged_bytes flops_per_step peak_flops bytes", _or_none(_is_amount)),
+    **_named("received sent bytes_per_s latency_s", _or_none(_is_amount)),
+    **_named("processors memory memory_total disk_read disk_written", _or_none(_is_amount)),
+    **_named("host message source output split name", _is_text),
+    **_named("phases", _are_numbers),
+}
+"""What a record's values must be, whatever its kind; values of other names may be anything."""
+
+
+@cache
+def _rules() -> dict[str, Callable[[Any], bool]]:
+    """The rules, with those for the scores of all tasks."""
+    return _RULES | {score.key: _or_none(is_number) for score in all_scores()}
 
 
 def _ends_within_a_line(path: Path) -> bool:

@@ -1,4 +1,4 @@
-"""How a run stands, read from its folder: the one reading that `runs`, `status`, `report` and `watch` share."""
+"""A run's state, read from its folder: the one function that `runs`, `status`, `report` and `watch` share."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ FRESH_S = 30.0
 
 @dataclass(frozen=True)
 class RunState:
-    """How a run stands, as far as this folder tells."""
+    """A run's state, as far as this folder shows it."""
 
     name: str
     """training, finished, stopped early, interrupted, not started; or unknown, if hosts with folders of their own train
@@ -30,7 +30,7 @@ class RunState:
 def read_state(
     run: RunFolder, records: Sequence[dict[str, Any]] | None = None, *, is_over: bool = False
 ) -> RunState:
-    """How a run stands; `records` are those of its first worker, if they have been read already. `is_over`: somebody
+    """A run's state; `records` are those of its first worker, if they have been read already. `is_over`: somebody
     knows that it is, though its lock may still be held, by a launcher about to leave or a host that is cut off."""
     records = training_records(skim_records(run.worker_records(0)) if records is None else records)
     steps = [record["steps"] for record in records if record["kind"] == "start" and "steps" in record]
@@ -54,7 +54,7 @@ def _name(run: RunFolder, records: Sequence[dict[str, Any]]) -> str:
 
 
 def _is_trained_elsewhere(run: RunFolder) -> bool:
-    """Whether some of its hosts keep run folders of their own: then nobody need hold the lock of this one."""
+    """Whether some of its hosts have run folders of their own, so that the lock of this one may be free."""
     try:
         entries = read_json(run.hosts)["entries"]
         return any(not entry["sees_our_folder"] for entry in entries)
@@ -63,7 +63,7 @@ def _is_trained_elsewhere(run: RunFolder) -> bool:
 
 
 def _name_elsewhere(run: RunFolder) -> str:
-    """From what agents have said, as far as it has come here. Each says that it starts, and how the run has ended."""
+    """From the agents' records, as far as they have arrived. Each records its start, and how the run ended."""
     last = max(_last_words(run), key=lambda record: float(record.get("time") or 0), default=None)
     if last is not None and last["kind"] == "outcome":
         return "finished" if last.get("outcome") == "finished" else "interrupted"
@@ -72,7 +72,7 @@ def _name_elsewhere(run: RunFolder) -> str:
 
 
 def _last_words(run: RunFolder) -> Iterator[dict[str, Any]]:
-    """Each agent's last word on whether the run goes on; not of one that only waited for the others in vain."""
+    """Each agent's last record of whether the run continues; not of one that only waited for others in vain."""
     for file in run.records.glob("agent-*.jsonl"):
         words = [record for record in read_records(file) if record["kind"] in ("start", "outcome")]
         if words and words[-1].get("outcome") != "alone":

@@ -13,14 +13,14 @@ from typing import Any
 
 import psutil
 
-from echelon.monitor.cards import read_cards
+from echelon.monitor.interface_counters import read_interfaces
 from echelon.monitor.records import RecordWriter
 
 SAMPLE_S = 2.0
 
 
 class Gpus:
-    """The GPUs of this host as NVIDIA's management library shows them; none where there is no such library."""
+    """The GPUs of this host as NVIDIA's management library shows them; none if there is no such library."""
 
     def __init__(self) -> None:
         self._nvml: Any = None
@@ -51,7 +51,7 @@ class Gpus:
         return {name: value for name, value in values.items() if value is not None}
 
     def _ask(self, question: Callable[[Any], Any]) -> Any:
-        """An answer of the library; None where this GPU has none: parts of a GPU and virtual ones refuse much."""
+        """An answer of the library; None if this GPU has none: parts of a GPU and virtual ones refuse much."""
         with contextlib.suppress(self._nvml.NVMLError):
             return question(self._nvml)
         return None
@@ -65,7 +65,7 @@ class HostSampler:
         self._before = _count()
 
     def sample(self) -> dict[str, Any]:
-        """One sample, as a record's values. Bytes are of the whole interval, None where nothing counts them; `card` is
+        """One sample, as a record's values. Bytes are of the whole interval, None if nothing counts them; `card` is
         the cluster's."""
         before, self._before = self._before, _count()
         now, memory = self._before, psutil.virtual_memory()
@@ -87,7 +87,7 @@ class HostSampler:
 def _count() -> dict[str, Any]:
     return {
         "time": time.monotonic(),
-        "cards": read_cards(),
+        "cards": read_interfaces(),
         "processors": psutil.cpu_times(),
         "disk": _count_disk(),
     }

@@ -6,11 +6,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from echelon.monitor.records import is_number
+from echelon.monitor.records import is_number, read_records, training_records
+from echelon.recipe.tasks import all_scores
 from echelon.runfolder import RunFolder, read_json
-
-METRICS = ("bleu", "chrf", "top1", "top5", "loss")
-METRIC_NAMES = {"bleu": "BLEU", "chrf": "chrF", "top1": "top-1", "top5": "top-5"}
 
 
 @dataclass(frozen=True)
@@ -33,7 +31,9 @@ class FinalScore:
     def __str__(self) -> str:
         """The scores, the checkpoint they are of, and how they were computed."""
         shown = [
-            f"{METRIC_NAMES[name]} {self.metrics[name]:.2f}" for name in METRIC_NAMES if name in self.metrics
+            f"{score.name} {self.metrics[score.key]:.2f}"
+            for score in all_scores()
+            if score.key in self.metrics
         ]
         shown += [f"loss {self.metrics['loss']:.4f}"] if "loss" in self.metrics else []
         return f"test {', '.join(shown)} (checkpoint {self.checkpoint}, step {self.step:,}; {self.signature})"
@@ -51,10 +51,10 @@ def final_score(run: RunFolder, records: Sequence[dict[str, Any]]) -> FinalScore
         if record["kind"] == "score" and record.get("split") == "test" and _has_numbers(record)
     ]
     found = measured[-1] if measured else read_scores(run, "test")
-    if found is None or not any(found.get(name) is not None for name in METRICS):
+    if found is None or not any(found.get(name) is not None for name in _metrics()):
         return None
     return FinalScore(
-        {name: found[name] for name in METRICS if found.get(name) is not None},
+        {name: found[name] for name in _metrics() if found.get(name) is not None},
         str(found.get("checkpoint", "?")),
         found["step"] if isinstance(found.get("step"), int) else 0,
         str(found.get("signature", "no signature")),
@@ -62,7 +62,7 @@ def final_score(run: RunFolder, records: Sequence[dict[str, Any]]) -> FinalScore
 
 
 def read_scores(run: RunFolder, split: str) -> dict[str, Any] | None:
-    """A split's scores; None if it was not scored, or the file is damaged: `echelon evaluate` makes it anew."""
+    """A split's scores; None if it was not scored, or the file is damaged: `echelon evaluate` writes it again."""
     try:
         scores = read_json(run.score_file(split))
     except (OSError, ValueError):
@@ -70,15 +70,37 @@ def read_scores(run: RunFolder, split: str) -> dict[str, Any] | None:
     return scores if isinstance(scores, dict) and _has_numbers(scores) else None
 
 
+def scores_of(run: RunFolder, checkpoint: str, step: int) -> dict[str, dict[str, Any]]:
+    """The scores of one checkpoint on the run's own sets, with the run's own settings, by set."""
+    kept = [read_scores(run, file.stem) for file in sorted(run.scores.glob("*.json"))]
+    ended = [
+        record
+        for record in training_records(read_records(run.worker_records(0)))
+        if record["kind"] == "score" and _has_numbers(record)
+    ]
+    found = [scores for scores in (*kept, *ended) if scores is not None and not scores.get("settings")]
+    return {
+        scores["split"]: {name: value for name, value in scores.items() if name not in ("kind", "time")}
+        for scores in found
+        if scores.get("split") in ("test", "valid")
+        and (scores.get("checkpoint"), scores.get("step")) == (checkpoint, step)
+    }
+
+
 def read_all_scores(run: RunFolder) -> dict[str, dict[str, float]]:
     """The scores of every set that the run was scored on, by its name."""
     found = {file.stem: read_scores(run, file.stem) for file in sorted(run.scores.glob("*.json"))}
     return {
-        name: {metric: scores[metric] for metric in METRICS if scores.get(metric) is not None}
+        name: {metric: scores[metric] for metric in _metrics() if scores.get(metric) is not None}
         for name, scores in found.items()
         if scores is not None
     }
 
 
+def _metrics() -> list[str]:
+    """The scores of all tasks, and the loss."""
+    return [*(score.key for score in all_scores()), "loss"]
+
+
 def _has_numbers(scores: dict[str, Any]) -> bool:
-    return all(scores.get(name) is None or is_number(scores[name]) for name in METRICS)
+    return all(scores.get(name) is None or is_number(scores[name]) for name in _metrics())

@@ -1,9 +1,10 @@
-"""What a person sees while a run is going on: a progress bar on a terminal, plain lines elsewhere."""
+"""What is shown while a run trains: a progress bar on a terminal, plain lines elsewhere."""
 
 from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any, Protocol
 
 from rich.console import Console
@@ -17,15 +18,22 @@ from rich.progress import (
 )
 
 from echelon.monitor.means import StepMeans
+from echelon.monitor.records import RecordReader, is_number
+from echelon.recipe.tasks import all_scores
 
 _WIDE = 100
 """Columns from which a line of progress has room for everything."""
+_NEEDED = {"start": ("step", "steps"), "step": ("step", "targets", "seconds")}
+"""What records must have to be counted, by kind."""
 _NARROW = 70
 """Columns below which there is room for the step, the loss and the ETA only."""
 
 
 class Screen(Protocol):
     """Shows records as they come."""
+
+    def recall(self, record: dict[str, Any]) -> None:
+        """Count a record from before, which is not shown, in the loss and the speed."""
 
     def show(self, record: dict[str, Any]) -> None: ...
 
@@ -43,7 +51,16 @@ class Speed(StepMeans):
     def start(self, record: dict[str, Any]) -> None:
         """Go on from a `start` record."""
         self.unit = str(record.get("unit", "tokens"))
-        self.go_back(record["step"])
+        self.resume(record)
+
+    def recall(self, record: dict[str, Any]) -> None:
+        """Count a `start` or `step` record from before; a start that found nothing to do counts for nothing."""
+        if any(not is_number(record.get(name)) for name in _NEEDED.get(record["kind"], ())):
+            return  # of another program, or damaged
+        if record["kind"] == "start" and record["step"] < record["steps"]:
+            self.start(record)
+        elif record["kind"] == "step":
+            self.add(record)
 
     def __str__(self) -> str:
         return f"{self.per_second:,.0f} {self.unit}/s"
@@ -58,6 +75,11 @@ class LineScreen:
         self._steps = 0
         self._speed = Speed()
         self._started: tuple[float, int] | None = None
+
+    def recall(self, record: dict[str, Any]) -> None:
+        self._speed.recall(record)
+        if record["kind"] == "start":
+            self._steps = record.get("steps") or self._steps
 
     def show(self, record: dict[str, Any]) -> None:
         if record["kind"] == "start":
@@ -104,18 +126,26 @@ class BarScreen:
             transient=True,
         )
         self._bar = self._progress.add_task("training", total=None, words="", start=False)
+        self._steps: int | None = None
+        self._is_started = False
+
+    def recall(self, record: dict[str, Any]) -> None:
+        self._speed.recall(record)
+        if record["kind"] == "start":
+            self._steps = record.get("steps") or self._steps
 
     def show(self, record: dict[str, Any]) -> None:
         if record["kind"] == "start":
             self._speed.start(record)
-            self._progress.start()
-            self._progress.update(self._bar, total=record["steps"], completed=record["step"])
-            self._progress.start_task(self._bar)
+            self._steps = record["steps"]
+            self._start_bar(record["step"])
         if record["kind"] != "step":
             for line in describe_record(record):
                 self._progress.console.print(line, markup=False, highlight=False)
             return
         self._speed.add(record)
+        if not self._is_started:
+            self._start_bar(record["step"])
         words = f"loss {_loss(record, self._speed)}"
         if not self._is_narrow:
             words += f"  {self._speed}"
@@ -123,8 +153,22 @@ class BarScreen:
             words += f"  rate {record['learning_rate']:.2e}"
         self._progress.update(self._bar, completed=record["step"], words=words)
 
+    def _start_bar(self, step: int) -> None:
+        self._progress.start()
+        self._progress.update(self._bar, total=self._steps, completed=step)
+        self._progress.start_task(self._bar)
+        self._is_started = True
+
     def close(self) -> None:
         self._progress.stop()
+
+
+def follow_records(path: Path, screen: Screen) -> RecordReader:
+    """A reader of what comes into a worker's records from now on; `screen` recalls those before."""
+    reader = RecordReader(path)
+    for record in reader.read():
+        screen.recall(record)
+    return reader
 
 
 def open_screen(console: Console, log_every: int) -> Screen:
@@ -173,17 +217,10 @@ def describe_record(record: dict[str, Any]) -> list[str]:
 
 def describe_scores(record: dict[str, Any]) -> str:
     """Whatever scores a record has, in words."""
-    names = {
-        "top1": "top-1 {:.2f}%",
-        "top5": "top-5 {:.2f}%",
-        "bleu": "BLEU {:.2f}",
-        "chrf": "chrF {:.2f}",
-        "loss": "loss {:.4f}",
-        "perplexity": "perplexity {:.2f}",
-    }
-    return "  ".join(
-        text.format(record[name]) for name, text in names.items() if record.get(name) is not None
-    )
+    found = [score.format(record[score.key]) for score in all_scores() if record.get(score.key) is not None]
+    common = {"loss": "loss {:.4f}", "perplexity": "perplexity {:.2f}"}
+    found += [text.format(record[name]) for name, text in common.items() if record.get(name) is not None]
+    return "  ".join(found)
 
 
 def show_seconds(seconds: float) -> str:

@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field, NonNegativeFloat, NonNegativeInt, PositiveInt
 
-from echelon.recipe.section import Section
+from echelon.recipe.section import Evaluation, Section
 
 ImagePreset = Literal[
     "resnet20",
@@ -32,7 +32,7 @@ class Augment(Section):
     """What that border shows."""
     min_area: Annotated[float, Field(gt=0.0, le=1.0)] | None = None
     """Random-resized crop: a part of at least this share of the picture, its sides between 3:4 and 4:3, is brought to
-    `data.pixels`. ImageNet's usual is 0.08; where not given, the middle of the picture is taken."""
+    `data.pixels`. ImageNet's usual is 0.08; by default the middle of the picture is taken."""
     flip: Literal["no", "random", "alternate"] = "no"
     """Mirror left and right: at random, or every picture in every other epoch."""
     cutout: NonNegativeInt = 0
@@ -64,7 +64,7 @@ class ImageData(Section):
     """Height and width of what the model sees. If not given, those of the data set: digits 8, cifar10 32, idx 28. For a
     folder it must be given, as its pictures differ in size."""
     stored_pixels: Annotated[int, Field(ge=4, le=2048)] | None = None
-    """Pictures of a folder are stored with their shorter side this long; where not given, `pixels` * 8 / 7, which is
+    """Pictures of a folder are stored with their shorter side this long; by default `pixels` * 8 / 7, which is
     256 for 224."""
     augment: Augment = Augment()
     """How training pictures are varied."""
@@ -87,15 +87,11 @@ class ImageModel(Section):
     """Share of a step's statistics in BatchNorm's running ones, which evaluation uses."""
 
 
-class ImageEvaluation(Section):
+class ImageEvaluation(Evaluation):
     """When and how pictures are classified for a score."""
 
-    every: PositiveInt = 1000
-    """Steps between two scorings of the validation set; the last step is always scored."""
     flip: bool = False
     """Classify every picture and its mirror image, and take the mean."""
     shift: NonNegativeInt = 0
-    """Also classify every picture moved by so many pixels, up and left and down and right, and take the mean; 0 does
+    """Also classify every picture shifted by this many pixels up, left, down and right, and take the mean; 0 does
     not."""
-    final: Literal["best", "last", "average"] = "best"
-    """Which weights are scored at the end and used by `classify`."""

@@ -8,14 +8,14 @@ from collections.abc import Iterator
 from functools import cache
 from typing import Any
 
-from echelon.recipe.schema import RECIPES
 from echelon.recipe.section import Section
+from echelon.recipe.tasks import TASKS, recipe_type
 
 
 @cache
 def recipe_keys() -> tuple[str, ...]:
     """The keys of the recipes of all tasks, in order of the schema; entries of lists are not among them."""
-    return tuple(dict.fromkeys(key for recipe in RECIPES.values() for key in _keys_below(recipe, "")))
+    return tuple(dict.fromkeys(key for task in TASKS for key in _keys_below(recipe_type(task), "")))
 
 
 def keys_called(name: str) -> list[str]:

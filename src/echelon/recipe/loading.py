@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import copy
 import difflib
-import re
 import tomllib
 import typing
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import pydantic
 from pydantic_core import ErrorDetails
@@ -18,16 +17,23 @@ from echelon.addresses import redact_text
 from echelon.errors import Problem, RecipeError, UserError
 from echelon.recipe.checks import find_problems, secret_problems
 from echelon.recipe.keys import keys_called, sections_in
-from echelon.recipe.schema import RECIPES, SCHEMA_VERSION, ClassificationRecipe, Recipe, TranslationRecipe
+from echelon.recipe.schema import SCHEMA_VERSION, ClassificationRecipe, Recipe, TranslationRecipe
 from echelon.recipe.section import Section
 from echelon.recipe.shipped import suggest_shipped
-from echelon.shapes.transformer import Sizes
+from echelon.recipe.tasks import DEFAULT_TASK, TASKS, RecipeDeclaration, find_task, recipe_type, task_name
+from echelon.runfolder import read_file
+from echelon.validation import plain_message
+
+R = TypeVar("R", bound=Recipe)
+
+_DEEPEST = 50
+"""Tables and lists in each other; no recipe has ten."""
 
 
 def load_recipe(path: Path, overrides: Sequence[str] = ()) -> Recipe:
     """The recipe in `path`, changed by `overrides` such as `train.steps=100`.
 
-    Raises RecipeError with every problem found, UserError where the file cannot be read.
+    Raises RecipeError with every problem found, UserError if the file cannot be read.
     """
     table = read_toml(path)
     if problems := list(
@@ -37,44 +43,33 @@ def load_recipe(path: Path, overrides: Sequence[str] = ()) -> Recipe:
     for override in overrides:
         apply_override(table, override)
     recipe = check_recipe(table, where=str(path))
-    _refuse_idle_preset(recipe, overrides)
+    task: RecipeDeclaration = find_task(recipe.task)
+    task.refuse_idle(recipe, overrides)
     return recipe
 
 
-def _refuse_idle_preset(recipe: Recipe, overrides: Sequence[str]) -> None:
-    """A preset only fills in the sizes that a recipe leaves open; asking for one that fills in none is a mistake."""
-    asked = [override for override in overrides if override.partition("=")[0].strip() == "model.preset"]
-    if not asked or not isinstance(recipe, TranslationRecipe):
-        return
-    sizes = Sizes.__annotations__
-    if all(getattr(recipe.model, size) is not None for size in sizes):
-        leave_out = " ".join(f"--set model.{size}=" for size in sizes)
-        raise UserError(
-            f"--set {asked[-1]} changes nothing, because the recipe gives every size itself; to use the preset's, "
-            f"add {leave_out}"
-        )
+def load_recipe_of(kind: type[R], path: Path, overrides: Sequence[str] = ()) -> R:
+    """The same for those who can use the recipes of one task only; UserError if it is another's."""
+    recipe = load_recipe(path, overrides)
+    if not isinstance(recipe, kind):
+        raise UserError(f"{path}: its task is {recipe.task}; this needs one of {task_name(kind)}")
+    return recipe
 
 
 def load_translation_recipe(path: Path, overrides: Sequence[str] = ()) -> TranslationRecipe:
-    """The same for those who can only use a recipe of translation; UserError where it is another."""
-    recipe = load_recipe(path, overrides)
-    if not isinstance(recipe, TranslationRecipe):
-        raise UserError(f"{path}: its task is {recipe.task}; this needs one of translation")
-    return recipe
+    """A recipe of translation."""
+    return load_recipe_of(TranslationRecipe, path, overrides)
 
 
 def load_classification_recipe(path: Path) -> ClassificationRecipe:
-    """The same for those who can only use a recipe of image classification."""
-    recipe = load_recipe(path)
-    if not isinstance(recipe, ClassificationRecipe):
-        raise UserError(f"{path}: its task is {recipe.task}; this needs one of classification")
-    return recipe
+    """A recipe of image classification."""
+    return load_recipe_of(ClassificationRecipe, path)
 
 
 def read_toml(path: Path) -> dict[str, Any]:
     """The TOML file's top table."""
     try:
-        text = path.read_text(encoding="utf-8-sig")  # editors on Windows put a byte order mark in front
+        text = read_file(path).decode("utf-8-sig")  # editors on Windows put a byte order mark in front
     except FileNotFoundError:
         raise UserError(f"{path}: there is no such recipe file{suggest_shipped(path)}") from None
     except OSError as error:
@@ -82,11 +77,27 @@ def read_toml(path: Path) -> dict[str, Any]:
     except UnicodeDecodeError as error:
         raise UserError(f"{path}: is not a recipe: not UTF-8 text ({error.reason})") from None
     try:
-        return tomllib.loads(text)
-    except tomllib.TOMLDecodeError as error:
+        table = tomllib.loads(text)
+        _require_plain(table)
+    except ValueError as error:  # also numbers of thousands of digits
         raise UserError(f"{path}: is not valid TOML: {error}") from None
     except RecursionError:
         raise UserError(f"{path}: is not a recipe: nested too deeply") from None
+    return table
+
+
+def _require_plain(table: dict[str, Any]) -> None:
+    """RecursionError if tables, also of dotted keys, are nested deeply; ValueError for whole numbers beyond TOML's."""
+    waiting: list[tuple[Any, int]] = [(table, 0)]
+    while waiting:
+        value, depth = waiting.pop()
+        if depth > _DEEPEST:
+            raise RecursionError
+        if isinstance(value, int) and not -(2**63) <= value < 2**63:
+            raise ValueError("a whole number has more than 64 bits")
+        if isinstance(value, dict | list):
+            inner = value.values() if isinstance(value, dict) else value
+            waiting += [(entry, depth + 1) for entry in inner]
 
 
 def apply_override(table: dict[str, Any], override: str) -> None:
@@ -142,7 +153,7 @@ def check_recipe(table: dict[str, Any], where: str) -> Recipe:
     if problems:
         raise RecipeError(where, problems)
     try:
-        recipe = _validate(table)
+        recipe = _kind_of(table).model_validate(table)
     except pydantic.ValidationError as error:
         problems = [_as_problem(details, _kind_of(table)) for details in error.errors()]
         raise RecipeError(where, [*problems, *_problems_of_the_rest(table, error)]) from None
@@ -152,12 +163,8 @@ def check_recipe(table: dict[str, Any], where: str) -> Recipe:
     return recipe
 
 
-def _kind_of(table: dict[str, Any]) -> type[Section]:
-    return RECIPES[table.get("task", "translation")]
-
-
-def _validate(table: dict[str, Any]) -> Recipe:
-    return RECIPES[table.get("task", "translation")].model_validate(table)
+def _kind_of(table: dict[str, Any]) -> type[Recipe]:
+    return recipe_type(table.get("task", DEFAULT_TASK))
 
 
 def _problems_of_the_rest(table: dict[str, Any], error: pydantic.ValidationError) -> list[Problem]:
@@ -171,7 +178,7 @@ def _problems_of_the_rest(table: dict[str, Any], error: pydantic.ValidationError
         if isinstance(place, dict):
             place.pop(keys[-1], None)
     try:
-        found = find_problems(_validate(rest))
+        found = find_problems(_kind_of(rest).model_validate(rest))
     except pydantic.ValidationError:
         return []
     # What was taken out counts as not given: a problem of its own section may be due to that.
@@ -192,11 +199,11 @@ def _version_problems(table: dict[str, Any]) -> list[Problem]:
 
 def _task_problems(table: dict[str, Any]) -> list[Problem]:
     """Which task it is decides which keys there are, so that comes first."""
-    task = table.get("task", "translation")
-    if isinstance(task, str) and task in RECIPES:
+    task = table.get("task", DEFAULT_TASK)
+    if isinstance(task, str) and task in TASKS:
         return []
-    allowed = " or ".join(map(repr, RECIPES))
-    return [Problem("task", f"{task!r} is not allowed; use {allowed}{_near(str(task), list(RECIPES))}")]
+    allowed = " or ".join(map(repr, TASKS))
+    return [Problem("task", f"{task!r} is not allowed; use {allowed}{_near(str(task), list(TASKS))}")]
 
 
 def _as_problem(details: ErrorDetails, recipe: type[Section]) -> Problem:
@@ -226,8 +233,9 @@ def _as_problem(details: ErrorDetails, recipe: type[Section]) -> Problem:
                 f"{given!r} is not allowed; use letters, digits, '.', '_' and '-', a letter or digit first",
             )
         case kind:
-            must_be = _plain(details["msg"]) if kind not in _TYPE_WORDS else f"it must be {_TYPE_WORDS[kind]}"
-            return Problem(key, f"{_shortened(given)} is not allowed: {must_be}")
+            must_be = f"must be {_TYPE_WORDS[kind]}" if kind in _TYPE_WORDS else plain_message(details)
+            it = "it " if must_be.startswith("must ") else ""
+            return Problem(key, f"{_shortened(given)} is not allowed: {it}{must_be}")
 
 
 def _walk(location: tuple[int | str, ...], recipe: type[Section]) -> tuple[list[str], type[Section] | None]:
@@ -284,11 +292,30 @@ def _near_literal(given: Any, context: dict[str, Any]) -> str:
 def _suggestion(keys: Sequence[str], section: type[Section] | None) -> str:
     """What is meant by a key that does not exist: one nearby in its table, or one of that name in another table."""
     names = list(section.model_fields) if section is not None else []
+    usual = _USUAL_NAMES.get(keys[-1].lower())
+    if usual in names:
+        return f"; did you mean {usual!r}?"
+    if usual and (known := keys_called(usual)):
+        return f"; did you mean {' or '.join(known)}?"
     if near := _near(keys[-1], names):
         return near
     if elsewhere := [key for key in keys_called(keys[-1]) if key != ".".join(keys)]:
         return f"; did you mean {' or '.join(elsewhere)}?"
     return f"; the keys here are {', '.join(names)}" if names else ""
+
+
+_USUAL_NAMES = {
+    "lr": "learning_rate",
+    "batch_size": "batch_tokens",
+    "wd": "weight_decay",
+    "warmup": "warmup_steps",
+    "num_epochs": "epochs",
+    "max_epochs": "epochs",
+    "max_steps": "steps",
+    "num_steps": "steps",
+    "optimizer": "optimiser",
+}
+"""What other systems call our keys."""
 
 
 def _meaning(key: str, section: type[Section] | None) -> str:
@@ -313,9 +340,3 @@ _TYPE_WORDS = {
     "string_type": "text in quotes",
 }
 """Pydantic's errors about types, in the words of recipes."""
-
-
-def _plain(message: str) -> str:
-    """Pydantic's sentence in the second half of ours."""
-    message = message.partition(" after validation")[0]
-    return re.sub(r"^\w+ should ", "it must ", message)

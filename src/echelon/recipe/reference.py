@@ -4,50 +4,14 @@ from __future__ import annotations
 
 import sys
 import typing
+from collections.abc import Iterator
 
 from pydantic.fields import FieldInfo
 from pydantic_core import PydanticUndefined
 
-from echelon.recipe import image_sections, schema
+from echelon.recipe.keys import sections_in
 from echelon.recipe.section import Section
-
-_TABLES: list[tuple[str, type[Section]]] = [
-    ("", schema.TranslationRecipe),
-    ("data", schema.Data),
-    ("data.train[]", schema.TrainingCorpus),
-    ("data.valid, data.test", schema.Corpus),
-    ("data.download[]", schema.Download),
-    ("data.clean", schema.Clean),
-    ("model", schema.Model),
-    ("train", schema.TranslationTrain),
-    ("exchange", schema.Exchange),
-    ('optimiser, kind = "adam"', schema.Adam),
-    ('optimiser, kind = "adamw"', schema.AdamW),
-    ('optimiser, kind = "sgd"', schema.Sgd),
-    ('schedule, kind = "transformer"', schema.Noam),
-    ('schedule, kind = "inverse_sqrt"', schema.InverseSqrt),
-    ('schedule, kind = "cosine"', schema.Cosine),
-    ('schedule, kind = "one_cycle"', schema.OneCycle),
-    ('schedule, kind = "polynomial"', schema.Polynomial),
-    ('schedule, kind = "piecewise"', schema.Piecewise),
-    ('schedule, kind = "exponential"', schema.Exponential),
-    ('schedule, kind = "fixed"', schema.Fixed),
-    ("evaluate", schema.Evaluate),
-    ("checkpoint", schema.Checkpoint),
-    ("early_stop[]", schema.EarlyStop),
-    ("restart", schema.Restart),
-    ("track", schema.Track),
-]
-_IMAGE_TABLES: list[tuple[str, type[Section]]] = [
-    ("", schema.ClassificationRecipe),
-    ("data", image_sections.ImageData),
-    ("data.augment", image_sections.Augment),
-    ("model", image_sections.ImageModel),
-    ("train", schema.ImageTrain),
-    ("evaluate", image_sections.ImageEvaluation),
-    ("checkpoint", schema.ImageCheckpoint),
-    ("early_stop[]", schema.ImageEarlyStop),
-]
+from echelon.recipe.tasks import DEFAULT_TASK, TASKS, recipe_type
 
 _PREAMBLE = """\
 # Recipe reference
@@ -59,20 +23,50 @@ after the `=`, as in `--set train.clip_norm=`, the key is left out.
 A recipe's `task` is `"translation"`, which the first part describes, or `"classification"` of pictures, for which the
 tables under [Classification](#classification) take the place of those of the same name.
 """
-_CLASSIFICATION = """\
-# Classification
+_OTHER_TASK = """\
+# {title}
 
-Where `task = "classification"`. Optimisers, schedules and the tables that are not here are those above.
+If `task = "{task}"`. Optimisers, schedules and the tables that are not here are those above.
 """
 
 
 def reference_page() -> str:
-    """docs/recipe.md as Markdown."""
-    translation = (_table(path, section) for path, section in _TABLES)
-    classification = (
-        _table(path, section, "The top of a classification recipe") for path, section in _IMAGE_TABLES
-    )
-    return "\n".join([_PREAMBLE, *translation, _CLASSIFICATION, *classification])
+    """docs/recipe.md as Markdown: the default task's tables, then those of each other task that differ from them."""
+    tables = tables_of(recipe_type(DEFAULT_TASK))
+    known = set(tables)
+    page = [_PREAMBLE, *(_table(path, section) for section, path in tables.items())]
+    for task in TASKS:
+        own = {
+            section: path for section, path in tables_of(recipe_type(task)).items() if section not in known
+        }
+        if own:
+            top = f"The top of a {task} recipe"
+            page += [_OTHER_TASK.format(title=task.capitalize(), task=task)]
+            page += [_table(path, section, top) for section, path in own.items()]
+    return "\n".join(page)
+
+
+def tables_of(recipe: type[Section]) -> dict[type[Section], str]:
+    """Every table of a recipe, in order of the schema, with its place: `data.train[]`, `schedule, kind = "cosine"`."""
+    found: dict[type[Section], str] = {recipe: ""}
+    for section, path in _tables_below(recipe, ""):
+        found[section] = f"{found[section]}, {path}" if section in found else path
+    return found
+
+
+def _tables_below(section: type[Section], prefix: str) -> Iterator[tuple[type[Section], str]]:
+    for name, field in section.model_fields.items():
+        below = sections_in(field.annotation)
+        mark = "[]" if typing.get_origin(field.annotation) is list else ""
+        for kind in below:
+            tag = f', kind = "{_tag(kind)}"' if len(below) > 1 else ""
+            yield kind, f"{prefix}{name}{mark}{tag}"
+        for kind in below:
+            yield from _tables_below(kind, f"{prefix}{name}{mark}.")
+
+
+def _tag(kind: type[Section]) -> str:
+    return str(typing.get_args(kind.model_fields["kind"].annotation)[0])
 
 
 def _table(path: str, section: type[Section], top: str = "The top of the file") -> str:

@@ -18,7 +18,7 @@ from echelon.recipe.schema import (
     Recipe,
     Schedule,
 )
-from echelon.recipe.sizes import model_width
+from echelon.recipe.tasks import model_width
 
 
 def learning_rate(schedule: Schedule, step: int, *, steps: int, d_model: int) -> float:
@@ -69,9 +69,9 @@ def formula(schedule: Schedule, d_model: int) -> str:
         case InverseSqrt(learning_rate=peak, warmup_steps=warm_up):
             return f"{peak:g} x min(s / {warm_up}, ({warm_up} / s)^0.5)"
         case Cosine(learning_rate=peak, final_learning_rate=last):
-            return f"{_warm_up_words(schedule)}half a cosine from {peak:g} to {last:g}"
+            return f"{_format_warm_up(schedule)}half a cosine from {peak:g} to {last:g}"
         case Polynomial(learning_rate=peak, final_learning_rate=last, power=power):
-            return f"{_warm_up_words(schedule)}from {peak:g} to {last:g}, (1 - progress)^{power:g}"
+            return f"{_format_warm_up(schedule)}from {peak:g} to {last:g}, (1 - progress)^{power:g}"
         case OneCycle(learning_rate=peak, rise=rise):
             first = peak / schedule.start_divisor
             last = first / schedule.final_divisor
@@ -80,12 +80,14 @@ def formula(schedule: Schedule, d_model: int) -> str:
             later = "".join(
                 f", {rate:g} from step {at}" for rate, at in zip(rates[1:], boundaries, strict=True)
             )
-            return f"{_warm_up_words(schedule)}{rates[0]:g}{later}"
+            return f"{_format_warm_up(schedule)}{rates[0]:g}{later}"
         case Exponential(learning_rate=rate, decay=decay, decay_steps=every, staircase=staircase):
             periods = f"(s - {max(schedule.warmup_steps, 1)}) / {every}"
-            return f"{_warm_up_words(schedule)}{rate:g} x {decay:g}^{'floor' if staircase else ''}({periods})"
+            return (
+                f"{_format_warm_up(schedule)}{rate:g} x {decay:g}^{'floor' if staircase else ''}({periods})"
+            )
         case Fixed(learning_rate=rate):
-            return f"{_warm_up_words(schedule)}{rate:g}"
+            return f"{_format_warm_up(schedule)}{rate:g}"
 
 
 def warm_up_note(recipe: Recipe, steps: int | None) -> str | None:
@@ -99,7 +101,7 @@ def warm_up_note(recipe: Recipe, steps: int | None) -> str | None:
     )
 
 
-def _warm_up_words(schedule: Cosine | Polynomial | Piecewise | Exponential | Fixed) -> str:
+def _format_warm_up(schedule: Cosine | Polynomial | Piecewise | Exponential | Fixed) -> str:
     return f"{schedule.warmup_steps} steps of linear warm-up, then " if schedule.warmup_steps else ""
 
 

@@ -6,7 +6,7 @@ Checks that concern one key stand here; checks that need several keys stand in `
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated, Literal, Self
 
 from pydantic import (
     Field,
@@ -20,7 +20,7 @@ from pydantic_core import PydanticCustomError
 
 from echelon.addresses import redact_url
 from echelon.recipe.image_sections import ImageData, ImageEvaluation, ImageModel
-from echelon.recipe.section import Fraction, Section
+from echelon.recipe.section import Evaluation, Fraction, Section
 from echelon.recipe.workers import parse_workers
 
 SCHEMA_VERSION = 1
@@ -41,7 +41,7 @@ def _check_workers(value: object) -> object:
 
 
 class Download(Section):
-    """A file that is fetched from the network where it is neither beside the recipe nor under ECHELON_DATA."""
+    """A file that is downloaded if it is neither beside the recipe nor under ECHELON_DATA."""
 
     name: Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*(/[A-Za-z0-9][A-Za-z0-9._-]*)*$")]
     """What corpora call it, and its path under ECHELON_DATA, a mirror or the cache."""
@@ -134,9 +134,9 @@ class Data(Section):
     """A SentencePiece model (pad 0, eos 1, bos 2, unk 3) to use in place of learning a vocabulary; `vocabulary` is then
     only what `describe` counts with before the data are prepared."""
     download: list[Download] = Field(default=[])
-    """Files to fetch where they are not here."""
+    """Files to download if they are missing."""
     mirrors: list[str] = Field(default=[])
-    """Folders (beside the recipe, where relative), or http and https addresses, that are asked for MIRROR/NAME before a
+    """Folders (relative to the recipe), or http and https addresses, that are asked for MIRROR/NAME before a
     download's own addresses."""
     max_tokens: PositiveInt = 256
     """Training pairs with a longer side than this, in pieces, are left out of training. Validation and test pairs with
@@ -190,12 +190,12 @@ class Train(Section):
     """Number of passes over the training data. Give `steps` or `epochs`, exactly one."""
     stop_at: PositiveInt | None = None
     """Save and leave after this step, unscored; the learning rate is still that of the whole length. The same command
-    without it goes on."""
+    without it resumes."""
     slots: PositiveInt = 4
     """Micro-batches in a step. Workers share them out; the result does not depend on how many workers there are. A
     worker adds up the gradients of its slots: more slots make a larger batch without more memory."""
     workers: Annotated[int | str, PlainValidator(_check_workers)] = 1
-    """Worker processes, where `--workers` does not say otherwise; or a range such as "1:4": begin with 4, or with as
+    """Worker processes, unless `--workers` says otherwise; or a range such as "1:4": begin with 4, or with as
     many as there are cores, and go on with one fewer after a failure, down to 1. "auto" tries out on this machine
     whether few workers with many threads are faster, or many with few, and keeps to it; with `--hosts` it is one
     for each GPU or core of a host."""
@@ -209,13 +209,22 @@ class Train(Section):
     """Number format of the matrix products. Weights and optimiser state are always kept in float32."""
     average_decay: Annotated[float, Field(gt=0.0, lt=1.0)] | None = None
     """Score, save and use a running average of the weights, which keeps this share of itself at every step, e.g. 0.999;
-    training itself goes on with its own. Where not given, there is no average."""
+    training itself continues with the unaveraged weights. By default there is no average."""
     clip_norm: PositiveFloat | None = None
     """Largest norm of the step's gradient; a longer one is scaled down to it."""
     init_from: str | None = None
     """Run folder whose best weights training starts from, for fine-tuning. Its vocabulary is used as well."""
     log_every: PositiveInt = 10
     """Steps between two log lines on a screen without a terminal, and between two TensorBoard points."""
+
+    @property
+    def is_batch_auto(self) -> bool:
+        """Whether the batch is yet to be found by measurement."""
+        return False
+
+    def with_batch_of(self, other: Self) -> Self:
+        """These settings with the batch that another training of the recipe has found."""
+        return self
 
 
 class TranslationTrain(Train):
@@ -241,6 +250,13 @@ class TranslationTrain(Train):
     which has 5; 0 is off."""
 
     @property
+    def is_batch_auto(self) -> bool:
+        return self.batch == "auto"
+
+    def with_batch_of(self, other: Self) -> Self:
+        return self.model_copy(update={"batch": other.batch, "batch_tokens": other.batch_tokens})
+
+    @property
     def passes(self) -> int:
         """How often a pair goes through the model in a step."""
         return 2 if self.r_drop else 1
@@ -255,7 +271,7 @@ class ImageTrain(Train):
     """Share of the probability spread evenly over all classes in the training targets."""
 
 
-class Exchange(Section):
+class ExchangeSettings(Section):
     """Settings of the exchange that `train.exchange` names; the others' are not looked at."""
 
     hosts: PositiveInt | None = None
@@ -267,7 +283,7 @@ class Exchange(Section):
     hierarchical: bool = False
     """All but parameter_server: add up inside each host first, then between hosts, so that less goes through their
     network cards. The order of a sum shows in its last bits: these then depend on how workers lie on hosts. "auto" sets
-    it where hosts have several workers each."""
+    it if hosts have several workers each."""
     wire: Literal["bf16", "fp16", "int8"] = "bf16"
     """compressed: the numbers' format on the wire. int8 keeps what it rounds off and adds it to the next gradient.
     "auto" chooses between bf16 and int8. low_rank: the factors' format."""
@@ -292,7 +308,7 @@ class Exchange(Section):
     """parameter_server: all workers share every step's slots. Otherwise each worker takes whole steps, and its update
     is of weights that others may have changed meanwhile."""
     backup_workers: NonNegativeInt = 0
-    """parameter_server, synchronous: a step goes on without so many of the workers, the slowest in it."""
+    """parameter_server, synchronous: a step does not wait for this many workers, the slowest in it."""
     staleness: PositiveInt = 4
     """parameter_server, not synchronous: most updates by others between a worker's weights and its own update."""
 
@@ -418,7 +434,7 @@ class Piecewise(Section):
 
 
 class Exponential(Section):
-    """Multiplied by a factor every so many steps."""
+    """Multiplied by a factor at a fixed interval of steps."""
 
     kind: Literal["exponential"]
     """Which schedule this is."""
@@ -451,13 +467,11 @@ Schedule = Annotated[
 ]
 
 
-class Evaluate(Section):
+class Evaluate(Evaluation):
     """When and how translations are scored."""
 
-    every: PositiveInt = 1000
-    """Steps between two scorings of the validation set; the last step is always scored."""
     sentences: PositiveInt | None = None
-    """Score only the first so many validation sentences during training."""
+    """Score only this many validation sentences, the first ones, during training."""
     valid_beam: PositiveInt = 1
     """Beam for scoring during training; 1 is greedy, and quick."""
     beam: PositiveInt = 4
@@ -472,11 +486,9 @@ class Evaluate(Section):
     scores must not be compared with the others'."""
     samples: NonNegativeInt = 4
     """Validation sentences whose translations are kept over time."""
-    final: Literal["best", "last", "average"] = "best"
-    """Which weights are scored at the end and used by `translate`."""
 
 
-class Checkpoint(Section):
+class CheckpointSettings(Section):
     """When the run's state is saved, and what is kept."""
 
     every: PositiveInt | Literal["auto"] = "auto"
@@ -492,15 +504,15 @@ class Checkpoint(Section):
     """How many of the newest checkpoints `average` means."""
     mirror: str | None = None
     """An address, s3://bucket/folder or gs://bucket/folder, where checkpoints go as well, behind training; a run whose
-    folder has none goes on from there."""
+    folder has none resumes from there."""
 
     @property
     def fixed_interval(self) -> int | None:
-        """`every`, where the recipe gives it."""
+        """`every`, if the recipe gives it."""
         return None if self.every == "auto" else self.every
 
 
-class ImageCheckpoint(Checkpoint):
+class ImageCheckpoint(CheckpointSettings):
     """When the state of a training on pictures is saved, and what is kept."""
 
     best: ImageMetric = "top1"  # type: ignore[assignment]
@@ -525,7 +537,7 @@ class ImageEarlyStop(EarlyStop):
     """The metric to look at."""
 
 
-class Restart(Section):
+class RestartSettings(Section):
     """What happens when a worker fails: all are started again, from the newest checkpoint."""
 
     max_restarts: NonNegativeInt = 3
@@ -552,7 +564,7 @@ class Track(Section):
     `pip install 'echelon-train[wandb]'`."""
 
 
-class AnyRecipe(Section):
+class Recipe(Section):
     """What the recipes of all tasks have in common; each task's own has its own tables under these names."""
 
     version: Annotated[int, Field(ge=1, le=SCHEMA_VERSION)]
@@ -569,25 +581,25 @@ class AnyRecipe(Section):
     """The network."""
     train: Train
     """The length of training and what a step is."""
-    exchange: Exchange = Exchange()
+    exchange: ExchangeSettings = ExchangeSettings()
     """Settings of the exchange."""
     optimiser: Optimiser
     """How gradients become updates."""
     schedule: Schedule
     """The learning rate over the steps."""
-    evaluate: Section
+    evaluate: Evaluation
     """When and how it is scored."""
-    checkpoint: Checkpoint = Checkpoint()
+    checkpoint: CheckpointSettings = CheckpointSettings()
     """When the run's state is saved, and what is kept."""
     early_stop: list[EarlyStop] = Field([])
     """When to stop before the end."""
-    restart: Restart = Restart()
+    restart: RestartSettings = RestartSettings()
     """What happens when a worker fails."""
     track: Track = Track()
     """Where curves go, beside the run's own records."""
 
 
-class TranslationRecipe(AnyRecipe):
+class TranslationRecipe(Recipe):
     """A recipe: everything that decides the result of a run."""
 
     task: Literal["translation"] = "translation"
@@ -604,7 +616,7 @@ class TranslationRecipe(AnyRecipe):
     """When and how translations are scored."""
 
 
-class ClassificationRecipe(AnyRecipe):
+class ClassificationRecipe(Recipe):
     """A recipe that learns to tell classes of pictures apart."""
 
     task: Literal["classification"]
@@ -623,11 +635,3 @@ class ClassificationRecipe(AnyRecipe):
     """When the run's state is saved, and what is kept."""
     early_stop: list[ImageEarlyStop] = Field([])  # type: ignore[assignment]
     """When to stop before the end."""
-
-
-Recipe = TranslationRecipe | ClassificationRecipe
-RECIPES: dict[str, type[TranslationRecipe] | type[ClassificationRecipe]] = {
-    "translation": TranslationRecipe,
-    "classification": ClassificationRecipe,
-}
-"""By task."""

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import echelon
 from echelon.errors import UserError
 
-FOLDER = Path(echelon.__file__).parent / "recipes"
+FOLDER = Path(__file__).parents[1] / "recipes"
 
 
 def find_recipe(name: str) -> Path:
@@ -23,5 +22,5 @@ def suggest_shipped(path: Path) -> str:
 
     The documentation writes recipes/demo.toml, which only a checkout has.
     """
-    shipped = FOLDER / path.name
+    shipped = FOLDER / (path.name if path.suffix else f"{path.name}.toml")
     return f"; the one that comes with Echelon is {shipped}" if shipped.is_file() else ""

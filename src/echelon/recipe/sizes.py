@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from echelon.recipe.image_sections import ImageData, ImageModel
-from echelon.recipe.schema import Model, Recipe, TranslationRecipe
+from echelon.recipe.schema import Model
 from echelon.shapes import resnet, speednet
 from echelon.shapes.images import ImageShape
 from echelon.shapes.transformer import PRESETS, Sizes, TransformerShape
@@ -36,18 +36,13 @@ def transformer_shape(model: Model, vocabulary: int) -> TransformerShape:
     )
 
 
-def model_width(recipe: Recipe) -> int:
-    """The width that the schedule "transformer" scales by; 1 for models without one."""
-    return model_sizes(recipe.model)["d_model"] if isinstance(recipe, TranslationRecipe) else 1
-
-
 def model_pixels(data: ImageData) -> int:
     """Height and width of the pictures that the model sees."""
     return data.pixels or NATIVE_PIXELS[data.source]
 
 
 def image_shape(model: ImageModel, classes: int, pixels: int) -> ImageShape:
-    """The whole shape of a network for so many classes, and pictures of that size."""
+    """The whole shape of a network for this many classes, and pictures of this size."""
     if model.preset == "speednet":
         shape = speednet.SpeedNetShape(classes=classes, pixels=pixels)
         return replace(shape, width=model.width or shape.width)

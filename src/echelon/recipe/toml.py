@@ -20,14 +20,19 @@ def dump_table(table: dict[str, Any]) -> str:
 
 
 def flat_settings(recipe: Recipe) -> dict[str, str]:
-    """Every setting by its full key, as `--set` takes it: `train.steps`."""
+    """Every setting by its full key, as `--set` takes it: `train.steps`, `data.train.0.source`."""
     return _flatten(recipe.model_dump(), "")
 
 
 def _flatten(value: Any, key: str) -> dict[str, str]:
-    if not isinstance(value, dict):
-        return {key: str(value)}
+    entries: list[tuple[Any, Any]] = []
+    if isinstance(value, dict):
+        entries = list(value.items())
+    elif isinstance(value, list) and any(isinstance(entry, dict) for entry in value):
+        entries = list(enumerate(value))
+    else:
+        return {key: str(value).lower() if isinstance(value, bool) else str(value)}
     flat: dict[str, str] = {}
-    for name, entry in value.items():
+    for name, entry in entries:
         flat |= _flatten(entry, f"{key}.{name}" if key else name)
     return flat

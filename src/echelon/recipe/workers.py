@@ -1,4 +1,5 @@
-"""How many workers: a number, or a range such as `1:4` within which a run may lose some; and who has which slots."""
+"""How many workers: a number, or a range such as `1:4` within which a run may lose some; who has which slots; and how
+many of them a host has."""
 
 from __future__ import annotations
 
@@ -21,19 +22,19 @@ class WorkerRange:
     def __str__(self) -> str:
         if self.is_auto:
             return "auto"
-        return str(self.most) if self.fewest == self.most else f"{self.fewest}:{self.most}"
+        return str(self.most) if self.is_fixed else f"{self.fewest}:{self.most}"
+
+    @property
+    def is_fixed(self) -> bool:
+        return self.fewest == self.most
 
     def at_start(self, cores: int) -> int:
         """As many as allowed, but not more than there are cores to run them."""
         return min(self.most, max(self.fewest, cores))
 
-    def after_a_failure(self, workers: int) -> int:
-        """One fewer, where that is allowed."""
-        return max(self.fewest, workers - 1)
-
 
 def parse_workers(value: object) -> WorkerRange:
-    """The range that `4`, `"4"`, `"1:4"` or `"auto"` means; raises ValueError where it means none."""
+    """The range that `4`, `"4"`, `"1:4"` or `"auto"` means; raises ValueError if it means none."""
     if value == "auto":
         return WorkerRange(1, ANY_NUMBER, is_auto=True)
     match = None if isinstance(value, bool) else re.fullmatch(r"([0-9]+)(?::([0-9]+))?", str(value).strip())
@@ -48,3 +49,16 @@ def parse_workers(value: object) -> WorkerRange:
 def share_of(num_slots: int, rank: int, size: int) -> range:
     """The slots of worker `rank` of `size`: consecutive, and at most one more than any other worker's."""
     return range(rank * num_slots // size, (rank + 1) * num_slots // size)
+
+
+def workers_on_each_host(local_ranks: list[int]) -> int | None:
+    """How many workers each host has, ranks lying host by host; None if they do not all have the same number."""
+    k = max(local_ranks) + 1
+    expected = [rank % k for rank in range(len(local_ranks))]
+    return k if local_ranks == expected and len(local_ranks) % k == 0 else None
+
+
+def level_size(local_ranks: list[int]) -> int:
+    """How many workers each host has if summing host by host makes sense, and 1 otherwise."""
+    num_local = workers_on_each_host(local_ranks)
+    return num_local if num_local is not None and num_local < len(local_ranks) else 1

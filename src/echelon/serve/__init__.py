@@ -1,1 +1,1 @@
-"""A model over HTTP, and a page to try it on. Needs the extra `serve`; torch only where the model does."""
+"""A model over HTTP, with a page to try it. Needs the extra `serve`, and torch only if the model does."""

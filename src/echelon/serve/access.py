@@ -1,4 +1,4 @@
-"""Who may ask a server, under which name, and how often: tokens, from a file or from the command line."""
+"""Access control of a server: tokens with names and rate limits, from a file or the command line."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from pydantic import BaseModel, ConfigDict, Field, PositiveFloat, ValidationErro
 from starlette.requests import HTTPConnection
 
 from echelon.errors import UserError
-
-_READ_BY_OTHERS = 0o007
+from echelon.runfolder import read_private
+from echelon.validation import plain_message
 
 
 class Token(BaseModel):
-    """An entry of the tokens' file."""
+    """An entry of the token file."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True)
 
@@ -63,13 +63,13 @@ class _TokensFile(BaseModel):
 
 
 def bearer_token(connection: HTTPConnection) -> str:
-    """What programs send: `Authorization: Bearer TOKEN`."""
+    """The token that programs send: `Authorization: Bearer TOKEN`."""
     return connection.headers.get("authorization", "").removeprefix("Bearer ").strip()
 
 
 @dataclass
 class Access:
-    """Who may ask for what. Only `tokens` changes, when they are read again."""
+    """Who may request what. Only `tokens` changes, on reload."""
 
     tokens: tuple[Token, ...] | None = None
     """None: nobody needs one."""
@@ -95,14 +95,14 @@ def sha256_of(token: str) -> str:
 
 
 def read_tokens(path: Path) -> tuple[Token, ...]:
-    """The tokens of a file; UserError, which quotes none of it, if it cannot be used."""
+    """The tokens of a file; UserError, without any of its content, if it cannot be used."""
     text = read_private(path)
     try:
         tokens = tuple(_TokensFile.model_validate(tomllib.loads(text)).token)
     except tomllib.TOMLDecodeError as error:
         raise UserError(f"{path}: is not valid TOML: {error}") from None
     except ValidationError as error:
-        problems = [f"{'.'.join(map(str, each['loc']))}: {each['msg']}" for each in error.errors()]
+        problems = [f"{'.'.join(map(str, each['loc']))}: {plain_message(each)}" for each in error.errors()]
         raise UserError(f"{path}: {'; '.join(problems)}") from None
     for values, what in (
         (Counter(each.name for each in tokens), "name"),
@@ -111,15 +111,3 @@ def read_tokens(path: Path) -> tuple[Token, ...]:
         if values.most_common(1)[0][1] > 1:
             raise UserError(f"{path}: two entries have the same {what}")
     return tokens
-
-
-def read_private(path: Path) -> str:
-    """A file with secrets; UserError if it cannot be read, or if everybody else can."""
-    try:
-        if path.stat().st_mode & _READ_BY_OTHERS:
-            raise UserError(f"{path}: every user of this machine may use it; chmod o-rwx {path}")
-        return path.read_text(encoding="utf-8")
-    except OSError as error:
-        raise UserError(f"{path}: cannot be read: {error.strerror}") from None
-    except UnicodeDecodeError:
-        raise UserError(f"{path}: is not a text file") from None

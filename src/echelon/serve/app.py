@@ -5,11 +5,11 @@ from __future__ import annotations
 import json
 import logging
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
+from dataclasses import replace
 from importlib.resources import files
-from typing import Any
+from typing import Any, Protocol
 
 from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
@@ -18,18 +18,10 @@ from starlette.exceptions import HTTPException
 
 from echelon import __version__
 from echelon.errors import UserError
-from echelon.inference.classifier import Classifier
 from echelon.inference.decoding import Decoding
 from echelon.inference.translator import Translator
-from echelon.serve.access import Access
-from echelon.serve.answering import answer_in_time
-from echelon.serve.audit import AuditLog, Handled
-from echelon.serve.batching import Batcher
-from echelon.serve.guard import OPEN_PATHS, Guard
-from echelon.serve.limits import ByteBudget, Limits
-from echelon.serve.metrics import Metrics
-from echelon.serve.pictures import add_classification
-from echelon.serve.schema import (
+from echelon.recipe.tasks import find_task
+from echelon.serve.api import (
     ErrorAnswer,
     ModelAnswer,
     StateAnswer,
@@ -37,19 +29,21 @@ from echelon.serve.schema import (
     TranslateRequest,
     TranslationAnswer,
 )
+from echelon.serve.batching import Batcher
+from echelon.serve.deadline import answer_in_time
+from echelon.serve.guard import Guard
+from echelon.serve.limits import Limits
+from echelon.serve.state import ServerState
+from echelon.validation import plain_message
 
 log = logging.getLogger("echelon.serve")
-_SHARED = {
+SHARED_FILES = {
     "/style.css": ("style.css", "text/css"),
     "/icon.svg": ("icon.svg", "image/svg+xml"),
     "/theme.js": ("theme.js", "text/javascript"),
 }
-_TEXT_PAGE = {"/": ("index.html", "text/html"), "/page.js": ("page.js", "text/javascript"), **_SHARED}
-_PICTURE_PAGE = {
-    "/": ("pictures.html", "text/html"),
-    "/pictures.js": ("pictures.js", "text/javascript"),
-    **_SHARED,
-}
+_TEXT_PAGE = {"/": ("index.html", "text/html"), "/page.js": ("page.js", "text/javascript"), **SHARED_FILES}
+_REQUEST_KEYS = [*TranslateRequest.model_fields]
 _ERRORS: dict[int | str, dict[str, Any]] = {
     400: {"model": ErrorAnswer, "description": "Not a request that can be read"},
     401: {"model": ErrorAnswer, "description": "No token, or a wrong one"},
@@ -67,46 +61,16 @@ _ERRORS: dict[int | str, dict[str, Any]] = {
 
 
 def needs_token(path: str) -> bool:
-    """The page itself is open, and holds nothing."""
+    """The page itself needs no token, and holds no data."""
     return path.startswith(("/v1/", "/metrics", "/openapi.json"))
 
 
-@dataclass
-class ServerState:
-    """What the endpoints share."""
+class ServeDeclaration(Protocol):
+    """What a task says about serving its models."""
 
-    model: Translator | Classifier
-    name: str
-    precision: str
-    limits: Limits
-    access: Access = field(default_factory=Access)
-    audit: AuditLog | None = None
-    metrics: Metrics = field(default_factory=Metrics)
-    num_waiting: Callable[[], int] = lambda: 0
-    """Lines or pictures in the queue."""
-    is_stopping: bool = False
-
-    def __post_init__(self) -> None:
-        self.budget = ByteBudget(self.limits)
-        self.metrics.queue_lines.set_function(self._num_waiting_now)
-
-    def _num_waiting_now(self) -> int:
-        return self.num_waiting()  # which changes when the queue is made
-
-    def note(self, handled: Handled) -> None:
-        """Count a request, and log it unless it is a load balancer's."""
-        self.metrics.count_request(handled)
-        if self.audit is not None and handled.path not in OPEN_PATHS:
-            self.audit.write(handled)
-            self.metrics.audit_lost.set(self.audit.num_lost)
-
-    def why_not_ready(self) -> str | None:
-        """What keeps it from taking another request; None if nothing does."""
-        if self.is_stopping:
-            return "stopping"
-        if self.num_waiting() >= self.limits.queue_lines or not self.budget.has_room(self.limits.body_bytes):
-            return "too many requests are waiting"
-        return None
+    def add_routes(self, app: FastAPI, model: Any, state: ServerState) -> None:
+        """Its page, and what it answers."""
+        ...
 
 
 def build_app(state: ServerState) -> FastAPI:
@@ -125,17 +89,14 @@ def build_app(state: ServerState) -> FastAPI:
     )
     _answer_errors(app)
     _add_state(app, state)
-    if isinstance(model, Classifier):
-        _add_page(app, _PICTURE_PAGE)
-        add_classification(app, model, state)
-    else:
-        _add_page(app, _TEXT_PAGE)
-        _add_translation(app, model, state)
+    task: ServeDeclaration = find_task(model.task)
+    task.add_routes(app, model, state)
     return app
 
 
-def _add_translation(app: FastAPI, translator: Translator, state: ServerState) -> None:
+def add_translation(app: FastAPI, translator: Translator, state: ServerState) -> None:
     """What a model for text answers; its batcher starts and stops with the application."""
+    add_page(app, _TEXT_PAGE)
     batcher: list[Batcher] = []
 
     @asynccontextmanager
@@ -162,7 +123,7 @@ def _add_translation(app: FastAPI, translator: Translator, state: ServerState) -
         rules, decoding = translator.rules, translator.decoding
         return ModelAnswer(
             name=state.name,
-            task="translation",
+            task=translator.task,
             source_language=rules.source_language,
             target_language=rules.target_language,
             engine=translator.engine.name,
@@ -189,11 +150,11 @@ def _check(wanted: TranslateRequest, translator: Translator, limits: Limits) -> 
         translator.encode_prefix(wanted.prefix or "", decoding)
     except UserError as error:
         raise HTTPException(422, str(error)) from None
-    return decoding
+    return decoding if characters <= limits.alignment_characters else replace(decoding, alignment=False)
 
 
 def _add_state(app: FastAPI, state: ServerState) -> None:
-    @app.get("/health", summary="Whether the server lives")
+    @app.get("/health", summary="Whether the server is alive")
     async def health() -> StateAnswer:
         return StateAnswer(status="ok")
 
@@ -208,7 +169,7 @@ def _add_state(app: FastAPI, state: ServerState) -> None:
         return PlainTextResponse(state.metrics.render(), media_type="text/plain; version=0.0.4")
 
 
-def _add_page(app: FastAPI, page: dict[str, tuple[str, str]]) -> None:
+def add_page(app: FastAPI, page: dict[str, tuple[str, str]]) -> None:
     for path, (name, kind) in page.items():
         content = (files("echelon.serve") / "page" / name).read_bytes()
 
@@ -219,7 +180,7 @@ def _add_page(app: FastAPI, page: dict[str, tuple[str, str]]) -> None:
 
 
 def _answer_errors(app: FastAPI) -> None:
-    """Every error as {"error": "..."}: what to do about it, and nothing of our inside."""
+    """Every error as {"error": "..."}, with what to do about it and no internals."""
 
     @app.exception_handler(HTTPException)
     async def refuse(_: Request, error: HTTPException) -> JSONResponse:
@@ -228,7 +189,7 @@ def _answer_errors(app: FastAPI) -> None:
     @app.exception_handler(RequestValidationError)
     async def explain(_: Request, error: RequestValidationError) -> JSONResponse:
         problems = [
-            f"{'.'.join(str(step) for step in problem['loc'][1:]) or 'body'}: {problem['msg']}"
+            f"{'.'.join(str(step) for step in problem['loc'][1:]) or 'body'}: {plain_message(problem, _REQUEST_KEYS)}"
             for problem in error.errors()
         ]
         is_unreadable = any(problem["type"] == "json_invalid" for problem in error.errors())

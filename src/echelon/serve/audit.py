@@ -1,4 +1,4 @@
-"""The audit log: a line of JSON for each request, never what was asked, answered or used as a token."""
+"""The audit log: a line of JSON for each request, never its content, the answer or the token."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _LONGEST_PATH = 200
 
 @dataclass
 class Handled:
-    """A request and how it was answered, without what they said."""
+    """A request and its outcome, without any content."""
 
     method: str
     path: str
@@ -68,7 +68,7 @@ class AuditLog:
             raise UserError(f"--audit-log {self.path}: cannot be written: {error.strerror}") from None
 
     def reopen(self) -> None:
-        """Go on in a new file, if the old one was moved away."""
+        """Reopen the file, if it was moved away."""
         file, self._file = self._file, self._open()
         os.close(file)
         self._is_cut = False
@@ -83,7 +83,7 @@ class AuditLog:
                 raise OSError("the disk is full")
         except OSError as error:
             if not self.num_lost:
-                log.error("%s: cannot be written (%s); serving goes on", self.path, error)
+                log.error("%s: cannot be written (%s); the server keeps running", self.path, error)
             self.num_lost += 1
 
     def close(self) -> None:

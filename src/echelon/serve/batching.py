@@ -1,4 +1,4 @@
-"""Dynamic batching: what arrives while one batch is computed is the next batch."""
+"""Dynamic batching: lines that arrive during one batch form the next."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 
 from echelon.inference.decoding import Decoding, Translation
 from echelon.inference.translator import Translator
-from echelon.serve.answering import QueueFullError
+from echelon.serve.deadline import QueueFullError
 from echelon.serve.metrics import Metrics
 
 BATCH_LINES = 64
@@ -62,7 +62,7 @@ class Batcher:
     async def translate(
         self, lines: Sequence[str], decoding: Decoding, prefixes: Sequence[str]
     ) -> list[Translation]:
-        """Wait for the lines' translations; QueueFullError where too many wait. Cancelling withdraws the lines."""
+        """Wait for the lines' translations; QueueFullError if too many wait. Cancelling withdraws the lines."""
         if len(self._waiting) + len(lines) > self._queue_lines:
             raise QueueFullError
         loop = asyncio.get_running_loop()
@@ -98,9 +98,7 @@ class Batcher:
         loop = asyncio.get_running_loop()
         try:
             results = await loop.run_in_executor(self._thread, self._translate, batch)
-        except (
-            Exception
-        ) as error:  # whatever it is, it is the waiting requests' to report, and the next batch goes on
+        except Exception as error:  # the waiting requests report it, and the next batch runs
             for one in batch:
                 if not one.result.done():
                     one.result.set_exception(error)

@@ -1,4 +1,4 @@
-"""What stands before every request of every page: size, rate, time, token, and the name it was asked for by."""
+"""The checks before every request: size, rate, time, token and Host header."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ OPEN_PATHS = ("/health", "/ready")
 
 @dataclass(frozen=True)
 class Refusal:
-    """Why a request goes no further."""
+    """Why a request is refused."""
 
     status: int
     message: str
@@ -104,7 +104,7 @@ class Guard:
 
     @contextmanager
     def _holding(self, handled: Handled) -> Iterator[Callable[[int], bool]]:
-        """Counts bytes that are kept until a request is answered, and says whether there is room for them."""
+        """Count bytes held until a request is answered, and return whether there is room for them."""
 
         def hold(count: int) -> bool:
             handled.received_bytes += count
@@ -117,7 +117,7 @@ class Guard:
             self._budget.held -= handled.received_bytes
 
     def _find_refusal(self, connection: HTTPConnection, handled: Handled) -> Refusal | None:
-        """Why a request goes no further, by its head alone."""
+        """Why a request is refused, judging by its head alone."""
         access, limits = self._access, self._limits
         path, headers = connection.scope["path"], connection.headers
         if access.hosts is not None and _host_of(headers) not in access.hosts:

@@ -1,4 +1,4 @@
-"""The HTTP server of all pages: uvicorn on a bounded listener, with a time for everything that a client does."""
+"""The HTTP server of all pages: uvicorn on a bounded listener, with a timeout for everything a client does."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ from starlette.types import ASGIApp
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from echelon.errors import UserError
+from echelon.serve.certificate import TlsFiles
 from echelon.serve.limits import Limits
 from echelon.serve.listener import FairListener, Network
-from echelon.serve.tls import TlsFiles
 
 _TOO_SLOW = b'{"error": "the head of the request did not arrive in time"}'
 _BACKLOG = 1024
 
 
 @dataclass(frozen=True)
-class Listening:
+class ListenOptions:
     """Where a server listens, and for whom."""
 
     host: str = "127.0.0.1"
@@ -38,12 +38,12 @@ class Listening:
 
     @property
     def is_private(self) -> bool:
-        """Whether only this machine can ask."""
+        """Whether only this machine can connect."""
         return is_loopback(self.host) and not self.proxies
 
     @property
     def own_names(self) -> frozenset[str] | None:
-        """Names by which a private server is asked for; None, which is any, if it is not private."""
+        """Host names that a private server accepts; None, for any, if it is not private."""
         return frozenset({"localhost", "127.0.0.1", "::1", self.host}) if self.is_private else None
 
 
@@ -90,7 +90,7 @@ class TimedProtocol(H11Protocol):
 
 
 class _Loop(asyncio.SelectorEventLoop):
-    """An event loop whose servers wait for TLS handshakes no longer than for requests, and not for a minute."""
+    """An event loop that waits for TLS handshakes no longer than for requests, instead of a minute."""
 
     def __init__(self, limits: Limits) -> None:
         super().__init__()
@@ -103,9 +103,9 @@ class _Loop(asyncio.SelectorEventLoop):
 
 
 class Entrance:
-    """The address that a server will listen on, taken, and its certificate, before there is anything to serve."""
+    """The bound address and certificate of a server, before there is anything to serve."""
 
-    def __init__(self, listening: Listening) -> None:
+    def __init__(self, listening: ListenOptions) -> None:
         """UserError if the address or the certificate cannot be used."""
         self.listening = listening
         self.tls: ssl.SSLContext | None = listening.tls.open_context() if listening.tls else None
@@ -113,7 +113,7 @@ class Entrance:
         self.port: int = self.listener.getsockname()[1]
 
     def address_of(self, host: str) -> str:
-        """Where it is asked by one of its names."""
+        """The server's URL under one of its names."""
         return f"{'https' if self.tls else 'http'}://{in_address(host)}:{self.port}/"
 
 
@@ -121,7 +121,7 @@ class HttpServer(uvicorn.Server):
     """Connections are refused before it is made, and wait until `run_here` is called. Leaves signals alone."""
 
     def __init__(self, app: ASGIApp, entrance: Entrance, finish_s: int) -> None:
-        """`finish_s`: how long requests under way may take when it is told to stop."""
+        """`finish_s`: how long requests in progress may take after it is told to stop."""
         listening, limits = entrance.listening, entrance.listening.limits
         config = uvicorn.Config(
             app,
@@ -166,7 +166,7 @@ def in_address(host: str) -> str:
     return f"[{host}]" if ":" in host else host
 
 
-def _bind(listening: Listening) -> socket.socket:
+def _bind(listening: ListenOptions) -> socket.socket:
     proxies = _networks(listening.proxies)
     with _explaining(listening):
         found = socket.getaddrinfo(listening.host, listening.port, type=socket.SOCK_STREAM)
@@ -182,7 +182,7 @@ def _bind(listening: Listening) -> socket.socket:
 
 
 @contextlib.contextmanager
-def _explaining(listening: Listening) -> Iterator[None]:
+def _explaining(listening: ListenOptions) -> Iterator[None]:
     try:
         yield
     except OSError as error:

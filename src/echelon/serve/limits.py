@@ -1,4 +1,4 @@
-"""What a client may ask for, and how often."""
+"""Limits on what a client may request, and how often."""
 
 from __future__ import annotations
 
@@ -22,6 +22,8 @@ class Limits:
     """413 beyond."""
     characters: int = 50_000
     """Of all lines of a request; 413 beyond."""
+    alignment_characters: int = 1000
+    """Of a request that asks for alignments, which grow with the square of a line; beyond, none are given."""
     lines: int = 256
     """Of a request; 422 beyond."""
     queue_lines: int = 2048
@@ -45,31 +47,31 @@ class Limits:
 
     @property
     def rate(self) -> tuple[float, float]:
-        """Of one client: requests a second on average, and at once."""
+        """One client's limits: requests per second on average, and in a burst."""
         return self.requests_per_second, self.burst
 
 
 class ByteBudget:
-    """Bytes that all requests under way may hold together. Belongs to one event loop."""
+    """Bytes that all requests in progress may hold together. Belongs to one event loop."""
 
     def __init__(self, limits: Limits) -> None:
         self.held = 0
         self._most = limits.held_bytes
 
     def has_room(self, count: int) -> bool:
-        """Whether so many more would fit."""
+        """Whether that many more bytes would fit."""
         return self.held + count <= self._most
 
 
 class RateLimiter:
-    """A bucket for each client or token: it holds `burst` requests and fills at the rate that is allowed."""
+    """A token bucket for each client or token: it holds `burst` requests and refills at the allowed rate."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
         self._buckets: OrderedDict[str, tuple[float, float]] = OrderedDict()
 
     def seconds_to_wait(self, key: str, per_second: float, burst: float) -> float:
-        """0 if the request may go on, and is counted; otherwise when to try again."""
+        """0 if the request is accepted, which counts it; otherwise the seconds until a retry."""
         now = self._clock()
         level, since = self._buckets.pop(key, (burst, now))
         level = min(burst, level + (now - since) * per_second)

@@ -1,4 +1,4 @@
-"""The listening socket, which no single client can use up."""
+"""A listening socket that no single client can exhaust."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ Network = ipaddress.IPv4Network | ipaddress.IPv6Network
 
 
 class FairListener(socket.socket):
-    """Closes connections of a client that has too many already, before anything is read from them, TLS included.
+    """Closes new connections of a client that has too many, before anything is read from them, TLS included.
 
     Proxies speak for many clients, and have no such bound.
     """
@@ -27,7 +27,7 @@ class FairListener(socket.socket):
         self._clients: Counter[str] = Counter()
 
     def accept(self) -> tuple[socket.socket, Any]:
-        """The next connection; BlockingIOError for one that was closed, as though it had not come."""
+        """The next connection; BlockingIOError for one that was closed, as if there were none."""
         connection, address = super().accept()
         client = client_of(str(address[0]))
         is_proxy = is_within(str(address[0]), self._proxies)
@@ -62,7 +62,7 @@ class _Counted(socket.socket):
 
 
 def client_of(address: str) -> str:
-    """Whose address it is: of IPv6, a client has a whole /64 network to choose from."""
+    """The client behind an address; an IPv6 client is its whole /64 network."""
     try:
         found = ipaddress.ip_address(address.partition("%")[0])
     except ValueError:

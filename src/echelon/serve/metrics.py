@@ -12,7 +12,7 @@ _METHODS = frozenset({"CONNECT", "DELETE", "GET", "HEAD", "OPTIONS", "PATCH", "P
 
 
 class Metrics:
-    """The metrics of one server, in a registry of its own: two servers in a process count apart."""
+    """The metrics of one server, in a registry of its own: two servers in one process count separately."""
 
     def __init__(self) -> None:
         self._registry = CollectorRegistry()
@@ -41,7 +41,7 @@ class Metrics:
         return Histogram(f"echelon_{what}_seconds", documentation, registry=self._registry, buckets=_BOUNDS_S)
 
     def count_request(self, handled: Handled) -> None:
-        """Count an answer. No label is what a client made up: each combination of labels is kept for ever."""
+        """Count an answer. Labels never come from a client, because each combination is kept for ever."""
         method = handled.method if handled.method in _METHODS else "other"
         self._requests.labels(method, handled.route, str(handled.status), handled.token).inc()
         self._request_seconds.observe(handled.seconds)

@@ -18,9 +18,9 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from echelon.data.batch_plan import plan_images
 from echelon.data.images.batches import ImagePlan, load_slot, take_middle
-from echelon.data.images.store import Normalisation, Pixels, PreparedImages, open_images
-from echelon.data.planning import plan_images
+from echelon.data.images.image_store import Normalisation, Pixels, PreparedImages, open_images
 from echelon.data.run_data import find_run_data
 from echelon.errors import RunError
 from echelon.models.image_loss import class_loss

@@ -6,12 +6,12 @@ from pathlib import Path
 
 import torch
 
-from echelon.data.planning import plan_batches, step_tokens
+from echelon.data.batch_plan import plan_batches, step_tokens
 from echelon.data.prepared import PairStore, Prepared, how_to_prepare_again, open_prepared
 from echelon.data.run_data import find_run_data
 from echelon.data.tokeniser import Tokeniser
 from echelon.errors import DataError, RunError
-from echelon.models.kernels.choice import choose_kernels
+from echelon.models.kernels.selection import choose_kernels
 from echelon.models.transformer import Dropouts, Transformer
 from echelon.recipe.schema import TranslationRecipe
 from echelon.recipe.sizes import transformer_shape

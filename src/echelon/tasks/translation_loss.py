@@ -15,7 +15,7 @@ from echelon.data.batches import PackedPairs
 from echelon.data.prepared import damaged
 from echelon.data.tokeniser import BOS
 from echelon.models import fast
-from echelon.models.kernels.choice import KernelChoice
+from echelon.models.kernels.selection import KernelChoice
 from echelon.models.loss import SummedLoss, summed_loss, twin_loss
 from echelon.models.sequences import Sequences, shift_right
 from echelon.models.transformer import Transformer

@@ -18,10 +18,10 @@ from echelon.data.tokeniser import Tokeniser
 from echelon.models.loss import SummedLoss
 from echelon.models.transformer import Transformer
 from echelon.recipe.schema import TranslationRecipe
+from echelon.tasks.line_translator import LineTranslator, recipe_search
 from echelon.tasks.scoring import score_translations
 from echelon.tasks.task import Scores
 from echelon.tasks.translation_loss import TranslationBatch, to_batch
-from echelon.tasks.translator import Translator, recipe_search
 
 _SCORING_TOKENS = 4096
 _LOSS_SHARE = 0.1
@@ -53,7 +53,7 @@ class TranslationScoring:
         losses = self._share_of_losses(model, rank, size, lambda done: on_batch(_LOSS_SHARE * done))
         lines = self.store.source_lines()[: self.count]
         mine = _every_nth_by_length(self.store.source_lengths[: self.count], rank, size)
-        translator = Translator(
+        translator = LineTranslator(
             model,
             self.tokeniser,
             recipe_search(self.recipe, self.final),

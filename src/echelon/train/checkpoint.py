@@ -12,7 +12,7 @@ import torch
 from safetensors import SafetensorError
 from torch import Tensor
 
-from echelon.errors import CheckpointError
+from echelon.errors import CheckpointError, UserError
 from echelon.files.checkpoint_layout import (
     FOLDER_NAME,
     MODEL,
@@ -28,7 +28,7 @@ from echelon.files.checkpoint_layout import (
     tensor_files,
 )
 from echelon.files.checksum import checksum_of_file
-from echelon.runfolder import finish_removals, remove_folder
+from echelon.runfolder import finish_removals, read_file, remove_folder
 
 _EXCHANGE = "exchange/"
 
@@ -63,7 +63,7 @@ class Checkpoint:
 
     def load_state(self) -> TrainingState:
         try:
-            state = TrainingState.from_json((self.folder / STATE).read_text())
+            state = TrainingState.from_json(read_file(self.folder / STATE))
             if state.step != self.step:
                 raise ValueError(f"it is of step {state.step}")
             return state
@@ -136,7 +136,7 @@ def newest_good_checkpoint(checkpoints: Path) -> tuple[Checkpoint | None, list[s
 def choose_checkpoint(checkpoints: Path, which: str | Path) -> Checkpoint:
     """The "best" or the "last" checkpoint of a run, or the one in a given folder; verified."""
     if which not in ("best", "last"):
-        return _checkpoint_at(Path(which))
+        return _checkpoint_at(Path(which), checkpoints)
     found = list_checkpoints(checkpoints)
     if not found:
         raise CheckpointError(f"{checkpoints}: there is no complete checkpoint yet")
@@ -193,11 +193,13 @@ def weights_digest(weights: Tensor) -> int:
     return int(weights.detach().view(torch.int32).sum())
 
 
-def _checkpoint_at(folder: Path) -> Checkpoint:
+def _checkpoint_at(folder: Path, checkpoints: Path) -> Checkpoint:
     match = FOLDER_NAME.fullmatch(folder.resolve().name)
     if match is None or not is_complete(folder):
-        raise CheckpointError(
-            f"{folder}: is not a complete checkpoint folder; use best, last, average or a folder such as step-00001000"
+        there = ", ".join(path.name for _, path in complete_folders(checkpoints)) or "none yet"
+        kind = CheckpointError if match and is_finished(folder) else UserError
+        raise kind(
+            f"{folder}: is not a complete checkpoint; use best, last, average or one of {checkpoints}: {there}"
         )
     checkpoint = Checkpoint(folder, int(match[1]))
     checkpoint.verify()

@@ -13,6 +13,11 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
+from echelon.train.votes import NUM_VOTES
+
+NUM_EXTRAS = 1 + NUM_VOTES
+"""The step's loss and votes."""
+
 
 @dataclass(frozen=True)
 class Slice:
@@ -31,8 +36,6 @@ class Slice:
 class FlatParameters:
     """Takes over a model's parameters. Tensors with two or more dimensions come first: they are decayed."""
 
-    LOSS, STOP_VOTES, SAVE_VOTES, SKIP_VOTES, BACK_VOTES, NUM_EXTRAS = range(6)
-
     def __init__(self, model: nn.Module, num_statistics: int = 0) -> None:
         named = list(reversed(list(model.named_parameters())))
         ordered = [pair for pair in named if pair[1].ndim >= 2] + [pair for pair in named if pair[1].ndim < 2]
@@ -42,20 +45,21 @@ class FlatParameters:
         device = ordered[0][1].device
         self.weights = torch.empty(self.size, dtype=torch.float32, device=device)
         self.running = torch.empty(0, device=device)
-        """The running statistics that go with the weights, where the model has any (train/statistics.py)."""
+        """The running statistics that go with the weights, if the model has any (train/statistics.py)."""
         for s in self.slices:
             s.view(self.weights).copy_(s.parameter.detach())
             s.parameter.data = s.view(self.weights)
         # The step's sums that are not gradients ride along at the end: no collective of their own.
-        length = self.size + self.NUM_EXTRAS + num_statistics
+        length = self.size + NUM_EXTRAS + num_statistics
         self.move_gradients(torch.zeros(length, dtype=torch.float32, device=device))
 
     def move_gradients(self, reduced: Tensor) -> None:
         """Keep gradients and sums in this buffer from now on; before any optimiser has looked for them."""
         self.reduced = reduced
         self.gradients = reduced[: self.size]
-        self.extras = reduced[self.size : self.size + self.NUM_EXTRAS]
-        self.statistics = reduced[self.size + self.NUM_EXTRAS :]
+        self.extras = reduced[self.size : self.size + NUM_EXTRAS]
+        self.loss, self.votes = self.extras[0], self.extras[1:]
+        self.statistics = reduced[self.size + NUM_EXTRAS :]
         self.sums = reduced[self.size :]  # both: whatever becomes of gradients, these are summed exactly
         for s in self.slices:
             s.parameter.grad = s.view(self.gradients)

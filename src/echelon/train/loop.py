@@ -5,32 +5,29 @@ from __future__ import annotations
 import enum
 import math
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from functools import partial
+from typing import Any
 
 import torch
-from torch import nn
 
 from echelon.comm.group import Group
+from echelon.errors import TrainingError
 from echelon.files.checkpoint_layout import TrainingState
 from echelon.monitor.meter import StepMeter
 from echelon.monitor.records import RecordWriter
 from echelon.recipe.schema import Recipe
 from echelon.runfolder import RunFolder
 from echelon.tasks.task import Scores, Slot, Task
-from echelon.train.averaging import WeightAverage
-from echelon.train.evaluate import note_best, score_together, should_stop_early
+from echelon.train.checkpoint_policy import CheckpointPolicy
+from echelon.train.evaluation import note_best, score_together, should_stop_early
 from echelon.train.exchange import Exchange
-from echelon.train.flat import FlatParameters
-from echelon.train.keeper import Keeper
-from echelon.train.optimiser import FlatOptimiser
-from echelon.train.precision import Precision
-from echelon.train.reading import SlotReader
-from echelon.train.resume import roll_back
-from echelon.train.slots import slot_seed
-from echelon.train.statistics import SlotStatistics
+from echelon.train.model_state import ModelState
+from echelon.train.prefetch import SlotPrefetch
+from echelon.train.restore import Restorer
+from echelon.train.slots import Update, slot_seed
 from echelon.train.trackers import Tracker
+from echelon.train.votes import Votes, count_votes, with_own_view
 
 MAX_SKIPPED_IN_A_ROW = 50
 """More than the halvings from the first loss scale of float16 to the smallest."""
@@ -43,7 +40,7 @@ class Outcome(enum.Enum):
     STOPPED_EARLY = "stopped early"
     INTERRUPTED = "interrupted"
     PAUSED = "paused"
-    """At the step where the recipe has it stop; to be gone on with."""
+    """At the step where the recipe has it stop; to be resumed."""
 
 
 @dataclass
@@ -54,33 +51,35 @@ class StopRequest:
 
 
 @dataclass
+class Skips:
+    """Updates that were skipped because their loss or gradient was not finite."""
+
+    in_a_row: int = 0
+    has_rolled_back: bool = False
+
+
+@dataclass(frozen=True)
 class Training:
-    """Everything the loop works on. Every worker writes records; only worker 0 has trackers."""
+    """Everything the loop works on, complete. Every worker writes records; only the first has trackers."""
 
     recipe: Recipe
     run: RunFolder
     group: Group
+    records: RecordWriter
     task: Task
-    reader: SlotReader
-    model: nn.Module
-    flat: FlatParameters
-    statistics: SlotStatistics
-    optimiser: FlatOptimiser
-    average: WeightAverage
+    prefetch: SlotPrefetch
+    model: ModelState
     exchange: Exchange
-    precision: Precision
+    restorer: Restorer
+    checkpoints: CheckpointPolicy
     state: TrainingState
+    """Where training stands."""
     steps: int
     rate: Callable[[int], float]
-    records: RecordWriter
-    keeper: Keeper
-    trackers: list[Tracker]
-    meter: StepMeter = field(default_factory=StepMeter)
-    stop: StopRequest = field(default_factory=StopRequest)
-    gradient_norm: float = math.nan
-    """Before clipping, at the last update; not a number on workers that leave updating to others."""
-    skipped_in_a_row: int = 0
-    has_rolled_back: bool = False
+    trackers: Sequence[Tracker]
+    meter: StepMeter
+    stop: StopRequest
+    skips: Skips = field(default_factory=Skips)
 
     @property
     def last_step(self) -> int:
@@ -92,44 +91,38 @@ class Training:
 class StepResult:
     """One step, as every worker saw it."""
 
-    is_own: bool
-    """Whether this worker had a part in it; some exchanges give whole steps to others."""
-    loss: float
-    """Mean over the step's targets, without label smoothing."""
+    loss: float | None
+    """Mean over the step's targets, without label smoothing; None if this worker had no part in the step, as some
+    exchanges give whole steps to others."""
     gradient_norm: float
+    """Before clipping; not a number on workers that leave updating to others."""
     learning_rate: float
     targets: int
     seconds: float
-    must_stop: bool
-    """Some worker was told to stop: all of them leave after this step."""
-    must_save: bool
-    """Some worker's last save failed, and it wants another."""
-    is_sound: bool
-    """No worker is skipping steps."""
-    must_roll_back: bool
-    """Some worker has skipped too many steps in a row."""
+    votes: Votes
+
+    @property
+    def is_own(self) -> bool:
+        return self.loss is not None
 
 
 def train(training: Training) -> Outcome:
     """Train from where `training.state` stands to the end, or until told to stop. Collective."""
-    training.model.train()
+    training.model.module.train()
     if training.state.awaits_scoring and not resume_scoring(training):
         return Outcome.INTERRUPTED
     while training.state.step < training.last_step and not training.state.stopped_early:
         result = take_step(training, training.state.step + 1)
-        if result.must_roll_back:
-            roll_back(
-                training, f"{MAX_SKIPPED_IN_A_ROW} steps in a row had a loss or gradient that is not finite"
-            )
+        if result.votes.roll_back:
+            roll_back(training)
             continue
         training.state.step += 1
-        if result.is_own:
-            log_step(training, result)
+        log_step(training, result)
         is_leaving = between_steps(training, result)
         if is_leaving:
-            training.keeper.finish(training.state)
+            training.checkpoints.finish(training.state)
             training.meter.lap("checkpoint")
-            must_stop = result.must_stop and training.state.step < training.steps
+            must_stop = result.votes.stop and training.state.step < training.steps
             if must_stop or training.state.awaits_scoring:
                 return Outcome.INTERRUPTED
     if training.state.stopped_early:
@@ -139,17 +132,19 @@ def train(training: Training) -> Outcome:
 
 def between_steps(training: Training, result: StepResult) -> bool:
     """Score and save if it is time to; whether the loop ends here. Collective."""
-    state, keeper = training.state, training.keeper
-    keeper.after_step(result.seconds if result.is_own else None)
+    state, checkpoints = training.state, training.checkpoints
+    checkpoints.after_step(result.seconds if result.is_own else None)
     is_best = is_scored(training, state.step) and score(training)
-    keeper.resolve_interval(state)
+    checkpoints.resolve_interval(state)
     is_over = state.step >= training.last_step or state.stopped_early
-    is_leaving = is_over or result.must_stop or state.awaits_scoring
+    is_leaving = is_over or result.votes.stop or state.awaits_scoring
     # Scoring takes memory that training does not: whatever happens then, there is a checkpoint to resume from.
-    is_first = not keeper.has_checkpoint and is_scored(training, state.step + training.exchange.period)
+    is_first = not checkpoints.has_checkpoint and is_scored(
+        training, state.step + training.exchange.traits.period
+    )
     # Not while steps are being skipped, so that `roll_back` finds a checkpoint from before the first of them.
-    is_due = keeper.is_due(state, may_save=result.is_sound)
-    is_due |= (result.must_save or is_first) and result.is_sound
+    is_due = checkpoints.is_due(state, may_save=not result.votes.is_skipping)
+    is_due |= (result.votes.save or is_first) and not result.votes.is_skipping
     if is_best or is_leaving or is_due:
         save(training)
     return is_leaving
@@ -182,7 +177,7 @@ def resume_scoring(training: Training) -> bool:
     if training.state.awaits_scoring:
         return False
     save(training)
-    training.keeper.finish(training.state)
+    training.checkpoints.finish(training.state)
     training.meter.lap("checkpoint")
     return True
 
@@ -190,131 +185,102 @@ def resume_scoring(training: Training) -> bool:
 def save(training: Training) -> None:
     """Begin a checkpoint of this step. Collective."""
     training.exchange.settle()
-    training.state.precision = training.precision.state()
-    training.keeper.save(training.state)
+    training.state.precision = training.model.precision.state()
+    training.checkpoints.save(training.state)
     training.meter.lap("checkpoint")
 
 
 def take_step(training: Training, step: int) -> StepResult:
-    """One update: this worker's slots forward and backward, the exchange, the optimiser. Collective."""
+    """Take a step: for each update backward -> reduce -> unscale -> clip -> update. Collective."""
     started = time.perf_counter()
-    flat, meter, exchange = training.flat, training.meter, training.exchange
+    meter, exchange = training.meter, training.exchange
     meter.lap("other")
     slots = training.task.slots(step)
     meter.lap("data")
-    rate, loss = training.rate(step), None
+    rate, loss, norm = training.rate(step), None, math.nan
     training.group.heart.beat(step)
-    for turn in exchange.turns(step, len(slots)):
+    for update in exchange.updates(step, len(slots)):
         meter.lap("communication")
-        flat.zero()
-        cast_votes(training)
-        targets = sum(slots[number].targets for number in turn.together)
-        training.reader.mine = turn.mine
-        for number in turn.mine:
-            with exchange.slot(last=number == turn.mine[-1]):
-                compute_slot(training, step, number, slots[number], targets)
-        exchange.update(partial(apply_update, training, rate, turn.together))
+        targets = sum(slots[number].targets for number in update.slots)
+        backward(training, step, slots, update, targets)
+        whole_norm = exchange.reduce()
         meter.lap("communication")
-        loss = flat.extras[flat.LOSS].item() / targets
+        if update.is_applied_here:
+            training.checkpoints.wait_copied()
+            meter.lap("checkpoint")
+            norm = unscale(training, whole_norm)
+            if math.isfinite(norm + training.model.flat.loss.item()):
+                clip(training, norm)
+                update_weights(training, rate, update)
+            else:
+                skip_update(training)
+            meter.lap("optimiser")
+        exchange.after_update()
+        meter.lap("communication")
+        loss = training.model.flat.loss.item() / targets
     meter.lap("communication")
-    step_targets = sum(slot.targets for slot in slots)
-    return as_seen_here(training, loss, rate, step_targets, time.perf_counter() - started)
+    targets = sum(slot.targets for slot in slots)
+    seconds = time.perf_counter() - started
+    return StepResult(loss, norm, rate, targets, seconds, agreed_votes(training))
 
 
-def as_seen_here(
-    training: Training, loss: float | None, rate: float, targets: int, seconds: float
-) -> StepResult:
-    """The step that has just been taken; without a loss where this worker had no part in it."""
-    flat = training.flat
-    return StepResult(
-        is_own=loss is not None,
-        loss=math.nan if loss is None else loss,
-        gradient_norm=training.gradient_norm,
-        learning_rate=rate,
-        targets=targets,
-        seconds=seconds,
-        must_stop=has_votes(training, flat.STOP_VOTES),
-        must_save=has_votes(training, flat.SAVE_VOTES),
-        is_sound=not is_agreed(training, flat.SKIP_VOTES, training.skipped_in_a_row > 0),
-        must_roll_back=is_agreed(
-            training, flat.BACK_VOTES, training.skipped_in_a_row >= MAX_SKIPPED_IN_A_ROW
-        ),
-    )
+def backward(training: Training, step: int, slots: Sequence[Slot], update: Update, targets: int) -> None:
+    """Forward and backward of this worker's slots: its part of the gradient of the mean over `targets`."""
+    training.model.flat.zero()
+    own_votes(training).cast(training.model.flat.votes)
+    for number in update.mine:
+        training.group.heart.beat()
+        with training.exchange.slot(last=number == update.mine[-1]):
+            batch = training.prefetch.read(step, number, slots[number], update.mine)
+            training.meter.lap("data")
+            torch.manual_seed(slot_seed(training.recipe.seed, step, number))
+            compute_slot(training, number, batch, targets)
 
 
-def cast_votes(training: Training) -> None:
-    """Put what this worker wants beside its gradients; the exchange adds it up with the others'."""
-    flat = training.flat
-    flat.extras[flat.STOP_VOTES] = float(training.stop.is_set)
-    flat.extras[flat.SAVE_VOTES] = float(training.keeper.wants_retry)
-    flat.extras[flat.SKIP_VOTES] = float(training.skipped_in_a_row > 0)
-    flat.extras[flat.BACK_VOTES] = float(training.skipped_in_a_row >= MAX_SKIPPED_IN_A_ROW)
+def compute_slot(training: Training, number: int, batch: Any, targets: int) -> None:
+    """Forward and backward of one slot."""
+    with training.model.precision.autocast():
+        loss = training.task.loss(training.model.module, batch)
+    training.model.statistics.note(number)
+    training.meter.lap("forward")
+    training.model.flat.loss.add_(loss.nll)
+    (loss.smoothed * (training.model.precision.scale / targets)).backward()  # type: ignore[no-untyped-call]
+    training.meter.lap("backward")
 
 
-def has_votes(training: Training, kind: int) -> bool:
-    return training.flat.extras[kind].item() > 0
+def unscale(training: Training, whole_norm: float | None) -> float:
+    """Divide the gradient by the loss scale. Returns its norm: `whole_norm`, also divided, if this worker has only a
+    part of the gradient."""
+    gradients, scale = training.model.flat.gradients, training.model.precision.scale
+    if scale != 1.0:
+        gradients.div_(scale)
+    return float(torch.linalg.vector_norm(gradients)) if whole_norm is None else whole_norm / scale
 
 
-def is_agreed(training: Training, kind: int, is_seen_here: bool) -> bool:
-    """Workers that share every update see alike what became of it; the others go by each other's votes."""
-    exchange = training.exchange
-    sees_everything = exchange.is_in_step and not exchange.has_own_optimisers
-    return is_seen_here if sees_everything else has_votes(training, kind)
+def clip(training: Training, norm: float) -> None:
+    """Make the gradient's norm at most `train.clip_norm`."""
+    longest = training.recipe.train.clip_norm
+    if longest is not None and norm > longest:
+        training.model.flat.gradients.mul_(longest / norm)
 
 
-def compute_slot(training: Training, step: int, number: int, slot: Slot, targets: int) -> None:
-    """Forward and backward of one slot: its part of the gradient of the mean over `targets`."""
-    flat, meter = training.flat, training.meter
-    training.group.heart.beat()
-    batch = training.reader.read(step, number, slot)
-    meter.lap("data")
-    torch.manual_seed(slot_seed(training.recipe.seed, step, number))
-    with training.precision.autocast():
-        loss = training.task.loss(training.model, batch)
-    training.statistics.note(number)
-    meter.lap("forward")
-    flat.extras[flat.LOSS] += loss.nll
-    (loss.smoothed * (training.precision.scale / targets)).backward()  # type: ignore[no-untyped-call]
-    meter.lap("backward")
+def update_weights(training: Training, rate: float, update: Update) -> None:
+    """Let the optimiser update the weights, and what follows them: running statistics and average."""
+    step = training.state.step + 1
+    training.model.optimiser.step(rate)
+    training.model.statistics.apply(step, update.slots)
+    training.model.average.update(step)
+    training.skips.in_a_row = 0
+    if training.model.precision.scaling:
+        training.model.precision.scaling.succeeded()
 
 
-def apply_update(training: Training, rate: float, slots: range) -> None:
-    """Update the weights, once no save copies them any more."""
-    training.meter.lap("communication")
-    training.keeper.before_update()
-    training.meter.lap("checkpoint")
-    training.gradient_norm = update_weights(training, rate, slots)
-    training.meter.lap("optimiser")
-
-
-def update_weights(training: Training, rate: float, slots: range) -> float:
-    """Unscale, clip, update; a loss or gradient that is not finite changes nothing. Returns the norm before clipping.
-
-    All workers that share this update hold the same reduced gradient, and decide alike.
-    """
-    gradients, scale = training.flat.gradients, training.precision.scale
-    norm = training.exchange.gradient_norm() / scale
-    if not math.isfinite(norm + float(training.flat.extras[training.flat.LOSS])):
-        skip_step(training)
-        return norm
-    clip = training.recipe.train.clip_norm
-    factor = (clip / norm if clip is not None and norm > clip else 1.0) / scale
-    if factor != 1.0:
-        gradients.mul_(factor)
-    training.optimiser.step(rate)
-    training.statistics.apply(training.state.step + 1, slots)
-    training.average.update(training.state.step + 1)
-    training.skipped_in_a_row = 0
-    if training.precision.scaling:
-        training.precision.scaling.succeeded()
-    return norm
-
-
-def skip_step(training: Training) -> None:
-    """Count a step whose loss or gradient is not finite, and back the loss scale off."""
-    state, scaling = training.state, training.precision.scaling
+def skip_update(training: Training) -> None:
+    """Count an update whose loss or gradient is not finite, and back the loss scale off. All workers that share the
+    update have the same gradient, and decide alike."""
+    state, scaling = training.state, training.model.precision.scaling
     state.skipped_steps += 1
-    training.skipped_in_a_row += 1
+    training.skips.in_a_row += 1
     message = f"step {state.step + 1} skipped: its loss or gradient is not finite"
     if scaling:
         scaling.overflowed()
@@ -322,8 +288,44 @@ def skip_step(training: Training) -> None:
     training.records.write("event", step=state.step + 1, message=message)
 
 
+def roll_back(training: Training) -> None:
+    """Go back to the newest good checkpoint; TrainingError if there is none, or the second time. Collective."""
+    reason = f"{MAX_SKIPPED_IN_A_ROW} steps in a row had a loss or gradient that is not finite"
+    training.checkpoints.writer.wait_written()
+    skips = training.skips
+    restored = None if skips.has_rolled_back else training.restorer.load_newest()
+    if restored is None:
+        again = " again" if skips.has_rolled_back else ""
+        raise TrainingError(
+            f"{reason}{again}; lower the learning rate, set train.clip_norm, or use bf16 or float32 in place of fp16"
+        )
+    training.state.take_over(restored.state)
+    if restored.must_save:
+        training.checkpoints.save(training.state)
+    skips.in_a_row, skips.has_rolled_back = 0, True
+    training.records.write("event", message=f"{reason}; going back to step {training.state.step}")
+
+
+def own_votes(training: Training) -> Votes:
+    """What this worker wants, from what it knows by now."""
+    return Votes(
+        stop=training.stop.is_set,
+        save=training.checkpoints.wants_retry,
+        is_skipping=training.skips.in_a_row > 0,
+        roll_back=training.skips.in_a_row >= MAX_SKIPPED_IN_A_ROW,
+    )
+
+
+def agreed_votes(training: Training) -> Votes:
+    """What the workers have agreed on in this step, the same on all of them."""
+    counted = count_votes(training.model.flat.votes)
+    return with_own_view(counted, own_votes(training)) if training.exchange.traits.shares_updates else counted
+
+
 def log_step(training: Training, result: StepResult) -> None:
-    """Write the step's record, and every so often its points in the trackers."""
+    """Write the record of a step that this worker had a part in, and every so often its points in the trackers."""
+    if result.loss is None:
+        return
     step, measured = training.state.step, training.meter.take()
     facts = {
         "loss": round(result.loss, 6),
@@ -351,13 +353,13 @@ def validate(training: Training) -> Scores | None:
     started, step = time.perf_counter(), training.state.step
     training.meter.lap("other")
     training.exchange.settle()
-    training.keeper.before_update()
-    with training.average.in_place():
+    training.checkpoints.wait_copied()
+    with training.model.average.in_place():
         scores = score_together(
             training.task.scoring("valid", final=False),
-            training.model,
+            training.model.module,
             training.group,
-            training.precision,
+            training.model.precision,
             lambda: training.stop.is_set,
         )
     training.meter.lap("evaluation")

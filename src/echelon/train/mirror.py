@@ -1,4 +1,4 @@
-"""Checkpoints at an address as well: uploaded behind training by a thread, fetched where the run folder has none."""
+"""Checkpoints at an address as well: uploaded behind training by a thread, fetched if the run folder has none."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from echelon.errors import StoreError, UserError
 from echelon.files.checkpoint_layout import best_beside, is_complete
 from echelon.monitor.heartbeat import Heart
 from echelon.monitor.records import RecordWriter
-from echelon.recipe.continuing import refuse_another_s
+from echelon.recipe.compatibility import require_same_learning
 from echelon.recipe.loading import load_recipe
 from echelon.runfolder import RunFolder
 from echelon.store import (
@@ -32,7 +32,7 @@ _WAIT_S = 1.0
 
 
 class Mirror:
-    """Keeps at an address what the run folder keeps; where uploads are slower than saves, the newest that there is time
+    """Keeps at an address what the run folder keeps: if uploads are slower than saves, the newest that there is time
     for, and the best. Only the run's first worker has one."""
 
     def __init__(
@@ -119,8 +119,8 @@ class Mirror:
 
 
 def fetch_newest(address: str, run: RunFolder, heart: Heart) -> list[str]:
-    """Fetch the newest checkpoint at `address` where it is newer than all here, and the best where it is only there;
-    their names. UserError where another run's are there. The recipe is put there first, so that no other run comes
+    """Fetch the newest checkpoint at `address` if it is newer than all here, and the best if it is only there;
+    returns their names. UserError if another run's are there. The recipe is put there first, so that no other run comes
     after this one."""
     _claim(address.rstrip("/"), run)
     root = f"{address.rstrip('/')}/checkpoints"
@@ -145,5 +145,5 @@ def _claim(address: str, run: RunFolder) -> None:
         theirs = Path(folder) / run.recipe.name
         if has_file(f"{address}/{run.recipe.name}"):
             get_file(f"{address}/{run.recipe.name}", theirs)
-            refuse_another_s(address, load_recipe(theirs), load_recipe(run.recipe))
+            require_same_learning(address, load_recipe(theirs), load_recipe(run.recipe))
     put_file(run.recipe, f"{address}/{run.recipe.name}")

@@ -98,7 +98,7 @@ def _part(flat: FlatParameters, start: int, end: int) -> Tensor:
 
 def _build(recipe: schema.Optimiser, groups: list[dict[str, object]]) -> torch.optim.Optimizer:
     match recipe:
-        case schema.AdamW():  # before Adam, of which it is a kind
+        case schema.AdamW():  # before Adam, its base class
             return _without_compiler(torch.optim.AdamW)(
                 groups, betas=(recipe.beta1, recipe.beta2), eps=recipe.epsilon, fused=True
             )

@@ -8,11 +8,15 @@ from dataclasses import dataclass
 
 
 @dataclass(frozen=True)
-class Turn:
-    """Slots whose gradients make one update, and those of them that this worker computes."""
+class Update:
+    """One update of the weights, and this worker's part in it."""
 
-    together: range
+    slots: range
+    """Whose gradients make the update."""
     mine: range
+    """Those of them that this worker computes."""
+    is_applied_here: bool = True
+    """Whether this worker's optimiser makes the update, and not a parameter server's."""
 
 
 def slot_seed(seed: int, step: int, slot: int) -> int:

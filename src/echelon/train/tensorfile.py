@@ -25,7 +25,7 @@ _BLOCK_BYTES = 4096
 _PIECE_BYTES = 2**28
 """Large: between two pieces the interpreter's lock is taken, which a thread of low priority is slow to give back."""
 _DIRECT = getattr(os, "O_DIRECT", 0)
-"""0 where the system has no such thing."""
+"""0 if the system has no such thing."""
 _DTYPES = {torch.float32: "F32", torch.float64: "F64", torch.int64: "I64", torch.int32: "I32"}
 
 
@@ -49,7 +49,7 @@ class TensorImage:
     def write(self, path: Path, may_replace: Callable[[], None] = lambda: None) -> Written:
         """Replace `path` by this file, atomically; when this returns it survives a power cut.
 
-        `may_replace` is asked at the last moment, and raises where `path` is to stay as it is.
+        `may_replace` is asked at the last moment, and raises if `path` is to stay as it is.
         """
         temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
         try:

@@ -62,8 +62,8 @@ class TensorBoardTracker:
 
 
 class MlflowTracker:
-    """Logs to an MLflow tracking store, which is asked for nothing before the first point; a resumed run goes on in the
-    same MLflow run."""
+    """Logs to an MLflow tracking store, which is asked for nothing before the first point; a resumed run
+    continues in the same MLflow run."""
 
     def __init__(self, run: RunFolder, recipe: Recipe, store: str) -> None:
         address = _store_address(store)
@@ -109,7 +109,7 @@ class MlflowTracker:
 
 
 class WandbTracker:
-    """Logs to Weights & Biases; a resumed run goes on under the same id."""
+    """Logs to Weights & Biases; a resumed run continues under the same id."""
 
     def __init__(self, run: RunFolder, recipe: Recipe, mode: Literal["offline", "online"]) -> None:
         try:
@@ -222,7 +222,7 @@ def _report(name: str, why: str, records: RecordWriter) -> None:
 
 
 def _missing(key: str, extra: str) -> UserError:
-    return UserError(f"{key}: needs a package that is not here; {install_hint(extra)}")
+    return UserError(f"{key}: needs a package that is not here (extra {extra}); {install_hint(extra)}")
 
 
 def _store_address(store: str) -> str:

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Protocol
 
 from torch import Tensor, nn
 
 from echelon.errors import CheckpointError
 from echelon.recipe.loading import load_recipe
+from echelon.recipe.schema import Recipe
+from echelon.recipe.tasks import find_task
 from echelon.runfolder import RunFolder
 from echelon.train.checkpoint import average_weights, choose_checkpoint, list_checkpoints, scheduled
 
@@ -35,6 +38,26 @@ def choose_weights(run: RunFolder, which: str) -> Weights:
     by_name = run.checkpoints / which
     checkpoint = choose_checkpoint(run.checkpoints, by_name if by_name.is_dir() else which)
     return Weights(checkpoint.load_model(), checkpoint.step, checkpoint.folder.name)
+
+
+class SizedTask(Protocol):
+    """What a task says about the size of its models."""
+
+    def is_larger_than(self, recipe: Recipe, num_tensors: int, num_numbers: int) -> bool:
+        """Whether the recipe's model has more tensors or more numbers than these."""
+        ...
+
+
+def require_size(recipe: Recipe, weights: Weights) -> None:
+    """CheckpointError if the recipe's model is larger than the weights. Asked before the model is built, which would
+    take the memory that a run folder from somebody else asks for."""
+    task: SizedTask = find_task(recipe.task)
+    num_numbers = sum(tensor.numel() for tensor in weights.tensors.values())
+    if task.is_larger_than(recipe, len(weights.tensors), num_numbers):
+        raise CheckpointError(
+            f"{weights.label} does not fit this recipe's model, which is larger than its {num_numbers:,} numbers in "
+            f"{len(weights.tensors):,} tensors"
+        )
 
 
 def load_weights(model: nn.Module, weights: Weights) -> None:

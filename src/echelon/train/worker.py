@@ -32,30 +32,33 @@ from echelon.errors import (
     TrainingError,
     UserError,
 )
-from echelon.files.checkpoint_layout import TrainingState
 from echelon.lease import fence
 from echelon.monitor.heartbeat import open_heart
 from echelon.monitor.records import RecordWriter
 from echelon.recipe.length import length_in_steps
 from echelon.recipe.loading import load_recipe
 from echelon.recipe.schedule import rate_by_step
+from echelon.recipe.schema import Recipe
+from echelon.resolve.exchange import choose_hosts, resolve_exchange
+from echelon.resolve.run_recipe import require_one_recipe
 from echelon.runfolder import RunFolder
 from echelon.tasks import build_task
-from echelon.train.averaging import WeightAverage
-from echelon.train.benchmark import WARM_UP_STEPS, measure_steps
-from echelon.train.evaluate import is_patience_over, save_scores, score_summary, score_together
+from echelon.tasks.task import Task
+from echelon.train.checkpoint_policy import CheckpointPolicy
+from echelon.train.checkpoint_writer import CheckpointWriter
+from echelon.train.evaluation import is_patience_over, save_scores, score_summary, score_together
 from echelon.train.exchange import build_exchange
-from echelon.train.keeper import Keeper
-from echelon.train.learner import build_learner
+from echelon.train.exchange.measure import measure
 from echelon.train.loop import Outcome, StopRequest, Training, train
-from echelon.train.measuring import compare_kernels, describe_worker, open_meter, start_sampler
 from echelon.train.mirror import Mirror
-from echelon.train.precision import Precision, warning_of
-from echelon.train.reading import SlotReader, reads_ahead
-from echelon.train.resolving import choose_hosts, require_one_recipe, resolve_exchange
-from echelon.train.resume import resume
+from echelon.train.model_state import build_model_state
+from echelon.train.precision import warning_of
+from echelon.train.prefetch import SlotPrefetch, gains_by_prefetch
+from echelon.train.restore import Restorer
+from echelon.train.step_timing import WARM_UP_STEPS, measure_steps
 from echelon.train.trackers import build_trackers
 from echelon.train.weights import Weights, choose_weights, load_weights
+from echelon.train.worker_facts import compare_kernels, describe_worker, open_meter, peak_flops, start_sampler
 
 _GROUP_TIMEOUT_S = 300.0
 """How long a collective may take beyond `restart.hang_seconds`, by which the launcher has seen who hangs."""
@@ -102,7 +105,7 @@ def main(arguments: Sequence[str]) -> NoReturn:
 
 
 def longest_collective_s(hang_s: float) -> float:
-    """How long a worker waits in a collective: a last resort, where `restart.hang_seconds` sets a limit at all."""
+    """How long a worker waits in a collective: a last resort, if `restart.hang_seconds` sets a limit at all."""
     return hang_s + _GROUP_TIMEOUT_S if hang_s else FOR_EVER.total_seconds()
 
 
@@ -110,7 +113,7 @@ def leave(records: RecordWriter, status: int) -> NoReturn:
     """End this process at once, everything being written.
 
     The usual clean-up would take the process group apart, which waits for workers that hang in a collective, and
-    aborts where the store's host has left before.
+    aborts if the store's host has left before.
     """
     try:
         records.close()
@@ -121,8 +124,9 @@ def leave(records: RecordWriter, status: int) -> NoReturn:
 
 
 def work_or_stand_by(run: RunFolder, everybody: Group, records: RecordWriter, stop: StopRequest) -> Outcome:
-    """Train, where the recipe's exchange wants this host; otherwise wait until the others have ended. Collective."""
-    recipe = resolve_exchange(run, everybody, records, choose_device())
+    """Train if the recipe's exchange wants this host; otherwise wait until the others have ended. Collective."""
+    device = choose_device()
+    recipe = resolve_exchange(run, everybody, records, lambda recipe: measure(recipe, run, everybody, device))
     group = everybody.of_hosts(choose_hosts(run, everybody, recipe.exchange.hosts))
     with _numbered_anew(run, everybody, group, records) as own_records:
         if group is None:
@@ -153,8 +157,7 @@ def _numbered_anew(
 def work(run: RunFolder, group: Group, records: RecordWriter, stop: StopRequest) -> Outcome:
     """Train the run to its end and score it, or stop when told to. Collective."""
     started = time.time()
-    training = set_up(run, group, records)
-    training.stop = stop
+    training = set_up(run, group, records, stop)
     records.write(
         "start",
         step=training.state.step,
@@ -164,7 +167,7 @@ def work(run: RunFolder, group: Group, records: RecordWriter, stop: StopRequest)
         kernels=training.task.kernels,
         **describe_worker(training),
     )
-    device = training.flat.weights.device
+    device = training.model.flat.weights.device
     for warning in (warning_of(training.recipe.train.precision, device), compare_kernels(training)):
         if warning is not None and group.is_first:
             records.write("event", message=warning)
@@ -172,7 +175,7 @@ def work(run: RunFolder, group: Group, records: RecordWriter, stop: StopRequest)
     training.meter.take()  # set-up is not part of the first step
     gc.freeze()  # what set-up made stays; the collector need not look at it again
     outcome = train(training)
-    training.reader.close()
+    training.prefetch.close()
     if outcome in (Outcome.FINISHED, Outcome.STOPPED_EARLY):
         outcome = outcome if score_test(training) else Outcome.INTERRUPTED
         training.meter.lap("evaluation")
@@ -186,6 +189,7 @@ def work(run: RunFolder, group: Group, records: RecordWriter, stop: StopRequest)
         step=training.state.step,
         outcome=outcome.value,
         seconds=round(time.time() - started, 3),
+        peak_flops=peak_flops(training),
         **training.meter.take(),
     )
     return outcome
@@ -195,65 +199,70 @@ def finish_mirror(training: Training) -> None:
     """Return when the first worker has uploaded everything, however long that takes. Collective."""
     if training.recipe.checkpoint.mirror is None:
         return
-    if training.keeper.mirror is not None:
-        training.keeper.mirror.finish(training.group.heart)
+    if training.checkpoints.mirror is not None:
+        training.checkpoints.mirror.finish(training.group.heart)
     training.group.await_first("mirroring")
 
 
-def set_up(run: RunFolder, group: Group, records: RecordWriter) -> Training:
+def set_up(run: RunFolder, group: Group, records: RecordWriter, stop: StopRequest | None = None) -> Training:
     """Build everything from the run folder and go back to where the newest checkpoint stands. Collective."""
     recipe, device = load_recipe(run.recipe), choose_device()
     require_one_recipe(recipe, group)
     group.heart.beat()
     task = build_task(recipe, run, device)
     group.heart.beat()
-    learner, exchange = build_learner(recipe, task, device), build_exchange(recipe, group)
-    flat, optimiser = learner.flat, learner.optimiser
-    average = WeightAverage(learner.model, flat, recipe.train.average_decay)
+    model, exchange = build_model_state(recipe, task, device), build_exchange(recipe, group)
+    writer = CheckpointWriter()
+    exchange.attach(model.flat, model.optimiser, writer.wait_copied)
+    group.heart.beat()
+    mirror = _open_mirror(recipe, run, group, records, task)
+    restorer = Restorer(recipe, run, group, records, model, exchange, mirror)
+    restored = restorer.start()
+    state = restored.state
+    checkpoints = CheckpointPolicy(
+        run=run,
+        group=group,
+        recipe=recipe,
+        records=records,
+        model=model,
+        exchange=exchange,
+        writer=writer,
+        mirror=mirror,
+        first_step=state.step,
+        num_hosts=int(os.environ.get("ECHELON_HOSTS", "1")),
+        may_write=fence(run, int(os.environ.get("ECHELON_GENERATION", "0"))),
+    )
+    if restored.must_save:
+        checkpoints.save(state)
+    # The user may have given the run more patience since it stopped.
+    state.stopped_early &= is_patience_over(state, recipe.early_stop)
     steps = length_in_steps(recipe.train, task.steps_per_epoch)
-    training = Training(
+    return Training(
         recipe=recipe,
         run=run,
         group=group,
+        records=records,
         task=task,
-        reader=SlotReader(task, is_ahead=reads_ahead(device)),
-        model=learner.model,
-        flat=flat,
-        statistics=learner.statistics,
-        optimiser=optimiser,
-        average=average,
+        prefetch=SlotPrefetch(task, is_ahead=gains_by_prefetch(device)),
+        model=model,
         exchange=exchange,
-        precision=Precision(recipe.train.precision, device),
-        state=TrainingState(),
+        restorer=restorer,
+        checkpoints=checkpoints,
+        state=state,
         steps=steps,
         rate=rate_by_step(recipe, steps),
-        records=records,
-        keeper=Keeper(
-            run,
-            group,
-            recipe,
-            records,
-            flat,
-            optimiser,
-            average,
-            exchange,
-            num_hosts=int(os.environ.get("ECHELON_HOSTS", "1")),
-            may_write=fence(run, int(os.environ.get("ECHELON_GENERATION", "0"))),
-        ),
-        trackers=[],
+        trackers=build_trackers(recipe, run, state.step + 1, records, group.heart) if group.is_first else [],
         meter=open_meter(device),
+        stop=stop or StopRequest(),
     )
-    exchange.attach(flat, optimiser, training.keeper.before_update)
-    group.heart.beat()
-    if group.is_first and recipe.checkpoint.mirror:
-        training.keeper.mirror = Mirror(recipe.checkpoint.mirror, run, records, task.model_files(run))
-    resume(training)
-    training.keeper.first_step = training.state.step
-    # The user may have given the run more patience since it stopped.
-    training.state.stopped_early &= is_patience_over(training.state, recipe.early_stop)
-    if group.is_first:
-        training.trackers = build_trackers(recipe, run, training.state.step + 1, records, group.heart)
-    return training
+
+
+def _open_mirror(
+    recipe: Recipe, run: RunFolder, group: Group, records: RecordWriter, task: Task
+) -> Mirror | None:
+    """Where this worker uploads checkpoints; only the first one does."""
+    address = recipe.checkpoint.mirror
+    return Mirror(address, run, records, task.model_files(run)) if address and group.is_first else None
 
 
 def score_test(training: Training) -> bool:
@@ -263,7 +272,9 @@ def score_test(training: Training) -> bool:
     if not training.task.has_split("test"):
         return True
     weights, scoring = load_final_weights(training), training.task.scoring("test", final=True)
-    scores = score_together(scoring, training.model, group, training.precision, lambda: training.stop.is_set)
+    scores = score_together(
+        scoring, training.model.module, group, training.model.precision, lambda: training.stop.is_set
+    )
     if scores is None:
         training.records.write("event", message="the scoring of the test set was broken off to stop")
         return False
@@ -277,7 +288,7 @@ def score_test(training: Training) -> bool:
 
 
 def load_final_weights(training: Training) -> Weights:
-    """Put the weights that the recipe scores at the end into the model of every worker; the last weights where no
+    """Put the weights that the recipe scores at the end into the model of every worker; the last weights if no
     disk has the others any more, so that the run can end. Collective."""
     wanted = training.recipe.evaluate.final
     weights, problem = _find_weights(training, wanted)
@@ -304,8 +315,8 @@ def _find_weights(training: Training, which: str) -> tuple[Weights | None, str]:
     if not counts[holder]:
         return None, answers[0][1]
     if weights is not None:
-        load_weights(training.model, weights)
-    for tensor in training.model.state_dict().values():
+        load_weights(training.model.module, weights)
+    for tensor in training.model.module.state_dict().values():
         group.broadcast(tensor, holder)
     step, label = group.broadcast_json([weights.step, weights.label] if weights else None, holder)
     return Weights({}, step, label), ""

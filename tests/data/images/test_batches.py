@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from echelon.data.images.batches import ImagePlan, crop_boxes, crop_padded, cut_out, load_slot, mirror
-from echelon.data.images.store import ImageStore
+from echelon.data.images.image_store import ImageStore
 from echelon.data.randomness import bit_generator
 from echelon.recipe.image_sections import Augment
 

@@ -9,8 +9,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from echelon.data.images.image_store import PreparedImages
 from echelon.data.images.prepare import prepare_images
-from echelon.data.images.store import PreparedImages
 from echelon.errors import DataError, RecipeError
 from echelon.recipe.image_sections import ImageData
 from tests.sample_image_recipe import sample_image_recipe

@@ -13,9 +13,9 @@ import pytest
 
 from echelon.data.images import prepare
 from echelon.data.images.folder import PictureFolder
+from echelon.data.images.image_store import SHARD_BYTES, StoreWriter, open_images
 from echelon.data.images.prepare import find_images, prepare_images
 from echelon.data.images.sources import hold_out
-from echelon.data.images.store import SHARD_BYTES, StoreWriter, open_images
 from echelon.errors import DataError
 from echelon.recipe.image_sections import ImageData
 from tests.data.images.pictures import as_tar, picture, write_cifar, write_folder
@@ -77,6 +77,22 @@ def test_files_that_are_not_the_published_ones_are_refused(tmp_path: Path) -> No
     with pytest.raises(DataError, match=r"data_batch_1\.bin is not the published one"):
         prepare_images(data, recipe_folder=tmp_path, cache=tmp_path / "cache")
     assert not list((tmp_path / "cache" / "prepared").glob("*"))
+
+
+def test_a_sample_of_cifar_10_is_refused_with_settings_that_train_on_it(tmp_path: Path) -> None:
+    write_cifar(tmp_path / "six", per_file=100)
+    data = ImageData(source="cifar10", path="six")
+    for name in ("data_batch_1.bin", "data_batch_2.bin"):
+        with pytest.raises(
+            DataError, match=r"add --set data\.verify=false --set data\.valid_images=(50|40)$"
+        ):
+            prepare_images(data, recipe_folder=tmp_path, cache=tmp_path / "cache")
+        (tmp_path / "six" / name).unlink()
+    data = ImageData(source="cifar10", path="six", verify=False)
+    with pytest.raises(DataError, match=r"taken all 300 images; add --set data.valid_images=30"):
+        prepare_images(data, recipe_folder=tmp_path, cache=tmp_path / "cache")
+    data = ImageData(source="cifar10", path="six", verify=False, valid_images=30)
+    assert prepare_images(data, recipe_folder=tmp_path, cache=tmp_path / "cache").train.labels.shape == (270,)
 
 
 @pytest.mark.parametrize("packed", [False, True])
@@ -226,7 +242,7 @@ _WRITE_MANY_SHARDS = """
 import resource, sys
 from pathlib import Path
 import numpy as np
-from echelon.data.images.store import StoreWriter
+from echelon.data.images.image_store import StoreWriter
 
 resource.setrlimit(resource.RLIMIT_NOFILE, (32, 32))
 with StoreWriter(Path(sys.argv[1]), "train", shard_bytes=100) as writer:

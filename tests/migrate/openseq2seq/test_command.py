@@ -10,14 +10,14 @@ import pytest
 from rich.console import Console
 
 from echelon.comm.group import Group
-from echelon.commands.preparing import prepare_data
-from echelon.commands.training import write_run
+from echelon.commands.prepare import prepare_data
+from echelon.commands.run_setup import write_run
 from echelon.data.corpora import resolve
 from echelon.errors import UserError
 from echelon.migrate.old_command import Modern
 from echelon.migrate.openseq2seq.command import translate
 from echelon.monitor.records import RecordWriter, read_records
-from echelon.recipe.loading import load_recipe
+from echelon.recipe.loading import load_recipe, load_translation_recipe
 from echelon.recipe.schema import Noam, TranslationRecipe
 from echelon.runfolder import RunFolder
 from echelon.train.loop import Outcome, train
@@ -171,7 +171,7 @@ def test_a_recipe_s_test_set_is_found_beside_it(
     toy_recipe: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path.parent)
-    test = load_recipe(toy_recipe).data.test  # type: ignore[union-attr]
+    test = load_translation_recipe(toy_recipe).data.test
     assert test is not None
     assert test.source is not None
     modern = translate([f"--config_file={toy_recipe}", "--mode=infer"])
@@ -225,7 +225,7 @@ def losses_of(modern: Modern, *settings: str) -> list[float]:
     records = RecordWriter(run.worker_records(0))
     training = set_up(run, Group(0, 1), records)
     assert train(training) is Outcome.FINISHED
-    training.reader.close()
+    training.prefetch.close()
     records.close()
     return [record["loss"] for record in read_records(run.worker_records(0)) if record["kind"] == "step"]
 

@@ -6,7 +6,7 @@ import pytest
 
 from echelon.data.cleaning import clean_pairs
 from echelon.errors import UserError
-from echelon.inference.loading import text_rules
+from echelon.inference.model_folder import text_rules
 from echelon.migrate.openseq2seq.convert import convert
 from echelon.recipe.loading import check_recipe
 from echelon.recipe.schedule import rate_by_step
@@ -279,7 +279,7 @@ def test_a_save_at_the_very_end_becomes_auto() -> None:
     made = convert(changed('"save_checkpoint_steps": 10', '"save_checkpoint_steps": 39'), "x.py")
     table, notes = made.table, made.notes
     assert "every" not in table["checkpoint"]
-    assert any("hardly a save in 40 steps" in note for note in notes)
+    assert any("too rare for 40 steps" in note for note in notes)
 
 
 @pytest.mark.parametrize(

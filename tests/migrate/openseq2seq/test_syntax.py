@@ -55,6 +55,13 @@ def test_tensorflow_is_there_without_an_import_as_run_py_had_it() -> None:
         ("x = int(float('inf'))", "1:5", "int(float('inf')) (cannot convert float infinity"),
         ("a = 10 ** 150\nb = a * a", "2:5", "so large a number"),
         ("a = 'x'\n" + "a = f'{a}{a}'\n" * 30, "21:5", "a value without end"),
+        (f"a = '{'x' * 1000}'\nb = f'{'{a}' * 20_000}'", r"2:\d+", "a value without end"),
+        (f"a = '{'x' * 1000}'\n" + "b = a + 'x'\n" * 10_000, r"\d+:5", "a value without end"),
+        (
+            "import os\n" + f"a = '{'x' * 1000}'\n" + f"b = os.path.join({'a, ' * 20_000})",
+            r"3:\d+",
+            "a value without end",
+        ),
         ("a = []\nb = f'{a}'", "2:\\d+", "a text of something that is no text or number"),
         ("x = dict(**3)", "1:12", "** of something that is no dictionary"),
         ("x = 1 / 0", "1:5", "1 / 0 (division by zero)"),

@@ -19,11 +19,11 @@ from torch import Tensor
 
 from echelon.comm.group import Group
 from echelon.monitor.heartbeat import Heart
+from echelon.recipe.workers import level_size, workers_on_each_host
 from echelon.train.exchange import Exchange, build_exact, build_exchange
 from echelon.train.exchange.all_reduce import AllReduce
 from echelon.train.exchange.codecs import build_codec
 from echelon.train.exchange.compressed import Compressed
-from echelon.train.exchange.hierarchical import level_size, workers_on_each_host
 from echelon.train.exchange.low_rank import LowRank
 
 STEPS = range(1, 31)
@@ -184,7 +184,7 @@ def learn_a_table(group: Group) -> dict[str, Tensor]:
     """With its first layer in the place of a table of embeddings; the largest that is owed of each layer."""
     pupil = Pupil(group, build("rank 2", group), first="embeddings")
     pupil.train(STEPS)
-    (owed,) = pupil.exchange.own_state().values()
+    (owed,) = pupil.exchange.state().own.values()
     largest = {s.name: s.view(owed).abs().max() for s in pupil.flat.slices if s.parameter.ndim == 2}
     return {**pupil.result(), **{f"largest/{name}": value for name, value in largest.items()}}
 

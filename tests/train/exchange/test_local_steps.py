@@ -11,15 +11,17 @@ from tests.pupils import Pupil, run_workers
 from torch import Tensor
 
 from echelon.comm.group import Group
-from echelon.recipe.schema import Exchange
+from echelon.recipe.schema import ExchangeSettings
 from echelon.train.exchange.all_reduce import AllReduce
 from echelon.train.exchange.local_steps import LocalSteps, replicas_of, teams
 
-AVERAGING = Exchange(replicas=2, every=1, overlap=0, outer_rate=1.0, outer_momentum=0.0, outer_wire="float32")
-DILOCO = Exchange(replicas=2, every=5, overlap=2, outer_wire="float32")
+AVERAGING = ExchangeSettings(
+    replicas=2, every=1, overlap=0, outer_rate=1.0, outer_momentum=0.0, outer_wire="float32"
+)
+DILOCO = ExchangeSettings(replicas=2, every=5, overlap=2, outer_wire="float32")
 
 
-def learn(settings: Exchange | None, steps: range, group: Group) -> dict[str, Tensor]:
+def learn(settings: ExchangeSettings | None, steps: range, group: Group) -> dict[str, Tensor]:
     """Train with local steps, or with the exact exchange where there are no settings."""
     pupil = Pupil(group, LocalSteps(group, settings) if settings else AllReduce(group))
     pupil.train(steps)
@@ -27,7 +29,7 @@ def learn(settings: Exchange | None, steps: range, group: Group) -> dict[str, Te
     return pupil.result()
 
 
-def go_on(settings: Exchange, folder: Path, steps: range, group: Group) -> dict[str, Tensor]:
+def go_on(settings: ExchangeSettings, folder: Path, steps: range, group: Group) -> dict[str, Tensor]:
     pupil = Pupil(group, LocalSteps(group, settings))
     pupil.go_on_from(folder)
     pupil.train(steps)
@@ -61,7 +63,7 @@ def test_replicas_go_their_own_way_between_agreements(tmp_path: Path) -> None:
     assert not torch.equal(results[0]["weights"], results[1]["weights"])
 
 
-def unsettled(settings: Exchange, group: Group) -> dict[str, Tensor]:
+def unsettled(settings: ExchangeSettings, group: Group) -> dict[str, Tensor]:
     pupil = Pupil(group, LocalSteps(group, settings))
     pupil.train(range(1, 4))
     return pupil.result()
@@ -80,18 +82,18 @@ def test_a_run_goes_on_from_a_settled_state_with_any_number_of_workers(size: int
 
 
 def test_after_half_a_round_momentum_carries_weights_half_as_far() -> None:
-    settings = Exchange(replicas=1, every=4, overlap=0, outer_rate=0.5, outer_momentum=0.8)
+    settings = ExchangeSettings(replicas=1, every=4, overlap=0, outer_rate=0.5, outer_momentum=0.8)
     group = Group(0, 1)
     pupil = Pupil(group, LocalSteps(group, settings))
     pupil.train(range(1, 5))
     agreed, velocity = (
-        tensor.clone() for tensor in (pupil.flat.weights, pupil.exchange.shared_state()["velocity"])
+        tensor.clone() for tensor in (pupil.flat.weights, pupil.exchange.state().shared["velocity"])
     )
     pupil.train(range(5, 7))
     way = agreed - pupil.flat.weights
     pupil.exchange.settle()
     velocity = 0.8**0.5 * velocity + way
-    torch.testing.assert_close(pupil.exchange.shared_state()["velocity"], velocity)
+    torch.testing.assert_close(pupil.exchange.state().shared["velocity"], velocity)
     torch.testing.assert_close(pupil.flat.weights, agreed - 0.5 * (way + 0.5 * 0.8 * velocity))
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from tests.sample_recipe import sample_recipe
 
-from echelon.train.exchange.choice import CANDIDATES, Candidate
+from echelon.resolve.exchange_choice import CANDIDATES, Candidate
 from echelon.train.exchange.measure import candidates, card_share
 
 

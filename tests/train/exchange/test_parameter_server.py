@@ -15,19 +15,21 @@ from torch import Tensor, nn
 
 from echelon.comm.group import Group
 from echelon.monitor.heartbeat import Heart
-from echelon.recipe.schema import Exchange, Sgd
+from echelon.recipe.schema import ExchangeSettings, Sgd
 from echelon.train.exchange.all_reduce import AllReduce
 from echelon.train.exchange.mail import Kind, Message
 from echelon.train.exchange.parameter_server import ParameterServer
 from echelon.train.exchange.roles import Roles, share_parameters, share_roles
-from echelon.train.exchange.server import Push, Server
+from echelon.train.exchange.shard_server import Push, Server
 from echelon.train.flat import FlatParameters
 from echelon.train.optimiser import FlatOptimiser
 
 STEPS = range(1, 31)
 
 
-def learn(settings: Exchange | None, steps: range, slow: int | None, group: Group) -> dict[str, Tensor]:
+def learn(
+    settings: ExchangeSettings | None, steps: range, slow: int | None, group: Group
+) -> dict[str, Tensor]:
     """Train with servers, or with the exact exchange if there are no settings; `slow` begins a step only when the rank
     after it has ended that step."""
     pupil = Pupil(group, ParameterServer(group, settings) if settings else AllReduce(group))
@@ -49,7 +51,7 @@ def learn(settings: Exchange | None, steps: range, slow: int | None, group: Grou
 
 
 def trained(
-    settings: Exchange | None, size: int, folder: Path, slow: int | None = None
+    settings: ExchangeSettings | None, size: int, folder: Path, slow: int | None = None
 ) -> list[dict[str, Tensor]]:
     results = run_workers(functools.partial(learn, settings, STEPS, slow), size, folder)
     for result in results[1:]:
@@ -71,7 +73,7 @@ def evaluated(result: dict[str, Tensor]) -> float:
 @pytest.mark.parametrize(("size", "servers"), [(2, 1), (3, 1), (4, 2), (3, 5)])
 def test_synchronous_servers_are_all_reduce(size: int, servers: int, tmp_path: Path) -> None:
     exact = trained(None, 2, tmp_path / "exact")[0]
-    served = trained(Exchange(servers=servers), size, tmp_path / "served")
+    served = trained(ExchangeSettings(servers=servers), size, tmp_path / "served")
     torch.testing.assert_close(served[0]["weights"], exact["weights"], rtol=1e-5, atol=1e-6)
     kept = [int(result["optimiser numbers"]) for result in served]
     assert sum(kept) == len(exact["weights"]), "each number's momentum is on one server"
@@ -82,13 +84,15 @@ def test_synchronous_servers_are_all_reduce(size: int, servers: int, tmp_path: P
 
 
 def test_a_process_alone_serves_itself(tmp_path: Path) -> None:
-    exact, alone = (trained(each, 1, tmp_path / str(bool(each)))[0] for each in (None, Exchange(servers=2)))
+    exact, alone = (
+        trained(each, 1, tmp_path / str(bool(each)))[0] for each in (None, ExchangeSettings(servers=2))
+    )
     assert torch.equal(alone["weights"], exact["weights"])
 
 
 def test_asynchronous_updates_are_stale_but_never_more_than_allowed(tmp_path: Path) -> None:
     exact = trained(None, 1, tmp_path / "exact")[0]
-    settings = Exchange(synchronous=False, staleness=2)
+    settings = ExchangeSettings(synchronous=False, staleness=2)
     served = trained(settings, 4, tmp_path / "served")
     staleness = served[3]["staleness"]
     assert 1 <= staleness.max() <= 2
@@ -97,27 +101,27 @@ def test_asynchronous_updates_are_stale_but_never_more_than_allowed(tmp_path: Pa
 
 def test_the_slowest_is_not_waited_for_where_there_are_backup_workers(tmp_path: Path) -> None:
     exact = trained(None, 1, tmp_path / "exact")[0]
-    served = trained(Exchange(backup_workers=1), 4, tmp_path / "served", slow=0)
+    served = trained(ExchangeSettings(backup_workers=1), 4, tmp_path / "served", slow=0)
     assert served[3]["dropped"] > 0
     assert evaluated(served[0]) == pytest.approx(evaluated(exact), rel=0.2)
 
 
 def test_an_update_has_all_but_the_backup_workers_of_those_who_have_slots() -> None:
     for pushed, is_enough in (([1, 0], False), ([1, 1], False), ([1, 1, 0], False), ([1, 1, 1], True)):
-        assert enough_of(Exchange(backup_workers=1), pushed, workers=5) == is_enough
-    assert enough_of(Exchange(backup_workers=9), [0], workers=5) is False
-    assert enough_of(Exchange(), [1, 1, 1, 1], workers=5) is False, (
+        assert enough_of(ExchangeSettings(backup_workers=1), pushed, workers=5) == is_enough
+    assert enough_of(ExchangeSettings(backup_workers=9), [0], workers=5) is False
+    assert enough_of(ExchangeSettings(), [1, 1, 1, 1], workers=5) is False, (
         "without backup workers all are waited for"
     )
-    assert enough_of(Exchange(), [1, 1, 1, 1, 0], workers=5) is True
-    assert enough_of(Exchange(synchronous=False), [4], workers=5) is True
+    assert enough_of(ExchangeSettings(), [1, 1, 1, 1, 0], workers=5) is True
+    assert enough_of(ExchangeSettings(synchronous=False), [4], workers=5) is True
 
 
-def enough_of(settings: Exchange, slots_of_pushes: list[int], workers: int) -> bool:
+def enough_of(settings: ExchangeSettings, slots_of_pushes: list[int], workers: int) -> bool:
     """Of a server of so many workers, where a step has four slots."""
     mail: Any = SimpleNamespace(flat=None, group=Group(0, 1), shards={0: slice(0, 1)})
     server = Server(mail, Group(0, 1), Roles(tuple(range(1, workers + 1)), (0,)), settings)
-    list(server.turns(1, 4))
+    list(server.updates(1, 4))
     empty = torch.zeros(0)
     return server._is_enough(
         {
@@ -129,7 +133,7 @@ def enough_of(settings: Exchange, slots_of_pushes: list[int], workers: int) -> b
 
 def count_waits(group: Group) -> dict[str, Tensor]:
     group = Group(group.rank, group.size, Heart())
-    pupil = Pupil(group, ParameterServer(group, Exchange()))
+    pupil = Pupil(group, ParameterServer(group, ExchangeSettings()))
     before = group.heart._turns
     pupil.train(range(1, 4))
     waits = group.heart._turns - before
@@ -142,7 +146,7 @@ def test_the_launcher_sees_that_a_server_waits_for_its_workers(tmp_path: Path) -
         assert result["waits"] >= 3 * 2, "at least once a step, in and out"
 
 
-def go_on(settings: Exchange, folder: Path, group: Group) -> dict[str, Tensor]:
+def go_on(settings: ExchangeSettings, folder: Path, group: Group) -> dict[str, Tensor]:
     pupil = Pupil(group, ParameterServer(group, settings))
     results = [torch.load(file, weights_only=True) for file in sorted(folder.glob("*.pt"))]
     pupil.flat.weights.copy_(results[0]["weights"])
@@ -161,14 +165,14 @@ def test_a_run_goes_on_with_other_numbers_of_workers_and_servers(
     size: int, servers: int, tmp_path: Path
 ) -> None:
     whole = trained(None, 1, tmp_path / "whole")[0]
-    half = functools.partial(learn, Exchange(servers=2), range(1, 16), None)
+    half = functools.partial(learn, ExchangeSettings(servers=2), range(1, 16), None)
     run_workers(half, 4, tmp_path / "half")
-    work = functools.partial(go_on, Exchange(servers=servers), tmp_path / "half")
+    work = functools.partial(go_on, ExchangeSettings(servers=servers), tmp_path / "half")
     again = run_workers(work, size, tmp_path / "again")
     torch.testing.assert_close(again[0]["weights"], whole["weights"], rtol=1e-4, atol=1e-6)
 
 
-def vote(settings: Exchange, group: Group) -> dict[str, Tensor]:
+def vote(settings: ExchangeSettings, group: Group) -> dict[str, Tensor]:
     """One worker votes in step 5; in which step everybody sees it."""
     pupil = Pupil(group, ParameterServer(group, settings))
     seen: list[int] = []
@@ -177,12 +181,12 @@ def vote(settings: Exchange, group: Group) -> dict[str, Tensor]:
     def zero_and_vote() -> None:
         zero()
         if group.rank == 0 and not seen and step >= 5:
-            pupil.flat.extras[FlatParameters.STOP_VOTES] = 1.0
+            pupil.flat.votes[0] = 1.0
 
     pupil.flat.zero = zero_and_vote  # type: ignore[method-assign]
     for step in range(1, 20):
         pupil.train(range(step, step + 1))
-        if pupil.flat.extras[FlatParameters.STOP_VOTES] > 0:
+        if pupil.flat.votes[0] > 0:
             seen.append(step)
             break
     pupil.exchange.settle()
@@ -190,9 +194,14 @@ def vote(settings: Exchange, group: Group) -> dict[str, Tensor]:
 
 
 @pytest.mark.parametrize(
-    "settings", [Exchange(servers=2), Exchange(servers=2, synchronous=False), Exchange(backup_workers=1)]
+    "settings",
+    [
+        ExchangeSettings(servers=2),
+        ExchangeSettings(servers=2, synchronous=False),
+        ExchangeSettings(backup_workers=1),
+    ],
 )
-def test_all_see_a_vote_after_the_same_step(settings: Exchange, tmp_path: Path) -> None:
+def test_all_see_a_vote_after_the_same_step(settings: ExchangeSettings, tmp_path: Path) -> None:
     results = run_workers(functools.partial(vote, settings), 5, tmp_path)
     assert all(torch.equal(result["seen"], results[0]["seen"]) for result in results)
     assert results[0]["seen"].tolist()[0] >= 6
@@ -225,17 +234,16 @@ def measure_slots(group: Group) -> dict[str, Tensor]:
     """Every slot measures one more than its number, which a server makes the running statistics."""
     flat = FlatParameters(nn.Linear(6, 4), num_statistics=4)
     flat.running = torch.zeros(4)
-    exchange = ParameterServer(group, Exchange(servers=2))
+    exchange = ParameterServer(group, ExchangeSettings(servers=2))
     exchange.attach(flat, FlatOptimiser(Sgd(kind="sgd"), flat), lambda: None)
-
-    def keep_statistics() -> None:
-        flat.running.copy_(flat.statistics)
-
-    for turn in exchange.turns(1, 4):
+    for update in exchange.updates(1, 4):
         flat.zero()
-        for slot in turn.mine:
+        for slot in update.mine:
             flat.statistics[slot] = slot + 1
-        exchange.update(keep_statistics)
+        exchange.reduce()
+        if update.is_applied_here:
+            flat.running.copy_(flat.statistics)
+        exchange.after_update()
     exchange.settle()
     return {"running": flat.running}
 

@@ -32,7 +32,7 @@ def build(kind: str, group: Group) -> Exchange:
         case "low_rank":
             return LowRank(group, 1, build_codec("bf16"), seed=1)
         case "local":
-            return LocalSteps(group, schema.Exchange(replicas=2, every=4, overlap=2))
+            return LocalSteps(group, schema.ExchangeSettings(replicas=2, every=4, overlap=2))
         case _:
             return build_exact(group)
 
@@ -47,15 +47,17 @@ def measure(kind: str, group: Group) -> dict[str, Tensor]:
     optimiser = FlatOptimiser(schema.Sgd(kind="sgd"), flat)
     exchange.attach(flat, optimiser, lambda: None)
     for step in range(1, STEPS + 1):
-        for turn in exchange.turns(step, SLOTS):
+        for update in exchange.updates(step, SLOTS):
             flat.zero()
-            for slot in turn.mine:
+            for slot in update.mine:
                 dice = torch.Generator().manual_seed(100 * step + slot)
-                with exchange.slot(last=slot == turn.mine[-1]):
+                with exchange.slot(last=slot == update.mine[-1]):
                     loss = model(torch.randn(8, 24, generator=dice)).square().sum()
                     statistics.note(slot)  # before backward, which sends the last bucket
                     loss.backward()
-            exchange.update(functools.partial(statistics.apply, step, turn.together))
+            exchange.reduce()
+            statistics.apply(step, update.slots)
+            exchange.after_update()
     exchange.settle()
     return {"running": flat.running.clone()}
 

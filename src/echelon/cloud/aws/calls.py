@@ -1,4 +1,4 @@
-"""Calls to AWS through boto3 as it comes: credentials, profiles and endpoints are the user's own.
+"""Calls to AWS through plain boto3: credentials, profiles and endpoints are the user's own.
 
 What AWS answers because it is busy, and not because of what it was asked, is dealt with here and nowhere else. Every
 call that makes something carries a name or a token, so that it may be sent again when its answer was lost.
@@ -25,7 +25,7 @@ THROTTLED = (
     "EC2ThrottledException",
     "SlowDown",
 )
-"""Too many calls at once, also those of others in the account: waited out for as long as it takes."""
+"""Throttled, perhaps by others in the account: waited out for as long as it takes."""
 _FAILED_THERE = (
     "InternalError",
     "InternalFailure",
@@ -37,7 +37,7 @@ _FAILED_THERE = (
     "ServiceUnavailableException",
     "Unavailable",
 )
-"""As good as no answer: what was asked for may have been done. Not told by the HTTP status: a zone that has no machines
+"""As good as no answer: the request may have been carried out. Not told by the HTTP status: a zone that has no machines
 left answers with 500."""
 NO_CAPACITY = ("InsufficientInstanceCapacity", "InsufficientHostCapacity", "Unsupported")
 OVER_QUOTA = ("VcpuLimitExceeded", "MaxSpotInstanceCountExceeded")
@@ -70,14 +70,14 @@ _UNREACHABLE_S = 60.0
 
 @dataclass(frozen=True)
 class Clock:
-    """The time, and how to let it pass."""
+    """The time, and a way to sleep."""
 
     now: Callable[[], float] = time.time
     sleep: Callable[[float], None] = time.sleep
 
 
 class Clients:
-    """boto3's clients for one region, made when needed; every failure of theirs becomes a CloudError."""
+    """boto3's clients for one region, made when needed; their failures become CloudErrors."""
 
     def __init__(self, region: str, clock: Clock | None = None) -> None:
         self.region = region
@@ -86,7 +86,7 @@ class Clients:
         self._made: dict[str, Any] = {}
 
     def call(self, service: str, operation: str, **arguments: Any) -> dict[str, Any]:
-        """One call, sent again while AWS is too busy to answer; CloudError that says what to do."""
+        """One call, repeated while AWS throttles; CloudError that says what to do."""
         began, is_lost = self.clock.now(), False
         for attempt in count():
             try:
@@ -102,7 +102,7 @@ class Clients:
         raise AssertionError("unreachable")
 
     def wait_until(self, is_done: Callable[[], bool], what: str, limit_s: float) -> None:
-        """Ask again and again; CloudError if it takes longer than `limit_s`."""
+        """Poll; CloudError if it takes longer than `limit_s`."""
         deadline = self.clock.now() + limit_s
         while not is_done():
             if self.clock.now() > deadline:
@@ -133,7 +133,7 @@ class Clients:
         return result
 
     def pages(self, service: str, operation: str, key: str, **arguments: Any) -> Iterator[dict[str, Any]]:
-        """The entries of a list that AWS hands out in pages."""
+        """The entries of a paginated list."""
         token_names = {"efs": ("Marker", "NextMarker"), "iam": ("Marker", "Marker")}
         ask, answer = token_names.get(service, ("NextToken", "NextToken"))
         token: str | None = None

@@ -1,4 +1,4 @@
-"""A cluster on AWS: which parts it has, in the order of making."""
+"""A cluster on AWS: its parts, in the order of creation."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from dataclasses import replace
 from echelon.cloud.aws.calls import NO_CAPACITY, Clients
 from echelon.cloud.aws.context import Context
 from echelon.cloud.aws.files import FileSystem, MountTarget
+from echelon.cloud.aws.groups import FilesGroup, HostsGroup, KeyPair, PlacementGroup, uses_placement
 from echelon.cloud.aws.machines import Machines
-from echelon.cloud.aws.network import FilesGroup, HostsGroup, KeyPair, Placement, uses_placement
-from echelon.cloud.aws.permission import Profile, Role
+from echelon.cloud.aws.permission import InstanceProfile, Role
 from echelon.cloud.aws.zones import other_subnets
 from echelon.cloud.journal import Journal
 from echelon.cloud.parts import Part, Tell, make_parts, remove_part
@@ -17,14 +17,14 @@ from echelon.errors import CloudError
 
 
 class AwsCluster:
-    """To remove one, its name and region are enough."""
+    """A cluster. To remove one, its name and region are enough."""
 
     def __init__(self, clients: Clients, journal: Journal) -> None:
         self._context = Context(clients, journal)
         self.machines = Machines(self._context)
 
     def make(self, tell: Tell) -> None:
-        """Make all parts, or what is missing of them; if a zone has no machines left, in the next one.
+        """Make all parts that are missing; if a zone has no capacity, in the next one.
 
         A cluster stays in one zone: machines that it has already are not left behind.
         """
@@ -40,7 +40,7 @@ class AwsCluster:
                     raise CloudError(f"{error}\n{self._advise(tried)}", error.code) from None
 
     def _move(self, tried: list[str], tell: Tell) -> bool:
-        """Go to a zone that has not been tried; whether there is one."""
+        """Move to a zone that has not been tried; return whether there is one."""
         cluster, journal = self._context.cluster, self._context.journal
         if cluster.spec.subnet or self.machines.find():
             return False
@@ -59,18 +59,18 @@ class AwsCluster:
         return f"AWS has too few {kind} left in {zones} at the moment; try later, or another region, type or subnet"
 
     def parts(self) -> list[Part]:
-        """All parts; those that a cluster may have where nobody knows what was asked for."""
+        """All parts; every part a cluster may have if its spec is unknown."""
         context, cluster = self._context, self._context.journal.read()
         spec = cluster.spec if cluster else None
         parts: list[tuple[Part, bool]] = [
             (KeyPair(context), not (spec and spec.key_name)),
             (HostsGroup(context), True),
             (FilesGroup(context), not spec or spec.shared),
-            (Placement(context), not spec or uses_placement(spec)),
+            (PlacementGroup(context), not spec or uses_placement(spec)),
             (FileSystem(context), not spec or spec.shared),
             (MountTarget(context), not spec or spec.shared),
             (Role(context), not spec or spec.needs_role),
-            (Profile(context), not spec or spec.needs_role),
+            (InstanceProfile(context), not spec or spec.needs_role),
             (self.machines, True),
         ]
         return [part for part, is_wanted in parts if is_wanted]

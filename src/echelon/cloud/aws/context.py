@@ -1,4 +1,4 @@
-"""What all parts of a cluster on AWS share: its name, its journal, its tags and the way to call AWS."""
+"""What all parts of a cluster on AWS share: its name, journal, tags and AWS clients."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from echelon.cloud.aws.calls import NOT_FOUND, Clients
-from echelon.cloud.journal import Cluster, Journal, PartRecord
+from echelon.cloud.journal import ClusterRecord, Journal, PartRecord
 from echelon.errors import CloudError, UserError
 
 CLUSTER_TAG, PART_TAG, HOST_TAG = "echelon:cluster", "echelon:part", "echelon:host"
@@ -38,16 +38,16 @@ class Context:
 
     @property
     def resource_name(self) -> str:
-        """Of what AWS wants to have a name of its own in the region."""
+        """A name that is unique in the region."""
         return f"echelon-{self.name}"
 
     @property
     def account_name(self) -> str:
-        """Of what has a name in the whole account: the same cluster in another region has another."""
+        """A name that is unique in the account: the same cluster in another region has another."""
         return f"{self.resource_name}.{self.clients.region}"
 
     @property
-    def cluster(self) -> Cluster:
+    def cluster(self) -> ClusterRecord:
         return self.journal.require()
 
     def tags(self, part: str, **more: str) -> list[dict[str, str]]:
@@ -64,11 +64,11 @@ class Context:
         return [{"Name": f"tag:{key}", "Values": [value]} for key, value in tags.items()]
 
     def is_ours(self, tags: Sequence[dict[str, str]]) -> bool:
-        """Whether something with these tags is of this cluster."""
+        """Whether something with these tags belongs to this cluster."""
         return all({"Key": key, "Value": value} in tags for key, value in self._own_tags().items())
 
     def _own_tags(self) -> dict[str, str]:
-        """What tells this cluster from all others; without a journal, the name has to do."""
+        """What identifies this cluster; without a journal, its name."""
         cluster = self.journal.read()
         return {CLUSTER_TAG: self.name, **({TOKEN_TAG: cluster.token} if cluster else {})}
 
@@ -82,7 +82,7 @@ class Context:
         return self._call("iam", operation, arguments)
 
     def _call(self, service: str, operation: str, arguments: dict[str, Any]) -> dict[str, Any]:
-        """Call AWS; "not found" is believed only when whatever we made is old enough to be known everywhere."""
+        """Call AWS; "not found" is believed only once whatever we made is old enough to be known everywhere."""
         while True:
             try:
                 return self.clients.call(service, operation, **arguments)
@@ -92,7 +92,7 @@ class Context:
             self.clients.clock.sleep(ASK_AGAIN_S)
 
     def one(self, service: str, operation: str, key: str, **id_: Any) -> dict[str, Any]:
-        """Ask for one thing by its identifier; CloudError "not found" if there is none, however AWS says that."""
+        """Ask for one resource by its identifier; CloudError "not found" if there is none."""
         while True:
             found: list[dict[str, Any]] = self._call(service, operation, id_)[key]
             if found:
@@ -104,7 +104,7 @@ class Context:
             self.clients.clock.sleep(ASK_AGAIN_S)
 
     def is_settled(self, part: str | None = None) -> bool:
-        """Whether AWS must know by now of all that was made for this cluster, or of one part of it.
+        """Whether AWS must know by now about everything made for this cluster, or about one part.
 
         If it is not known whether something was made, a process before this one may have had it made to its very end.
         """
@@ -129,7 +129,7 @@ class Context:
         return record.ids[0]
 
     def delete(self, service: str, operation: str, **arguments: Any) -> None:
-        """Remove something that may be gone already, or in use for a while by what is going."""
+        """Remove a resource that may be gone already, or still in use by something being removed."""
 
         def is_done() -> bool:
             try:
@@ -163,7 +163,7 @@ class Single:
             machines = self._context.record(MACHINES)
             if self.is_irreplaceable and machines and any(machines.ids):
                 raise UserError(
-                    f"the {self.name} {known} is gone: somebody has removed it, with what was in it, and machines that "
+                    f"the {self.name} {known} is gone: it was removed with everything in it, and machines that "
                     f"have it mounted hang; `echelon cloud down {self._context.name}` removes the rest"
                 )
             known = ""
@@ -199,7 +199,7 @@ class Single:
         self._context.journal.note(self.name, PartRecord(ids, self._context.clients.clock.now()))
 
     def _find_duplicate(self, error: CloudError) -> str:
-        """Return what a call made whose answer was lost; CloudError if AWS has another one of the same name."""
+        """Return what a call made if its answer was lost; CloudError if AWS has a different one of the same name."""
         found = self.find()
         if not found:
             raise CloudError(
@@ -216,16 +216,16 @@ class Single:
             return False
 
     def _list(self) -> list[str]:
-        """What AWS lists with the tags of this part; what is new may be missing."""
+        """Resources with the tags of this part; new ones may be missing."""
         raise NotImplementedError
 
     def _exists(self, id_: str) -> bool:
-        """Ask for one by its identifier; a name may have come to be another cluster's since."""
+        """Ask for one by its identifier; the name may have become another cluster's."""
         raise NotImplementedError
 
     def _create(self) -> str:
-        """Have it made, and return its identifier."""
+        """Create it, and return its identifier."""
         raise NotImplementedError
 
     def _complete(self, id_: str) -> None:
-        """Give it what it needs, and wait until it can be used; may be repeated."""
+        """Finish setting it up, and wait until it can be used; may be repeated."""

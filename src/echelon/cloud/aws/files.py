@@ -6,7 +6,7 @@ from typing import Any
 
 from echelon.cloud.aws.calls import NOT_FOUND
 from echelon.cloud.aws.context import GONE_S, READY_S, Context, Single
-from echelon.cloud.aws.network import FilesGroup
+from echelon.cloud.aws.groups import FilesGroup
 from echelon.errors import CloudError
 
 
@@ -52,7 +52,7 @@ class FileSystem(Single):
 
 
 class MountTarget(Single):
-    """Where the hosts reach the file system: in their own subnet, as traffic between zones costs."""
+    """The file system's address in the hosts' own subnet, because traffic between zones costs money."""
 
     name = "mount target"
     duplicate = "MountTargetConflict"
@@ -100,7 +100,7 @@ class MountTarget(Single):
         self._context.clients.wait_until(is_available, "making the mount target", READY_S)
 
     def address(self) -> str:
-        """Return its address; its name is known only in networks that give names to machines."""
+        """Return its address; its name resolves only in networks with DNS."""
         return str(self._describe(self._context.id_of(self.name))["IpAddress"])
 
     def remove(self, id_: str) -> None:
@@ -109,7 +109,7 @@ class MountTarget(Single):
 
 
 def wait_until_gone(context: Context, key: str, operation: str, **id_: Any) -> None:
-    """Wait for the end of something whose removal has begun: AWS knows it, so "not found" means gone."""
+    """Wait until a resource being removed is gone: AWS knows it, so "not found" means gone."""
 
     def is_gone() -> bool:
         try:

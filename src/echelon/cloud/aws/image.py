@@ -1,4 +1,4 @@
-"""What a machine image says about the disk that it starts from."""
+"""The root disk of a machine image."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from echelon.errors import CloudError, UserError
 
 @dataclass(frozen=True)
 class RootDisk:
-    """The disk that a machine starts from."""
+    """The disk that a machine boots from."""
 
     device: str
     """Its name, which depends on the image: a disk of another name would be a second one."""

@@ -11,12 +11,12 @@ from typing import Any
 from echelon.cloud.aws.calls import NO_CAPACITY, OVER_QUOTA
 from echelon.cloud.aws.context import ASK_AGAIN_S, CONSISTENT_S, GONE_S, HOST_TAG, MACHINES, READY_S, Context
 from echelon.cloud.aws.files import MountTarget
+from echelon.cloud.aws.groups import HostsGroup, uses_placement
 from echelon.cloud.aws.image import find_root_disk
-from echelon.cloud.aws.network import HostsGroup, uses_placement
 from echelon.cloud.aws.quotas import format_request
 from echelon.cloud.inventory import host_name
 from echelon.cloud.journal import HostRecord, PartRecord
-from echelon.cloud.keys import make_key
+from echelon.cloud.ssh_keys import make_key
 from echelon.cloud.userdata import SAVING_S, Birth, render_user_data
 from echelon.errors import CloudError
 
@@ -30,7 +30,7 @@ _CARRIED_OUT = ("IdempotentInstanceTerminated", "IdempotentParameterMismatch")
 
 
 class Machines:
-    """All machines of a cluster, ordered together: AWS starts all that are missing, or none.
+    """All machines of a cluster, ordered together: AWS starts all missing ones, or none.
 
     Which machine is which host is written down, by its identifier; the tags are for people, and for `find` after the
     journal was lost.
@@ -63,7 +63,7 @@ class Machines:
         return [instance for reservation in reservations for instance in reservation["Instances"]]
 
     def _describe(self, ids: Iterable[str]) -> dict[str, dict[str, Any]]:
-        """Those of these machines that are not gone; one that AWS does not know yet is asked for until it must."""
+        """The machines that still exist; one that AWS does not know yet is asked for until AWS must know it."""
         wanted = {id_ for id_ in ids if id_}
         while wanted:
             # A filter, as AWS forgets ended machines after an hour, and refuses their identifiers then.
@@ -91,14 +91,14 @@ class Machines:
         self.wait_for_machines(range(count))
 
     def _order(self, ids: tuple[str, ...], numbers: tuple[int, ...], address: str = "") -> PartRecord:
-        """Order machines for the hosts with `numbers`; the order is written down first."""
+        """Order machines for the hosts with `numbers`; the order is recorded first."""
         token, now = secrets.token_hex(16), self._context.clients.clock.now()
         record = PartRecord(ids, now, order=token, numbers=numbers, address=address)
         self._context.journal.note(self.name, record)
         return self._send(record, is_new=True)
 
     def _send(self, record: PartRecord, *, is_new: bool) -> PartRecord:
-        """Send an order, or send it again: its token has AWS start the machines once; what is known then."""
+        """Send an order, or repeat it: its token makes AWS start the machines only once. Return their record."""
         journal, now = self._context.journal, self._context.clients.clock.now
         try:
             started = self._run(record)
@@ -123,7 +123,7 @@ class Machines:
         return done
 
     def _end_order(self, record: PartRecord) -> None:
-        """End what is left of an order of which a machine has ended already: AWS does not tell which they are."""
+        """End the rest of an order after one of its machines has ended: AWS does not say which they are."""
         clock = self._context.clients.clock
         clock.sleep(max(0.0, record.since + CONSISTENT_S - clock.now()))
         for id_ in {*self._list()} - {*record.ids}:
@@ -156,12 +156,12 @@ class Machines:
         return started
 
     def _tag(self, id_: str, number: int) -> None:
-        """Show people which host a machine is."""
+        """Tag a machine with its host's name, for people."""
         tags = {HOST_TAG: str(number), "Name": host_name(self._context.name, number)}
         self._context.ec2("create_tags", Resources=[id_], Tags=self._context.tags("machine", **tags))
 
     def _render_order(self, record: PartRecord) -> dict[str, Any]:
-        """What RunInstances is asked for: all machines or none; the same order twice starts them once."""
+        """The request for RunInstances: all machines or none; the same order twice starts them once."""
         cluster, spec = self._context.cluster, self._context.cluster.spec
         disk = {
             "VolumeSize": spec.disk_gb,
@@ -227,7 +227,7 @@ class Machines:
         return render_user_data(birth)
 
     def hosts(self) -> list[HostRecord]:
-        """The machines as AWS sees them now, by their numbers."""
+        """The machines' present states at AWS, by number."""
         record = self._context.record(self.name) or PartRecord()
         alive = self._describe(record.ids)
         return [
@@ -243,7 +243,7 @@ class Machines:
         ]
 
     def wait_for_machines(self, numbers: Collection[int]) -> None:
-        """Until those with `numbers` have started; CloudError if one has ended instead."""
+        """Wait until those with `numbers` have started; CloudError if one has ended instead."""
 
         def have_started() -> bool:
             hosts = [host for host in self.hosts() if host.number in numbers and host.state in _USABLE]
@@ -258,7 +258,7 @@ class Machines:
         self._context.clients.wait_until(have_started, "starting the machines", READY_S)
 
     def replace(self, lost: HostRecord) -> None:
-        """Start a machine in the place of one that is gone, at the same address, so that the others know it.
+        """Start a machine in place of one that is gone, at the same address, so that the others find it.
 
         If another launcher has done so already, there is nothing to start.
         """
@@ -273,7 +273,7 @@ class Machines:
         self.wait_for_machines([lost.number])
 
     def remove_all(self) -> None:
-        """End all machines, also those of an order without an answer, which is dropped."""
+        """End all machines, including those of an unanswered order, which is dropped."""
         for id_ in self.find():
             self.remove(id_)
         record = self._context.record(self.name)

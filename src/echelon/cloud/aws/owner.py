@@ -1,4 +1,4 @@
-"""Whose a cluster is: every resource carries its owner, and nobody else changes or removes it by mistake."""
+"""Ownership of clusters: every resource is tagged with its owner, so others cannot change or remove it by mistake."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ _GENERATED_SESSION = re.compile(r"(:assumed-role/[^/]+)/(?:botocore|aws)[a-z-]*-
 
 
 def find_caller(clients: Clients) -> str:
-    """The ARN of whoever calls, as a tag can hold it."""
+    """The caller's ARN, in a form that fits a tag."""
     return render_owner(str(clients.call("sts", "get_caller_identity")["Arn"]))
 
 
 def render_owner(arn: str) -> str:
-    """An ARN as the value of a tag: without a session's generated name, which is another with every command."""
+    """An ARN as a tag's value: without the session's generated name, which changes with every command."""
     stable = _GENERATED_SESSION.sub(r"\1", arn)
     return re.sub(r"[^\w .:/=+@-]", "_", stable)[-_LONGEST_TAG:]
 
@@ -29,12 +29,12 @@ def account_of(arn: str) -> str:
 
 
 def partition_of(arn: str) -> str:
-    """`aws`, or another world of AWS's, such as `aws-cn`."""
+    """The AWS partition: `aws`, or another such as `aws-cn`."""
     return arn.split(":")[1] if arn.startswith("arn:") else "aws"
 
 
 def require_owner(name: str, owners: Collection[str], caller: str, *, is_forced: bool) -> None:
-    """UserError if a cluster is somebody else's and nobody insists, or in another account than the caller's."""
+    """UserError if a cluster has another owner (unless forced), or is in another account than the caller's."""
     for owner in sorted(set(owners) - {caller, ""}):
         if account_of(owner) != account_of(caller):
             raise UserError(

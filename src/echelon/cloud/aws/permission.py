@@ -1,4 +1,4 @@
-"""What the machines of a cluster may do, without any key on them: use one address of S3, and be reached through SSM."""
+"""The permissions of a cluster's machines, without keys on them: one S3 address, and access through SSM."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ SSM_POLICY = "iam::aws:policy/AmazonSSMManagedInstanceCore"
 
 
 class Role(Single):
-    """What the machines may do. Roles have no region, so the region is in the name."""
+    """The machines' role. Roles have no region, so the region is in the name."""
 
     name = "role"
     duplicate = "EntityAlreadyExists"
@@ -62,7 +62,7 @@ class Role(Single):
         delete("iam", "delete_role", RoleName=id_)
 
     def _attached_policies(self, id_: str) -> list[str]:
-        """Return those that others have attached, too: a role that has one cannot be removed."""
+        """Return policies attached by others too: a role that has one cannot be removed."""
         try:
             found = self._context.iam("list_attached_role_policies", RoleName=id_)["AttachedPolicies"]
         except CloudError as error:
@@ -72,8 +72,8 @@ class Role(Single):
         return [str(policy["PolicyArn"]) for policy in found]
 
 
-class Profile(Single):
-    """What gives the machines their role."""
+class InstanceProfile(Single):
+    """The instance profile that gives the machines their role."""
 
     name = "instance profile"
     duplicate = "EntityAlreadyExists"
@@ -110,7 +110,7 @@ class Profile(Single):
 
 
 def _find(context: Context, operation: str, kind: str) -> list[str]:
-    """The name of this cluster's role or profile; nothing if there is none, or if it is another's of the same name."""
+    """The name of this cluster's role or profile; empty if there is none, or the name is another cluster's."""
     try:
         found = context.clients.call("iam", operation, **{f"{kind}Name": context.account_name})[kind]
     except CloudError as error:

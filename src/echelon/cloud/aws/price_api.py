@@ -1,4 +1,4 @@
-"""Today's prices of machines, asked of AWS's price list API (pricing:GetProducts)."""
+"""Today's machine prices, from AWS's price list API (pricing:GetProducts)."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ class _Terms(BaseModel):
 
 
 class _Entry(BaseModel):
-    """What we read of one entry of the list."""
+    """The parts of a price list entry that we read."""
 
     product: _Product
     terms: _Terms
@@ -65,7 +65,7 @@ class _Entry(BaseModel):
 
 
 def fetch_prices(clients: Clients, types: Sequence[str], home: str) -> Prices:
-    """Prices on demand of all types in all regions that have them; CloudError unless all have one in `home`."""
+    """On-demand prices of all types in all regions that have them; CloudError unless all have one in `home`."""
     prices = {machine_type: _fetch_type(clients, machine_type) for machine_type in types}
     missing = [machine_type for machine_type, found in prices.items() if home not in found]
     if missing:

@@ -1,4 +1,4 @@
-"""How many machines the account may have: asked before anything is made, with the text to ask for more."""
+"""The account's machine quota, checked before anything is made, and the text of a request for more."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ import re
 from dataclasses import dataclass
 
 from echelon.cloud.aws.calls import Clients
+from echelon.cloud.cluster_spec import ClusterSpec
 from echelon.cloud.prices import machine
-from echelon.cloud.spec import ClusterSpec
 from echelon.errors import CloudError, UserError
 
 _ON_DEMAND = {
@@ -41,15 +41,15 @@ def format_request(clients: Clients, spec: ClusterSpec, missing: int) -> str:
     if quota is None:  # not everybody may ask: at least what these machines need
         code, name = (_SPOT if spec.spot else _ON_DEMAND)[family_of(spec.type)]
         return _format_command(spec, code, needed) + _format_reason(spec, code, name, needed)
-    return request_words(spec, quota, max(quota.used, quota.limit) + needed)
+    return format_quota_request(spec, quota, max(quota.used, quota.limit) + needed)
 
 
 def check_quota(clients: Clients, spec: ClusterSpec, missing: int) -> Quota | None:
-    """The limit for these machines; UserError with the request for more where it is too low, None where nobody says."""
+    """The limit for these machines; UserError with the request for more if it is too low, None if AWS does not say."""
     quota = _find_quota(clients, spec)
     needed = missing * machine("aws", spec.type).vcpus
     if quota and quota.used + needed > quota.limit:
-        raise UserError(request_words(spec, quota, quota.used + needed))
+        raise UserError(format_quota_request(spec, quota, quota.used + needed))
     return quota
 
 
@@ -88,7 +88,7 @@ def _processors(options: dict[str, int]) -> int:
     return int(options.get("CoreCount", 1)) * int(options.get("ThreadsPerCore", 1))
 
 
-def request_words(spec: ClusterSpec, quota: Quota, wanted: float) -> str:
+def format_quota_request(spec: ClusterSpec, quota: Quota, wanted: float) -> str:
     """What is too low, the command that asks for more, and the reason that AWS wants to hear."""
     vcpus = machine("aws", spec.type).vcpus
     return (
@@ -113,5 +113,5 @@ def _format_reason(spec: ClusterSpec, code: str, name: str, wanted: float) -> st
         "and where AWS asks for the reason:\n"
         f"  Please raise the quota {code} ({name}) in {spec.region} to {wanted:g} virtual processors. "
         f"We train neural networks on {spec.count} {spec.type} machines of {vcpus} virtual processors each, for at "
-        f"most {spec.hours:g} hours at a time, after which the machines end by themselves."
+        f"most {spec.hours:g} hours at a time, after which the machines terminate by themselves."
     )

@@ -1,4 +1,4 @@
-"""The zones of a region: where a cluster stands, and where else it could if AWS has no machines left there."""
+"""The zones of a region: a cluster's own, and others to try if AWS has no capacity there."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from echelon.cloud.aws.calls import Clients
-from echelon.cloud.aws.site import has_way_in, zones_with
-from echelon.cloud.spec import ClusterSpec
+from echelon.cloud.aws.location import has_way_in, zones_with
+from echelon.cloud.cluster_spec import ClusterSpec
 
 
 @dataclass(frozen=True)

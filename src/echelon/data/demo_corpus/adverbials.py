@@ -121,7 +121,7 @@ BY_VEHICLE = _adverbials(
 
 
 @dataclass(frozen=True, eq=False)
-class Place:
+class PlaceAdverbial:
     """How one says that somebody is at a place, goes to it or comes from it."""
 
     at: Prepositional
@@ -129,12 +129,12 @@ class Place:
     off: Prepositional
 
 
-def _place(english: str, at: str, to: str) -> Place:
+def _place(english: str, at: str, to: str) -> PlaceAdverbial:
     """A place from its prepositions: `in = in` where one is (dative), `into = in A` where one goes."""
     phrase = NounPhrase(noun(english))
     at_english, at_german = at.split(" = ")
     to_english, to_german, to_case = to.replace("= ", "").split()
-    return Place(
+    return PlaceAdverbial(
         Prepositional(at_english, at_german, "dative", phrase),
         Prepositional(to_english, to_german, CASES[to_case], phrase),
         Prepositional("from", "aus" if at_german == "in" else "von", "dative", phrase),
@@ -201,7 +201,7 @@ _GROUPS = {
 
 
 @cache
-def places(groups: str) -> tuple[Place, ...]:
+def places(groups: str) -> tuple[PlaceAdverbial, ...]:
     """The places of the named groups."""
     names = dict.fromkeys(name for group in groups.split() for name in _GROUPS[group].split(","))
     return tuple(PLACES[name] for name in names)

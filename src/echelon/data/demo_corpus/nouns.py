@@ -307,7 +307,7 @@ NOUNS = (
     Noun("flower", "die Blume", "Blumen", "plant gift drawn collected watered"),
     Noun("rose", "die Rose", "Rosen", "plant gift drawn watered flower"),
     Noun("plant", "die Pflanze", "Pflanzen", "plant watered"),
-    # Buildings and places (how one is in them or goes to them: places.py)
+    # Buildings and places (how one is in them or goes to them: adverbials.py)
     Noun("house", "das Haus", "Häuser", "building home built painted landmark mine"),
     Noun("apartment", "die Wohnung", "Wohnungen", "home tidied sold"),
     Noun("tower", "der Turm", "Türme", "building built landmark"),

@@ -248,7 +248,7 @@ class Phrases:
 
 
 def anaphor(subject: Phrase) -> Pronoun | None:
-    """The pronoun that takes up a person in the next clause, or None where the languages would disagree."""
+    """The pronoun that takes up a person in the next clause, or None if the languages would disagree."""
     if isinstance(subject, Pronoun):
         return subject
     if isinstance(subject, Both):

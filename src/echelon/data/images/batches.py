@@ -1,4 +1,4 @@
-"""Which pictures each slot holds, and how they are varied: pure functions of the recipe, the step and the slot."""
+"""The pictures of each slot and their augmentation: pure functions of the recipe, the step and the slot."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from functools import lru_cache
 import numpy as np
 from numpy.typing import NDArray
 
-from echelon.data.images.decoding import middle, resize
-from echelon.data.images.store import ImageStore, Pixels
+from echelon.data.images.image_store import ImageStore, Pixels
+from echelon.data.images.pixels import middle, resize
 from echelon.data.randomness import below, bit_generator, random_order, symmetric_beta, uniforms
 from echelon.recipe.image_sections import Augment
 
@@ -35,7 +35,7 @@ class ImageSlot:
 
 @dataclass(frozen=True)
 class Batch:
-    """Pictures as the model is to see them, before normalisation."""
+    """Pictures as the model sees them, before normalisation."""
 
     images: Pixels
     """[N, P, P, 3]"""
@@ -45,7 +45,7 @@ class Batch:
 
 
 class ImagePlan:
-    """The slots of every step: an endless stream of epochs, each in an order of its own, cut into equal pieces."""
+    """The slots of every step: an endless stream of epochs, each shuffled differently, cut into equal slots."""
 
     def __init__(self, num_images: int, *, batch_images: int, slots: int, seed: int) -> None:
         self._num_images = num_images
@@ -68,7 +68,7 @@ class ImagePlan:
 
 
 def load_slot(store: ImageStore, slot: ImageSlot, augment: Augment, pixels: int, seed: int) -> Batch:
-    """A slot's pictures, varied as the recipe says."""
+    """A slot's pictures, augmented as the recipe says."""
     bits = bit_generator(seed, VARIATION_OF_SLOT, slot.step, slot.number)
     count = len(slot.images)
     if augment.min_area is not None:
@@ -88,14 +88,14 @@ def load_slot(store: ImageStore, slot: ImageSlot, augment: Augment, pixels: int,
 
 
 def take_middle(store: ImageStore, indices: NDArray[np.int64], pixels: int) -> Pixels:
-    """[N, P, P, 3]: pictures as they are scored."""
+    """[N, P, P, 3]: the pictures for scoring."""
     if store.is_uniform and tuple(store.sizes[0]) == (pixels, pixels):
         return store.gather(indices)
     return np.stack([middle(store.picture(int(index)), pixels) for index in indices])
 
 
 def crop_padded(images: Pixels, pad: int, mirrored: bool, bits: np.random.PCG64) -> Pixels:
-    """Put a border round pictures and cut a part of the old size out of each, at random."""
+    """Pad pictures and crop each back to its size at a random offset."""
     count, height, width, _ = images.shape
     around = ((0, 0), (pad, pad), (pad, pad), (0, 0))
     padded = np.pad(images, around, mode="reflect") if mirrored else np.pad(images, around)
@@ -109,14 +109,14 @@ def crop_padded(images: Pixels, pad: int, mirrored: bool, bits: np.random.PCG64)
 
 
 def mirror(images: Pixels, which: NDArray[np.bool_]) -> Pixels:
-    """Turn the chosen pictures round, left to right."""
+    """Flip the chosen pictures horizontally."""
     images = images.copy() if not images.flags.writeable else images
     images[which] = images[which][:, :, ::-1]
     return images
 
 
 def cut_out(images: Pixels, side: int, bits: np.random.PCG64) -> Pixels:
-    """Paint a square of each picture in the mean colour of them all; its middle is anywhere in the picture."""
+    """Cutout: fill a square of each picture, centred anywhere in it, with the mean colour of them all."""
     count, height, width, _ = images.shape
     tops = below(bits, height, count)[:, None] - side // 2
     lefts = below(bits, width, count)[:, None] - side // 2
@@ -129,7 +129,7 @@ def cut_out(images: Pixels, side: int, bits: np.random.PCG64) -> Pixels:
 
 
 def _is_mirrored(slot: ImageSlot, seed: int, num_images: int) -> NDArray[np.bool_]:
-    """Half of the pictures are turned round in even epochs, the other half in odd ones."""
+    """Flip half of the pictures in even epochs, the other half in odd ones."""
     first = _mirrored_first(seed, num_images)
     is_mirrored: NDArray[np.bool_] = (first[slot.images] + slot.epochs) % 2 == 1
     return is_mirrored
@@ -151,9 +151,9 @@ def _resized_crops(
 
 
 def crop_boxes(sizes: NDArray[np.float64], min_area: float, bits: np.random.PCG64) -> NDArray[np.float64]:
-    """[N, 4] left, top, right, bottom of random parts of pictures of the given heights and widths.
+    """[N, 4] left, top, right, bottom of random crops of pictures of the given heights and widths.
 
-    The first of a few tries that fits is taken; where none does, the largest square in the middle.
+    The first of a few tries that fits is taken; if none does, the largest square in the middle.
     """
     count = len(sizes)
     heights, widths = sizes.T

@@ -13,8 +13,8 @@ from pathlib import Path
 
 import numpy as np
 
+from echelon.data.images.image_store import ImageSplit
 from echelon.data.images.sources import Opened, Pictures, chosen, from_array, hold_out
-from echelon.data.images.store import ImageSplit
 from echelon.errors import DataError
 
 CLASSES = (
@@ -41,7 +41,7 @@ SHA256 = {
 }
 ARCHIVE_FILE = "cifar-10-binary.tar.gz"
 BROKEN_ARCHIVE = (tarfile.TarError, EOFError, zlib.error)
-"""What reading an archive raises where it is cut or damaged, beside OSError."""
+"""What reading a truncated or damaged archive raises, beside OSError."""
 VALID_IMAGES = 5000
 _PIXELS = 32
 _RECORD_BYTES = 1 + 3 * _PIXELS * _PIXELS
@@ -107,7 +107,7 @@ class Cifar10:
 
 
 def find_cifar10(path: Path) -> Path | None:
-    """What `data.path` may be: a file, a folder with the binary files, or the archive in a folder; None where there is
+    """What `data.path` may be: a file, a folder with the binary files, or the archive in a folder; None if there is
     none of them."""
     if path.is_file() or any((place / name).is_file() for place in _places(path) for name in SHA256):
         return path
@@ -116,15 +116,24 @@ def find_cifar10(path: Path) -> Path | None:
 
 
 def check_published(batches: Mapping[str, bytes], origin: str) -> None:
-    """DataError where a file is missing or is not, bit for bit, the one that was published."""
+    """DataError if a file is missing or is not, bit for bit, the one that was published."""
     for name, expected in SHA256.items():
         if name not in batches:
-            raise DataError(f"{origin}: {name} is missing; CIFAR-10 has six files")
+            raise DataError(f"{origin}: {name} is missing; CIFAR-10 has six files{_explain_sample(batches)}")
         if hashlib.sha256(batches[name]).hexdigest() != expected:
             raise DataError(
                 f"{origin}: {name} is not the published one (its SHA-256 differs); fetch it again, or set "
-                "data.verify = false to use it as it is"
+                f"data.verify = false to use it as it is{_explain_sample(batches)}"
             )
+
+
+def _explain_sample(batches: Mapping[str, bytes]) -> str:
+    """How a part of the data set can be trained on, if these files are one."""
+    pictures = sum(len(batches.get(name, b"")) for name in TRAIN_FILES) // _RECORD_BYTES
+    if pictures > 2 * VALID_IMAGES:
+        return ""
+    settings = f"--set data.verify=false --set data.valid_images={pictures // 10}"
+    return f". These are only {pictures:,} training images; to train on such a sample, add {settings}"
 
 
 def _places(folder: Path) -> tuple[Path, ...]:

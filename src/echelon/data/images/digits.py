@@ -1,4 +1,4 @@
-"""Written digits of 8x8 pixels that come with scikit-learn: the embedded picture set, nothing to fetch."""
+"""The 8x8 handwritten digits of scikit-learn: the embedded picture set, with nothing to download."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ import hashlib
 
 import numpy as np
 
+from echelon.data.images.image_store import ImageSplit
 from echelon.data.images.sources import Opened, Pictures, chosen, from_array, hold_out
-from echelon.data.images.store import ImageSplit
 from echelon.data.randomness import random_order
 from echelon.errors import DataError
 from echelon.extras import require_extra

@@ -12,9 +12,9 @@ from pathlib import Path, PurePosixPath
 
 import numpy as np
 
-from echelon.data.images.decoding import decode
+from echelon.data.images.image_store import ImageSplit, Pixels
+from echelon.data.images.pixels import decode
 from echelon.data.images.sources import Opened, Pictures, Unreadable, chosen, hold_out
-from echelon.data.images.store import ImageSplit, Pixels
 from echelon.errors import DataError
 
 ENDINGS = {".jpg", ".jpeg", ".png", ".bmp", ".gif", ".webp", ".ppm", ".tif", ".tiff"}
@@ -30,7 +30,7 @@ MOST_CLASSES = 1 << 16
 
 @dataclass(frozen=True)
 class _File:
-    """A picture file: which split and class it is of, and what it is known by."""
+    """A picture file: its split, its class and its identity."""
 
     split: ImageSplit
     class_name: str
@@ -53,7 +53,7 @@ class PictureFolder:
 
     @cached_property
     def sha256(self) -> str:
-        """Of the files' names, sizes and times: reading all of ImageNet for its hash would take as long as using it."""
+        """A hash of the files' names, sizes and times: hashing all of ImageNet would take as long as using it."""
         digest = hashlib.sha256()
         for file in self._files:
             line = f"{file.split}/{file.class_name}/{file.name}:{file.stamp}\n"
@@ -153,7 +153,7 @@ def find_labelled(folder: Path, classes: Sequence[str]) -> list[tuple[Path, int]
 
 
 def _placed(path: str, stamp: tuple[int, int]) -> _File | None:
-    """The picture that a path names; None where it is something else. One folder above the splits may stay."""
+    """The picture that a path names; None if it is something else. One folder above the splits may stay."""
     parts = PurePosixPath(path).parts
     if not _is_picture(path):
         return None
@@ -164,14 +164,14 @@ def _placed(path: str, stamp: tuple[int, int]) -> _File | None:
 
 
 def _lacks_class(path: str) -> bool:
-    """Whether a picture lies right in train/ or val/; in test/ there may be some whose classes nobody has told."""
+    """Whether a picture is directly in train/ or val/; test/ may have some without known classes."""
     parts = PurePosixPath(path).parts
     is_right_in_it = len(parts) == 2 or (len(parts) == 3 and parts[0] not in SPLITS)
     return is_right_in_it and _is_picture(path) and SPLITS.get(parts[-2], "test") != "test"
 
 
 def _is_text(name: str) -> bool:
-    """Whether the name of a file is UTF-8, and can be written down."""
+    """Whether a file's name is UTF-8, so that it can be recorded."""
     try:
         name.encode()
     except UnicodeEncodeError:
@@ -187,7 +187,7 @@ def _is_picture(path: str) -> bool:
 def _list_folder(
     folder: Path, within: str = "", above: tuple[tuple[int, int], ...] = ()
 ) -> Iterator[tuple[str, tuple[int, int]]]:
-    """Every file in a folder and those in it, links to folders among them; one that leads back up is not entered."""
+    """Every file below a folder, following links to folders except those that lead back up."""
     status = folder.stat()
     here = (status.st_dev, status.st_ino)
     if here in above:

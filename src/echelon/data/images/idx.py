@@ -16,9 +16,9 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from echelon.data.images.image_store import ImageSplit, Pixels
 from echelon.data.images.sources import Opened, Pictures, chosen, from_array, hold_out
-from echelon.data.images.store import ImageSplit, Pixels
-from echelon.data.streams import BlockReader, Place
+from echelon.data.streams import BlockReader, FileLocation
 from echelon.errors import DataError
 from echelon.recipe.sizes import NATIVE_PIXELS
 
@@ -119,7 +119,7 @@ class IdxPictures:
         return np.repeat(grey[..., None], 3, axis=3), numbers.astype(np.int64)
 
     def _array(self, file: Path, dimensions: int) -> NDArray[np.uint8]:
-        """The numbers of an idx file of so many dimensions."""
+        """The numbers of an idx file with `dimensions` dimensions."""
         content = self._content(file)
         head = 4 + 4 * dimensions
         if content[:4] != bytes([0, 0, _UNSIGNED_BYTE, dimensions]) or len(content) < head:
@@ -134,7 +134,7 @@ class IdxPictures:
 
     def _content(self, file: Path) -> bytes:
         content = bytearray()
-        for block in BlockReader(Place(file)):
+        for block in BlockReader(FileLocation(file)):
             content += block
             if len(content) > _LARGEST_BYTES:
                 raise DataError(

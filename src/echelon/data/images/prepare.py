@@ -1,4 +1,4 @@
-"""From the pictures that a recipe names to prepared ones, made once and found again by content."""
+"""Prepares the pictures that a recipe names; prepared data are made once and found again by content."""
 
 from __future__ import annotations
 
@@ -11,16 +11,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from echelon.data.claim import claimed, publish
 from echelon.data.corpora import resolve
+from echelon.data.exclusive_folder import exclusive, publish
 from echelon.data.images.cifar10 import Cifar10
-from echelon.data.images.decoding import DECODING_VERSION, middle, resize
 from echelon.data.images.digits import Digits
-from echelon.data.images.fetching import fetch_cifar10
+from echelon.data.images.download import fetch_cifar10
 from echelon.data.images.folder import PictureFolder
 from echelon.data.images.idx import IdxPictures
-from echelon.data.images.sources import ImageSource, Opened, Pictures, Unreadable
-from echelon.data.images.store import (
+from echelon.data.images.image_store import (
     FORMAT_VERSION,
     ImageManifest,
     ImageSplit,
@@ -32,6 +30,8 @@ from echelon.data.images.store import (
     measure_colours,
     open_images,
 )
+from echelon.data.images.pixels import DECODING_VERSION, middle, resize
+from echelon.data.images.sources import ImageSource, Opened, Pictures, Unreadable
 from echelon.data.prepare import explaining_disk_errors, ignore, prepared_folder
 from echelon.data.prepared import MANIFEST, InputEntry
 from echelon.data.progress import Progress, Report, waiting
@@ -42,7 +42,7 @@ from echelon.recipe.sizes import model_pixels
 
 _AT_A_TIME = 256
 _MOST_NAMED = 20
-"""Of the files that cannot be read, so many are named in an error."""
+"""How many unreadable files an error names."""
 
 
 def prepare_images(
@@ -57,7 +57,7 @@ def prepare_images(
     folder = prepared_folder(cache, key)
     if not folder.exists():
         on_wait = waiting(progress, f"makes {folder}")
-        with explaining_disk_errors(cache), claimed(folder, on_wait) as unfinished:
+        with explaining_disk_errors(cache), exclusive(folder, on_wait) as unfinished:
             if not folder.exists():  # whom we waited for may have made it
                 progress(Progress("fetch", 0, 1, "pictures"))
                 _build(data, source, key, unfinished, progress)
@@ -66,7 +66,7 @@ def prepare_images(
 
 
 def find_images(data: ImageData, *, recipe_folder: Path, cache: Path) -> PreparedImages | None:
-    """The pictures of a recipe where they are prepared already; None where not, or where the source is not here."""
+    """A recipe's prepared pictures; None if they are not prepared yet, or the source is missing."""
     try:
         folder = prepared_folder(cache, _key(data, find_source(data, recipe_folder, cache)))
     except DataError:
@@ -101,7 +101,7 @@ def stored_pixels(data: ImageData) -> int:
 
 
 def _settings(data: ImageData) -> dict[str, Any]:
-    """The settings that make a difference to prepared pictures; how they are varied is for training."""
+    """The settings that affect prepared pictures; augmentation belongs to training."""
     settings: dict[str, Any] = {"source": data.source, "valid_images": data.valid_images}
     settings["pixels"] = model_pixels(data)
     if data.source == "folder":  # the only one whose pictures are decoded
@@ -130,7 +130,7 @@ def _build(data: ImageData, source: ImageSource, key: str, folder: Path, progres
     opened = source.open()
     for name, pictures in opened.splits.items():
         if not len(pictures):
-            raise DataError(f"{source.origin}: the {name} set is empty; lower data.valid_images")
+            raise DataError(_explain_empty(source.origin, name, opened))
     written = _write_splits(data, opened, folder, progress)
     if written.unreadable:
         raise DataError(_name_unreadable(source.origin, written.unreadable))
@@ -146,6 +146,16 @@ def _build(data: ImageData, source: ImageSource, key: str, folder: Path, progres
         files=tuple(written.files),
     )
     (folder / MANIFEST).write_bytes(manifest.to_json())
+
+
+def _explain_empty(origin: str, name: str, opened: Opened) -> str:
+    held = len(opened.splits.get("valid", ()))
+    if name != "train" or not held:
+        return f"{origin}: the {name} set is empty"
+    return (
+        f"{origin}: the train set is empty, as the validation set has taken all {held:,} images; "
+        f"add --set data.valid_images={max(1, held // 10)}, for example"
+    )
 
 
 def _write_splits(data: ImageData, opened: Opened, folder: Path, progress: Report) -> _Written:
@@ -182,7 +192,7 @@ def _name_unreadable(origin: str, files: list[Unreadable]) -> str:
 def _in_order(
     data: ImageData, name: ImageSplit, pictures: Pictures, progress: Report
 ) -> Iterator[tuple[int, Pixels | Unreadable]]:
-    """Labels and pictures as they are stored, read by all cores, a bounded number of them at a time."""
+    """Labels and pictures as they are stored, read in parallel, a bounded number at a time."""
 
     def read(index: int) -> Pixels | Unreadable:
         picture = pictures.read(index)
@@ -199,7 +209,7 @@ def _in_order(
 
 
 def _exactly(picture: Pixels, pixels: int) -> Pixels:
-    """A picture of a set whose pictures are all alike, at the size that the recipe asks for."""
+    """A picture of a set with one picture size, resized as the recipe asks."""
     if picture.shape[0] == picture.shape[1]:
         return picture if picture.shape[0] == pixels else resize(picture, pixels)
     return middle(picture, pixels)

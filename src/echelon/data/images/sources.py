@@ -1,4 +1,4 @@
-"""Where pictures come from, seen alike: classes, splits, and pictures that are read one by one."""
+"""A common interface to picture sets: classes, splits, and pictures that are read one by one."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from echelon.data.images.store import ImageSplit, Pixels
+from echelon.data.images.image_store import ImageSplit, Pixels
 
 
 @dataclass(frozen=True)
@@ -34,7 +34,7 @@ class Pictures:
 
 @dataclass(frozen=True)
 class Opened:
-    """A source that is here and can be read."""
+    """A source that has been opened."""
 
     classes: tuple[str, ...]
     splits: dict[ImageSplit, Pictures]
@@ -45,21 +45,21 @@ class ImageSource(Protocol):
 
     @property
     def origin(self) -> str:
-        """Where it comes from, for the manifest."""
+        """Its origin, for the manifest."""
         ...
 
     @property
     def sha256(self) -> str:
-        """What it is known by; the same for the same pictures."""
+        """Its identity; the same for the same pictures."""
         ...
 
     def open(self) -> Opened:
-        """Fetch it if need be, and check it; DataError where that cannot be done."""
+        """Fetch it if need be, and check it; DataError if that cannot be done."""
         ...
 
 
 def hold_out(labels: NDArray[np.int64], count: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Indices to keep and indices to hold out: as equally many of each class as can be, the last ones of each."""
+    """Indices to keep and to hold out: the last ones of each class, in numbers as equal as possible."""
     classes = np.unique(labels)
     shares = [count // len(classes) + (number < count % len(classes)) for number in range(len(classes))]
     held = np.zeros(len(labels), bool)
@@ -70,7 +70,7 @@ def hold_out(labels: NDArray[np.int64], count: int) -> tuple[NDArray[np.int64], 
 
 
 def from_array(label: str, images: Pixels, labels: NDArray[np.int64]) -> Pictures:
-    """Pictures that are in memory already: [N, H, W, 3]."""
+    """Pictures in memory: [N, H, W, 3]."""
     return Pictures(label, labels, lambda index: images[index])
 
 

@@ -1,4 +1,4 @@
-"""The questions that everybody asks of a training run, each answered from its measurements in a plain sentence."""
+"""The usual questions about a training run, each answered from its measurements in a plain sentence."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from echelon.explain.answers.case import Answer, Case
 from echelon.explain.answers.classes import which_classes
-from echelon.explain.answers.learning import is_it_overfitting, is_it_trained, what_rate
+from echelon.explain.answers.convergence import is_it_overfitting, is_it_trained, what_rate
 from echelon.explain.answers.money import improvements_of, what_did_it_cost, what_would_be_better
 from echelon.explain.answers.network import (
     how_does_it_scale,
@@ -15,7 +15,7 @@ from echelon.explain.answers.network import (
     was_it_the_network,
     who_held_up,
 )
-from echelon.explain.answers.things import (
+from echelon.explain.answers.storage import (
     how_big_is_a_checkpoint,
     how_big_is_the_data,
     what_is_a_checkpoint,

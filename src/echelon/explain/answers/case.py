@@ -1,19 +1,28 @@
-"""What an answer is, and what answers are drawn from."""
+"""An answer, and the data that answers are computed from."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
 from functools import cached_property
+from typing import Any
 
-from echelon.data.images.store import ImageManifest
-from echelon.data.prepared import Manifest
-from echelon.explain.findings import StepTime, Traffic, step_time, traffic
+from echelon.explain.diagnosis import StepTime, Traffic, step_time, traffic
 from echelon.explain.history import History
 from echelon.explain.outlook import Outlook, loss_outlook, score_outlook
-from echelon.explain.replanning import Replanning, replan
+from echelon.explain.what_if import Replanning, replan
 from echelon.explain.workload import Workload
 
 NOT_MEASURED = "Not measured: the records do not say what a step's time was spent on."
+
+
+def note_of_steps(history: History, *, of_first: bool = False) -> list[str]:
+    """Of which steps an answer speaks, if workers or hosts have changed: those of all workers, or of the first."""
+    step = history.first.layout_step if of_first else max(worker.layout_step for worker in history.workers)
+    return (
+        [f"of the steps after {step:,}, with the last workers and hosts; question 10 has those before"]
+        if step
+        else []
+    )
 
 
 @dataclass(frozen=True)
@@ -37,18 +46,19 @@ class Answer:
 
 @dataclass(frozen=True)
 class Case:
-    """Everything that answers are drawn from."""
+    """Everything that answers are computed from."""
 
     history: History
-    manifest: Manifest | ImageManifest | None
+    manifest: Any
+    """Of the prepared data, each task's own; None if they are not on this machine."""
     workload: Workload | None
     hourly: float | None
     """Dollars for one host."""
 
     @property
     def host_hours(self) -> float:
-        """Of all hosts together, pauses left out."""
-        return self.history.training_seconds / 3600 * self.history.hosts_given
+        """All hosts together, without pauses; one that was lost is paid for to the end of its launch."""
+        return self.history.host_seconds / 3600
 
     @property
     def cost(self) -> float | None:
@@ -61,12 +71,12 @@ class Case:
 
     @property
     def is_time_measured(self) -> bool:
-        """Whether steps say what their time was spent on; those of other programs may not."""
+        """Whether steps record their phases; other programs' records may not."""
         return self.time.seconds > 0
 
     @property
     def bound(self) -> str:
-        """What a faster step needs more of."""
+        """The resource that limits a step."""
         return self.time.bound if self.is_time_measured else "not measured"
 
     @cached_property
@@ -83,7 +93,7 @@ class Case:
 
     @cached_property
     def replanning(self) -> Replanning | None:
-        """What it would have taken if one thing were different; None where its model is not known."""
+        """What it would have taken with one thing changed; None if the model's workload is unknown."""
         if self.workload is None:
             return None
         return replan(self.history, self.workload, self.time, self.traffic)

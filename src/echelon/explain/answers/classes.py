@@ -1,16 +1,16 @@
-"""Which classes of pictures are known well, which are not, and what those are taken for."""
+"""Which classes are recognised well, which are not, and what those are confused with."""
 
 from __future__ import annotations
 
 from echelon.explain.answers.case import Answer, Case
-from echelon.explain.classes import read_class_scores
-from echelon.explain.wording import show_count
+from echelon.explain.class_accuracy import read_class_scores
+from echelon.explain.units import show_count, show_times
 
 _SHOWN = 5
 
 
 def which_classes(case: Case) -> Answer | None:
-    """None for runs that classify nothing, or were not scored yet."""
+    """None for runs that do not classify, or are not scored yet."""
     scores = read_class_scores(case.history.run)
     known = [entry for entry in scores.classes if entry.top1 is not None] if scores else []
     if scores is None or not known:
@@ -19,7 +19,7 @@ def which_classes(case: Case) -> Answer | None:
     worst, best = order[0], order[-1]
     evidence = [f"{entry.name}: {entry.top1:.1f}% of {show_count(entry.images)}" for entry in order[:_SHOWN]]
     evidence += [
-        f"{pair.name} taken for {pair.taken_for}: {show_count(pair.images)} times"
+        f"{pair.name} taken for {pair.taken_for}: {show_times(pair.images)}"
         for pair in scores.confused[:_SHOWN]
     ]
     return Answer(

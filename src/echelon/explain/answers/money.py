@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import itertools
+from collections.abc import Sequence
+
 from echelon.explain.answers.case import NOT_MEASURED, Answer, Case
-from echelon.explain.answers.learning import overfits
+from echelon.explain.answers.convergence import overfits
 from echelon.explain.improvements import Improvement, find_improvements
-from echelon.explain.wording import show_duration, show_share
+from echelon.explain.stretches import Rental
+from echelon.explain.units import show_duration, show_share
 
 
 def what_did_it_cost(case: Case) -> Answer:
@@ -14,10 +18,14 @@ def what_did_it_cost(case: Case) -> Answer:
         gpu["watts"] for sample in history.host_samples for gpu in sample.get("gpus") or [] if "watts" in gpu
     ]
     hours = f"{case.host_hours:.3g} host hours"
-    evidence = [f"{hours}: {history.hosts_given} for {show_duration(history.training_seconds)}"]
+    evidence = [f"{hours}: {_format_rentals(history.rentals)}"]
+    if history.num_hosts < history.hosts_given:
+        evidence.append(
+            "a host that stood by or was lost is counted to the end of its launch, as rented ones are paid for"
+        )
     if history.pause_seconds >= 1:
         evidence.append(
-            f"between a stop and the next start lie {show_duration(history.pause_seconds)}, which are not counted: "
+            f"between a stop and the next launch lie {show_duration(history.pause_seconds)}, which are not counted: "
             "hosts that you kept meanwhile cost more"
         )
     if watts:
@@ -31,6 +39,14 @@ def what_did_it_cost(case: Case) -> Answer:
     step_cost = cost / max(1, len(history.steps)) * 1000
     return Answer(
         "cost", question, f"${cost:.2f}", f"${cost:,.2f}, or ${step_cost:,.2f} for 1,000 steps.", evidence
+    )
+
+
+def _format_rentals(rentals: Sequence[Rental]) -> str:
+    """Launches in a row with as many hosts are one."""
+    groups = itertools.groupby(rentals, key=lambda rental: rental.hosts)
+    return ", then ".join(
+        f"{hosts} for {show_duration(sum(rental.seconds for rental in group))}" for hosts, group in groups
     )
 
 

@@ -1,21 +1,30 @@
-"""Whether the network was the bottleneck, who held whom up, what went over the wire, and how it scales."""
+"""Whether the network was the bottleneck, stragglers, traffic, and scaling."""
 
 from __future__ import annotations
 
 import math
 
-from echelon.explain.answers.case import NOT_MEASURED, Answer, Case
+from echelon.explain.answers.case import NOT_MEASURED, Answer, Case, note_of_steps
 from echelon.explain.collectives import Algorithm
-from echelon.explain.findings import IN_MEMORY, algorithm_of, find_straggler
-from echelon.explain.replanning import Replanning
-from echelon.explain.wording import show_bytes, show_rate, show_share, show_step
+from echelon.explain.diagnosis import (
+    IN_MEMORY,
+    SLOWER,
+    StepTime,
+    algorithm_of,
+    find_last,
+    find_straggler,
+    num_slots_of,
+)
+from echelon.explain.history import History, Worker
+from echelon.explain.units import show_bytes, show_rate, show_share, show_step
+from echelon.explain.what_if import Replanning
 
 
 def was_it_the_network(case: Case) -> Answer:
     history, time, wire = case.history, case.time, case.traffic
     question = "Was the network the bottleneck?"
     if history.size == 1:
-        return Answer("network", question, "no", "No: one worker has nobody to talk to.")
+        return Answer("network", question, "no", "No: there is only one worker.")
     if not case.is_time_measured:
         return Answer("network", question, "unknown", NOT_MEASURED)
     share = time.network / time.seconds if time.seconds else 0.0
@@ -25,7 +34,8 @@ def was_it_the_network(case: Case) -> Answer:
     ]
     if wire.used is not None and wire.line_bytes_per_s is not None and wire.measured is not None:
         evidence.append(
-            f"the card moved {show_rate(wire.measured / history.seconds_per_step)} on average, "
+            f"the card moved {show_bytes(wire.measured)} in a usual step, "
+            f"{show_rate(wire.measured / history.seconds_per_step)} over the mean step: "
             f"{show_share(wire.used)} of the "
             f"{show_rate(wire.line_bytes_per_s)} that were measured before training"
         )
@@ -33,7 +43,8 @@ def was_it_the_network(case: Case) -> Answer:
         evidence.append("all workers are on one machine: nothing left it")
     card = history.facts.get("card")
     if card:
-        evidence.append(f"the cluster's card is {card}")
+        evidence.append(f"the hosts are joined by {card}")
+    evidence += note_of_steps(history)
     if time.bound == "network":
         sentence = (
             f"Yes: {show_share(share)} of a step is waiting for the network, more than anything else takes."
@@ -44,18 +55,23 @@ def was_it_the_network(case: Case) -> Answer:
             f"In part: {show_share(share)} of a step is waiting for the network, but {time.bound} takes more."
         )
         return Answer("network", question, "in part", sentence, evidence)
-    sentence = (
-        f"No: only {show_share(share)} of a step is waiting for the network; {BOUND_WORDS[time.bound]}."
-    )
+    sentence = f"No: only {show_share(share)} of a step is waiting for the network; {_bound_words(time)}."
     return Answer("network", question, "no", sentence, evidence)
 
 
-BOUND_WORDS = {
-    "compute": "computing takes most of it",
-    "input": "waiting for data takes most of it",
-    "stragglers": "waiting for slower workers takes most of it",
-    "network": "the network takes most of it",
-}
+def _bound_words(time: StepTime) -> str:
+    """What takes the largest part; most, if that is more than half."""
+    causes = {
+        "computing": time.compute + time.optimiser,
+        "waiting for data": time.input,
+        "waiting for slower workers": time.stragglers,
+        "the network": time.network,
+    }
+    first, second = sorted(causes, key=lambda name: -causes[name])[:2]
+    share = causes[first] / time.seconds
+    if share > 0.5:
+        return f"{first} takes most of it, {show_share(share)}"
+    return f"{first} takes {show_share(share)}, {second} {show_share(causes[second] / time.seconds)}"
 
 
 def who_held_up(case: Case) -> Answer | None:
@@ -63,17 +79,14 @@ def who_held_up(case: Case) -> Answer | None:
     if history.size == 1 or not case.is_time_measured:
         return None
     question, found = "Did one worker hold the others up?", find_straggler(history)
-    evidence = [
-        f"worker {worker.rank} on {worker.host or '?'}: busy {show_step(worker.busy_seconds())} a step, waits "
-        f"{show_step(worker.mean_phase('communication'))}"
-        for worker in history.workers
-    ]
+    evidence = [_describe_worker(history, worker) for worker in history.workers]
+    evidence += note_of_steps(history)
     if found is None:
         share = case.time.stragglers / case.time.seconds if case.time.seconds else 0.0
         slots, size = history.recipe.train.slots, len(history.workers)
         sentence = (
             f"No: none is slower than the others by enough to matter{_uneven(slots, size)}; waiting for each other "
-            f"takes {show_share(share)}."
+            f"takes {show_share(share)}.{_describe_last(history)}"
         )
         return Answer("stragglers", question, "no", sentence, evidence)
     worker = found.worker
@@ -88,8 +101,31 @@ def who_held_up(case: Case) -> Answer | None:
     )
 
 
+def _describe_worker(history: History, worker: Worker) -> str:
+    since = (
+        f" (since step {worker.layout_step + 1:,})" if worker.layout_step > history.first.layout_step else ""
+    )
+    slots = num_slots_of(history, worker)
+    return (
+        f"worker {worker.rank} on {worker.host or '?'}{since}: busy {show_step(worker.busy_seconds())} a step "
+        f"with {slots} {'slot' if slots == 1 else 'slots'}, waits {show_step(worker.mean_phase('communication'))}"
+    )
+
+
+def _describe_last(history: History) -> str:
+    """Why a worker that is mostly the last is no straggler."""
+    last = find_last(history)
+    if last is None:
+        return ""
+    return (
+        f" Worker {last.worker.rank} on {last.worker.host or '?'} is the last in {show_share(last.share)} of the "
+        f"steps, but for each of its slots it needs {last.slower:.2f} times as long as the others: it would be called "
+        f"slow from {SLOWER:g} times."
+    )
+
+
 def _uneven(slots: int, workers: int) -> str:
-    """Why equal workers wait for each other, where they do."""
+    """Why equally fast workers wait for each other, if they do."""
     return f", but {slots} slots do not share out evenly among {workers} workers" if slots % workers else ""
 
 
@@ -98,7 +134,10 @@ def how_much_traffic(case: Case) -> Answer:
     question = "How do traffic and step time go together?"
     if history.size == 1:
         return Answer(
-            "traffic", question, "none", "One worker exchanges nothing, and its step time has no part in it."
+            "traffic",
+            question,
+            "none",
+            "A single worker exchanges nothing, so there is no traffic to compare.",
         )
     exchange = str(history.facts.get("exchange", "all_reduce"))
     if exchange == IN_MEMORY:
@@ -119,6 +158,7 @@ def how_much_traffic(case: Case) -> Answer:
     evidence.append(
         f"counted at the card: {show_bytes(wire.measured)} a step, {off:+.1%}; headers of TCP and IP are the rest"
     )
+    evidence += note_of_steps(history, of_first=True)
     sentence = (
         f"{show_bytes(wire.measured)} a step went {where}, {off:+.1%} against what the exchange should move"
     )
@@ -187,5 +227,5 @@ def _doubling(faster: float) -> str:
 def _about_the_line(replanning: Replanning) -> str:
     rate = replanning.cluster.line_bytes_per_s
     if math.isinf(rate):
-        return "the line was not measured, and nobody waited for it: it is taken to be no limit"
+        return "the line was not measured, and no worker waited for it, so it is taken to be no limit"
     return f"the line was not measured: the waiting for its bytes makes it {show_rate(rate)}"

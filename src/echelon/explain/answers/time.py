@@ -2,14 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
-from echelon.explain.answers.case import NOT_MEASURED, Answer, Case
+from echelon.explain.answers.case import NOT_MEASURED, Answer, Case, note_of_steps
 from echelon.explain.history import History
-from echelon.explain.hosts import HostState, host_state
-from echelon.explain.wording import show_bytes, show_count, show_duration, show_share, show_step
+from echelon.explain.host_samples import HostLoad, host_state
+from echelon.explain.stretches import Stretch
+from echelon.explain.units import (
+    show_bytes,
+    show_count,
+    show_duration,
+    show_share,
+    show_step,
+    show_steps,
+    show_workers,
+)
 from echelon.monitor.records import is_number
-from echelon.recipe.schema import Recipe, TranslationRecipe
+from echelon.recipe.schema import Recipe
+from echelon.recipe.tasks import RecipeDeclaration, find_task
 
 
 def how_long(case: Case) -> Answer:
@@ -18,17 +28,17 @@ def how_long(case: Case) -> Answer:
     order = sorted(parts, key=lambda part: -parts[part])
     where = ", ".join(f"{PART_WORDS[part]} {show_share(history.share_of(part))}" for part in order[:3])
     evidence = [
-        f"{PART_WORDS[part]}: {show_duration(parts[part])} ({show_share(history.share_of(part))})"
+        f"{PART_WORDS[part]}{_COUNTED_IN.get(part, '')}: {show_duration(parts[part])} "
+        f"({show_share(history.share_of(part))})"
         for part in order
     ]
     if parts:
         evidence.append(f"together {show_duration(taken)}, all of the time but pauses")
-    if len(history.starts) > 1:
-        evidence.append(f"started {len(history.starts)} times")
+    evidence += _format_restarts(history)
     if history.pause_seconds >= 1:
         evidence.append(
-            f"{show_duration(history.pause_seconds)} of pauses, in which nobody trained: between a stop and the next "
-            "start, or because the machine slept"
+            f"{show_duration(history.pause_seconds)} of pauses without training: between a stop and the next "
+            "launch, or because the machine slept"
         )
     state = "took" if history.outcome in ("finished", "stopped early") else "has taken"
     answer = f"It {state} {show_duration(taken)} for {show_count(len(history.steps))} steps"
@@ -44,47 +54,109 @@ def how_long(case: Case) -> Answer:
     )
 
 
+def _format_restarts(history: History) -> list[str]:
+    """What restarts took, whatever they were for: lost hosts and workers, hosts that came back, and stops."""
+    restarts, regrouping = history.restarts, history.account.regrouping
+    if not restarts.count:
+        return []
+    parts = [f"starting again {show_duration(restarts.starting_seconds)}"]
+    if regrouping:
+        parts.insert(0, f"regrouping {show_duration(regrouping)}")
+    if restarts.noticing_seconds:
+        parts.insert(
+            0,
+            f"waiting in vain for what was lost {show_duration(restarts.noticing_seconds)} (not accounted for above)",
+        )
+    if restarts.repeated_steps:
+        parts.append(
+            f"repeating {show_steps(restarts.repeated_steps)} made since the last checkpoint "
+            f"{show_duration(restarts.repeated_seconds)} (in the phases above)"
+        )
+    total = regrouping + restarts.seconds
+    return [
+        f"started {len(history.starts)} times; the restarts took {show_duration(total)} of the time: {', '.join(parts)}"
+    ]
+
+
 PART_WORDS = {
     "starting": "starting and loading",
     "data": "waiting for data",
     "forward": "forward",
     "backward": "backward",
-    "communication": "waiting for other workers and the network",
+    "communication": "communication",
     "optimiser": "optimiser",
     "checkpoint": "checkpoints",
     "evaluation": "scoring",
     "other": "other work between steps",
+    "regrouping": "regrouping after a host or worker was lost or came back",
     "unaccounted": "not accounted for (records without phases, or lost with a killed worker)",
 }
+
+_COUNTED_IN = {"communication": " (the network, and waiting for other workers)"}
 
 
 def what_is_a_step(case: Case) -> Answer:
     history, train = case.history, case.history.recipe.train
     targets = [step["targets"] for step in history.first.typical() if "targets" in step]
     mean_targets = sum(targets) / len(targets) if targets else 0
-    workers = "1 worker" if history.size == 1 else f"{history.size} workers"
     return Answer(
         "step",
         "What is a step here, and how long is one?",
         show_step(history.seconds_per_step),
         f"A step is one update of the weights from {train.slots} slots with {show_count(mean_targets)} {history.unit} "
-        f"together, shared out over {workers}; it takes {show_step(history.seconds_per_step)} on average.",
+        f"together, shared out over {show_workers(history.size)}{_format_earlier(history)}; "
+        f"it takes {show_step(history.seconds_per_step)} on average.",
         [
             f"mean {show_step(history.seconds_per_step)}, p50 {show_step(history.percentile(0.5))}, "
             f"p99 {show_step(history.percentile(0.99))}, scoring and saving between steps left out",
             f"{show_count(mean_targets / history.seconds_per_step if history.seconds_per_step else 0)} "
-            f"{history.unit} a second; {_batch_words(history.recipe)}",
+            f"{history.unit} a second; {_format_batch(history.recipe)}",
+            *_format_layout(history),
         ],
     )
 
 
-def _batch_words(recipe: Recipe) -> str:
-    if isinstance(recipe, TranslationRecipe):
-        return f"at most {show_count(recipe.train.batch_tokens)} tokens a step (train.batch_tokens)"
-    return f"{show_count(recipe.train.batch_images)} pictures a step (train.batch_images)"
+def _format_earlier(history: History) -> str:
+    """With how many workers steps were made before, if it was another number."""
+    earlier = ", ".join(f"{workers} from step {step + 1:,}" for workers, step in history.earlier_sizes)
+    return f" (before step {history.first.layout_step + 1:,}: {earlier})" if earlier else ""
+
+
+def _format_layout(history: History) -> list[str]:
+    """That a step was another thing before, if workers or hosts have changed."""
+    found = []
+    if history.first.layout_step:
+        found.append(
+            f"these are the steps after {history.first.layout_step:,}; what was before, with other workers or hosts, "
+            "is left out here and in what follows from it"
+        )
+    if len(history.stretches) > 1:
+        found += map(format_stretch, history.stretches)
+    return found
+
+
+def format_stretch(stretch: Stretch) -> str:
+    """Which steps, by whom, and what one took."""
+    first, last = stretch.steps[0]["step"], stretch.steps[-1]["step"]
+    hosts = f"{len(stretch.hosts)} hosts" if len(stretch.hosts) > _NAMED_HOSTS else ", ".join(stretch.hosts)
+    text = f"steps {first:,} to {last:,}: {show_workers(stretch.workers)}{hosts and f' on {hosts}'}, "
+    text += f"{show_step(stretch.seconds_per_step)} a step"
+    if stretch.workers > 1:
+        text += f", {show_share(stretch.communication_share)} of it waiting for other workers and the network"
+        if stretch.received_per_step is not None:
+            text += f", {show_bytes(stretch.received_per_step)} received on average"
+    return text
+
+
+def _format_batch(recipe: Recipe) -> str:
+    task: RecipeDeclaration = find_task(recipe.task)
+    batch = task.batch(recipe)
+    return f"{batch} a step ({batch.key})"
 
 
 WELL_USED = 0.8
+_NAMED_HOSTS = 4
+"""Of more hosts, only their number is told."""
 
 
 def were_devices_used(case: Case) -> Answer:
@@ -98,6 +170,7 @@ def were_devices_used(case: Case) -> Answer:
         evidence.append(f"the workers used {show_share(used)} of the processor time that they could have had")
     if not case.is_time_measured:
         return Answer("devices", question, "unknown", NOT_MEASURED, evidence)
+    evidence += note_of_steps(history)
     computing = (time.compute + time.optimiser) / time.seconds
     evidence.insert(0, f"{show_share(computing)} of a step is computing; the rest is waiting and overhead")
     if computing > WELL_USED and used is not None and used < WELL_USED:
@@ -123,30 +196,44 @@ def _flops_evidence(history: History) -> list[str]:
     if not flops or not peak or not history.seconds_per_step:
         return []
     share = flops / history.seconds_per_step / peak
+    measured = (
+        f"{peak / 1e9:,.0f} GFLOP/s together, the fastest of short measurements before and after training"
+    )
+    if share > 1:
+        return [
+            f"{flops:.3g} FLOPs per step are more than matrix products reached ({measured}): other programs were using "
+            "the machine while that was measured, so the share of the peak is unknown; `echelon benchmark` measures it"
+        ]
     return [
-        f"{flops:.3g} FLOPs a step are {show_share(share)} of what matrix products reach here "
-        f"({peak / 1e9:,.0f} GFLOP/s together): the strictest measure"
+        f"{flops:.3g} FLOPs per step are {show_share(share)} of the peak ({measured}): the strictest measure. It looks "
+        "better than it is if other programs were using the machine then"
     ]
 
 
-def _sampled_evidence(states: Sequence[HostState]) -> list[str]:
-    """What the hosts' samples say, where they say it."""
+def _sampled_evidence(states: Sequence[HostLoad]) -> list[str]:
+    """What the hosts' samples show, as far as they were measured."""
     busy = [state.gpus_busy for state in states if state.gpus_busy is not None]
     heat = [state.celsius for state in states if state.celsius is not None]
-    read = [state.disk_read for state in states if state.disk_read is not None]
-    written = [state.disk_written for state in states if state.disk_written is not None]
+    read = _mean_over_time(states, lambda state: state.disk_read)
+    written = _mean_over_time(states, lambda state: state.disk_written)
     found = []
     if busy:
         share = show_share(sum(busy) / len(busy))
         found.append(f"the driver calls the GPUs {share} busy, which waiting for others counts as well")
     if heat:
         found.append(f"the hottest GPU had {max(heat):.0f} °C")
-    if read and written:
+    if read is not None and written is not None:
         found.append(
-            f"a host's disks read {show_bytes(sum(read) / len(read))} and wrote "
-            f"{show_bytes(sum(written) / len(written))} a second on average"
+            f"a host's disks read {show_bytes(read)} and wrote {show_bytes(written)} a second on average"
         )
     return found
+
+
+def _mean_over_time(states: Sequence[HostLoad], rate_of: Callable[[HostLoad], float | None]) -> float | None:
+    """A rate of all hosts while they were sampled: a short sample counts for less than a long one."""
+    rates = [(rate, state.seconds) for state in states if (rate := rate_of(state)) is not None]
+    total = sum(seconds for _, seconds in rates)
+    return sum(rate * seconds for rate, seconds in rates) / total if total else None
 
 
 def _peak_flops(history: History) -> float | None:
@@ -155,7 +242,7 @@ def _peak_flops(history: History) -> float | None:
 
 
 def _cpu_share(history: History) -> float | None:
-    """Of the processor time that workers could have had; None where it was not measured."""
+    """Share of the available processor time that workers used; None if it was not measured."""
     used = [
         (step["cpu"], sum(step["phases"].values()) * worker.facts.get("threads", 1))
         for worker in history.workers

@@ -8,13 +8,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from echelon.data.corpora import LineReader, resolve
-from echelon.data.pieces import joined
+from echelon.data.subwords import joined
 from echelon.errors import UserError
 from echelon.launch.site import find_place
-from echelon.migrate.old_command import Flags, Modern, given_words
+from echelon.migrate.old_command import Flags, Modern, given_arguments
 from echelon.migrate.openseq2seq.recipe import convert_openseq2seq
-from echelon.recipe.loading import load_recipe
-from echelon.recipe.schema import TranslationRecipe
+from echelon.recipe.loading import load_recipe, load_translation_recipe
 from echelon.runfolder import RunFolder, write_atomically
 from echelon.store import address_of
 
@@ -56,16 +55,16 @@ def translate(arguments: list[str]) -> Modern:
     run = str(config.run)
     if known.benchmark:
         words = ["benchmark", config.write_recipe(), "--steps", str(known.bench_steps)]
-        return Modern([*words, *given_words(known.settings)], notes)
+        return Modern([*words, *given_arguments(known.settings)], notes)
     match known.mode:
         case "train" | "train_eval":
             _check_folder(config.run, goes_on=known.continue_learning or known.no_dir_check)
             if known.mode == "train":
                 notes.append(_TRAIN_SCORES)
-            words = ["train", config.write_recipe(), "--run", run, *_length_words(config)]
-            return Modern([*words, *given_words(known.settings)], notes)
+            words = ["train", config.write_recipe(), "--run", run, *_length_arguments(config)]
+            return Modern([*words, *given_arguments(known.settings)], notes)
         case "eval":
-            return Modern(["evaluate", run, "--split", "valid", *given_words(known.settings)], notes)
+            return Modern(["evaluate", run, "--split", "valid", *given_arguments(known.settings)], notes)
         case "infer":
             return _infer(config, known.infer_output_file, notes)
     return Modern(["translate", run], notes)
@@ -80,7 +79,7 @@ class _Config:
     """The recipe's, where it is a converted one."""
     run: Path
     infer_source: str | None
-    """The file that --mode=infer translates; beside the recipe, where relative."""
+    """The file that a converted configuration translates with --mode=infer; beside the recipe if relative."""
 
     def write_recipe(self) -> str:
         """The recipe's path, where a converted one is now too."""
@@ -108,8 +107,7 @@ def _open_config(config: Path, logdir: str | None, changes: dict[str, str], note
         if changes:
             raise UserError(f"--{next(iter(changes))}: a recipe's keys are changed with --set KEY=VALUE")
         recipe = load_recipe(config)
-        test = recipe.data.test if isinstance(recipe, TranslationRecipe) else None
-        return _Config(config, None, Path(logdir or f"runs/{recipe.name}"), test.source if test else None)
+        return _Config(config, None, Path(logdir or f"runs/{recipe.name}"), None)
     place = find_place(os.environ)
     converted = convert_openseq2seq(config, place.size if place is not None else None, changes)
     run = Path(logdir or converted.logdir or f"runs/{config.stem}")
@@ -117,7 +115,7 @@ def _open_config(config: Path, logdir: str | None, changes: dict[str, str], note
     return _Config(run.with_name(f"{run.name}.toml"), converted.text, run, converted.infer_source)
 
 
-def _length_words(config: _Config) -> list[str]:
+def _length_arguments(config: _Config) -> list[str]:
     """A run is resumed with the length that the configuration has now, as run.py did."""
     if config.text is None or not RunFolder(config.run).recipe.exists():
         return []
@@ -136,9 +134,12 @@ def _check_folder(run: Path, *, goes_on: bool) -> None:
 
 
 def _infer(config: _Config, output: str | None, notes: list[str]) -> Modern:
-    if config.infer_source is None:
+    file = config.infer_source
+    if config.text is None and (test := load_translation_recipe(config.recipe).data.test) is not None:
+        file = test.source
+    if file is None:
         raise UserError("--mode=infer: the configuration has no infer_params with a source_file")
-    source = resolve(config.infer_source, config.recipe.parent)
+    source = resolve(file, config.recipe.parent)
     lines = list(LineReader(source))
     if any(_is_in_pieces(line) for line in lines):
         text = config.run.with_name(f"{config.run.name}.infer.txt")

@@ -11,11 +11,7 @@ from types import MappingProxyType
 from typing import Any
 
 from echelon.errors import UserError
-from echelon.migrate.openseq2seq.images import convert_images
-from echelon.migrate.openseq2seq.settings import Settings, differing, merged
-from echelon.migrate.openseq2seq.syntax import Named, Table, read_what_can_be
-from echelon.migrate.openseq2seq.text import convert_text
-from echelon.migrate.openseq2seq.training import (
+from echelon.migrate.openseq2seq.base_params import (
     RUN_REASONS,
     RUN_SILENT,
     Draft,
@@ -23,6 +19,10 @@ from echelon.migrate.openseq2seq.training import (
     convert_run,
     convert_schedule,
 )
+from echelon.migrate.openseq2seq.image2label import convert_images
+from echelon.migrate.openseq2seq.settings import Settings, differing, merged
+from echelon.migrate.openseq2seq.syntax import Named, Table, read_what_can_be
+from echelon.migrate.openseq2seq.text2text import convert_text
 
 MODES = ("train", "eval", "infer")
 PARTS = {
@@ -55,7 +55,7 @@ def convert(
     """The recipe that a configuration means.
 
     `workers` is how many processes or GPUs the configuration was used with, where the file does not say; `changes`
-    replace settings of base_params. UserError where the file is no such configuration, or has no equivalent.
+    replace settings of base_params. UserError if the file is no such configuration, or has no equivalent.
     """
     variables, problem = read_what_can_be(text, where)
     model = variables.get("base_model")

@@ -28,7 +28,7 @@ class Converted:
 def convert_openseq2seq(
     path: Path, workers: int | None = None, changes: Mapping[str, str] | None = None
 ) -> Converted:
-    """The recipe that a configuration means; UserError where the file or the recipe is wrong.
+    """The recipe that a configuration means; UserError if the file or the recipe is wrong.
 
     `changes` are settings of the configuration as run.py takes them: max_steps, lr_policy_params/learning_rate.
     """

@@ -30,28 +30,28 @@ class Settings:
         return default if value is None else value
 
     def number(self, key: str, default: Any = None) -> Any:
-        """As `get`; UserError where it is given and no number."""
+        """As `get`; UserError if it is given and no number."""
         value = self.get(key, default)
         if value is not None and not _is_number(value):
             raise self.error(key, f"is {value!r}, not a number")
         return value
 
     def count(self, key: str, default: int) -> int:
-        """As `number`; UserError where it is below 1."""
+        """As `number`; UserError if it is below 1."""
         value = self.number(key, default)
         if value < 1:
             raise self.error(key, f"is {value}; give 1 or more")
         return int(value)
 
     def numbers(self, key: str) -> list[Any]:
-        """A list of numbers, empty where it is not given; UserError where it is something else."""
+        """A list of numbers, empty where it is not given; UserError if it is something else."""
         values = self.get(key, [])
         if not isinstance(values, list | tuple) or not all(map(_is_number, values)):
             raise self.error(key, f"is {values!r}, not a list of numbers")
         return list(values)
 
     def text(self, key: str) -> str | None:
-        """As `get`; UserError where it is given and no text."""
+        """As `get`; UserError if it is given and no text."""
         value = self.get(key)
         if value is not None and not isinstance(value, str):
             raise self.error(key, f"is {value!r}, not a text")

@@ -14,6 +14,8 @@ from echelon.errors import UserError
 LARGEST_EXPONENT = 1000
 LONGEST_INTEGER_BITS = 512
 LONGEST_VALUE = 1_000_000
+MOST_EVALUATED = 10_000_000
+"""Characters of texts and entries of lists that all expressions of a file may make together."""
 DEEPEST_VALUE = 100
 
 
@@ -101,7 +103,7 @@ def read_what_can_be(text: str, where: str) -> tuple[Table, UserError | None]:
 
 
 def _refuse_endless(variables: Table, where: str) -> None:
-    """UserError where values hold each other: a few lines can name a list of lists that nobody could walk through."""
+    """UserError if values hold each other: a few lines can name a list of lists that nobody could walk through."""
     left = LONGEST_VALUE
     waiting: list[tuple[Any, int]] = [(variables, 0)]
     while waiting:
@@ -123,6 +125,7 @@ class _Reader:
         self.problems: list[UserError] = []
         """What could not be read, in the order of the file."""
         self._where = where
+        self._left = MOST_EVALUATED
 
     def read(self, statement: ast.stmt) -> None:
         match statement:
@@ -164,11 +167,17 @@ class _Reader:
     def value(self, node: ast.expr) -> Any:
         """What an expression means; one that would grow without bound is refused."""
         value = self._read(node)
-        if isinstance(value, str | list) and len(value) > LONGEST_VALUE:
-            raise self._refused(node, "a value without end")
+        if isinstance(value, str | list | Table):
+            self._take(node, len(value))
         if isinstance(value, int) and value.bit_length() > LONGEST_INTEGER_BITS:
             raise self._refused(node, "so large a number")
         return value
+
+    def _take(self, node: ast.stmt | ast.expr, size: int) -> None:
+        """Count what is made against the bounds of one value and of the whole file; every part of a value counts."""
+        self._left -= size
+        if size > LONGEST_VALUE or self._left < 0:
+            raise self._refused(node, "a value without end")
 
     def _read(self, node: ast.expr) -> Any:
         match node:

@@ -11,34 +11,27 @@ from torch import Tensor
 from echelon.comm.group import Group
 from echelon.comm.shared import are_on_one_host
 from echelon.recipe.schema import Recipe
+from echelon.recipe.workers import level_size
 from echelon.train.exchange.all_reduce import AllReduce
 from echelon.train.exchange.buckets import BUCKET_BYTES
 from echelon.train.exchange.codecs import build_codec
 from echelon.train.exchange.compressed import Compressed
-from echelon.train.exchange.hierarchical import Hierarchical, level_size
+from echelon.train.exchange.hierarchical import Hierarchical
 from echelon.train.exchange.host_sum import HostSum
 from echelon.train.exchange.local_steps import LocalSteps
 from echelon.train.exchange.low_rank import LowRank
 from echelon.train.exchange.parameter_server import ParameterServer
-from echelon.train.exchange.roles import Role
+from echelon.train.exchange.traits import ExchangeState, ExchangeTraits
 from echelon.train.flat import FlatParameters
 from echelon.train.optimiser import FlatOptimiser
-from echelon.train.slots import Turn
+from echelon.train.slots import Update
 
 
 class Exchange(Protocol):
     """Owns the step's flat gradient buffer between backward and update."""
 
-    name: str
-    """What it does here, for the records: an exact sum goes one of several ways."""
-    role: Role
-    """What this process does."""
-    has_own_optimisers: bool
-    """Whether workers' optimisers differ, and are part of the exchange's own state."""
-    is_in_step: bool
-    """Whether workers are in the same step whenever they are between two; otherwise they meet in `settle`."""
-    period: int
-    """Steps between two moments at which settling costs nothing."""
+    @property
+    def traits(self) -> ExchangeTraits: ...
 
     def attach(
         self, flat: FlatParameters, optimiser: FlatOptimiser | None, may_change: Callable[[], None]
@@ -46,20 +39,24 @@ class Exchange(Protocol):
         """`may_change` returns when state of the exchange may change: a save may still be copying it. Collective."""
         ...
 
-    def turns(self, step: int, num_slots: int) -> Iterator[Turn]:
-        """What this worker does in a step: one turn for each update that it takes part in, usually one."""
+    def updates(self, step: int, num_slots: int) -> Iterator[Update]:
+        """The updates of a step that this worker takes part in: one, or one for each replica that it hosts, or none if
+        a parameter server gave the step to another worker."""
         ...
 
     def slot(self, last: bool) -> AbstractContextManager[None]:
-        """Wraps forward and backward of one slot; `last` is this worker's last one of the step."""
+        """Wraps forward and backward of one slot; `last` is this worker's last one of the update."""
         ...
 
-    def update(self, apply: Callable[[], None]) -> None:
-        """Agree with the others; `apply` is the local optimiser step. Collective."""
+    def reduce(self) -> float | None:
+        """Put the sum over the workers into the flat buffer. Collective.
+
+        Returns the norm of the whole gradient if this worker has only a part of it, and None otherwise.
+        """
         ...
 
-    def gradient_norm(self) -> float:
-        """Of the gradient that is being applied."""
+    def after_update(self) -> None:
+        """What is to be done once the weights are updated. Collective."""
         ...
 
     def facts(self) -> dict[str, Any]:
@@ -70,27 +67,20 @@ class Exchange(Protocol):
         """Make the weights equal on all workers, before saving, evaluating and finishing. Collective."""
         ...
 
-    def optimiser_part(self) -> dict[str, Tensor] | None:
-        """What this worker saves of an optimiser that is spread over the workers; None where all have all of it."""
-        ...
-
-    def shared_state(self) -> dict[str, Tensor]:
-        """What a checkpoint must hold and all workers have alike, by name."""
-        ...
-
-    def own_state(self) -> dict[str, Tensor]:
-        """What a checkpoint must hold of this worker; the names tell workers apart."""
+    def state(self) -> ExchangeState:
+        """What a checkpoint must hold."""
         ...
 
     def load_state(self, tensors: Mapping[str, Tensor]) -> None:
-        """Take over what a checkpoint holds of both, perhaps of another number of workers; nothing is a new start."""
+        """Take over a checkpoint's shared and own state, perhaps from another number of workers; without any, start
+        afresh."""
         ...
 
 
 def build_exchange(recipe: Recipe, group: Group) -> Exchange:
     settings = recipe.exchange
     match recipe.train.exchange:
-        case "all_reduce" | "auto":  # "auto" is still that where workers have one host
+        case "all_reduce" | "auto":  # "auto" is still that if workers have one host
             return build_exact(group, settings.bucket_bytes, settings.hierarchical)
         case "compressed":
             num_local = _level_size(group, settings.hierarchical)
@@ -105,7 +95,7 @@ def build_exchange(recipe: Recipe, group: Group) -> Exchange:
 
 
 def build_exact(group: Group, bucket_bytes: int = BUCKET_BYTES, hierarchical: bool = False) -> Exchange:
-    """Through memory where two workers are on one host, through the network otherwise; host by host where asked for.
+    """Through memory if two workers are on one host, through the network otherwise; host by host if asked for.
 
     Two numbers have one sum, whoever adds them. Three do not, and as many workers must end with the same bits wherever
     they are.

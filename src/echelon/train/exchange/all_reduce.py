@@ -5,15 +5,14 @@ from __future__ import annotations
 from echelon.comm.group import Group
 from echelon.train.exchange.buckets import BUCKET_BYTES, Buckets
 from echelon.train.exchange.gradients import GradientExchange
+from echelon.train.exchange.traits import ExchangeTraits
 
 
 class AllReduce(GradientExchange):
     """Sums the flat gradient buffer over a group; has no state of its own."""
 
-    name = "all_reduce"
-
     def __init__(self, group: Group, bucket_bytes: int = BUCKET_BYTES) -> None:
-        super().__init__(group)
+        super().__init__(group, ExchangeTraits("all_reduce"))
         self._bucket_bytes = bucket_bytes
 
     def start(self) -> None:

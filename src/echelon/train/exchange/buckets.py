@@ -84,3 +84,8 @@ class Buckets:
         self._pending.clear()
         for bucket in self._buckets:
             bucket.num_ready = 0
+
+    def finish_beside(self, sums: Pending) -> None:
+        """Finish while another sum is under way, which is waited for too. Collective."""
+        self.finish()
+        sums.wait()

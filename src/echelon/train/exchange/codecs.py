@@ -1,6 +1,6 @@
 """Fewer bytes for the same numbers: how float32 vectors look on the wire.
 
-A codec is fixed in size: so many numbers are always so many bytes. Rows are encoded each by itself, since they go to
+The size is fixed: N numbers always take the same number of bytes. Rows are encoded each by itself, since they go to
 different workers.
 """
 

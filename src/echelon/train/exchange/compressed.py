@@ -12,18 +12,17 @@ from echelon.train.exchange.codecs import Codec
 from echelon.train.exchange.feedback import ErrorFeedback
 from echelon.train.exchange.gradients import GradientExchange
 from echelon.train.exchange.line import Line, Reduction
+from echelon.train.exchange.traits import ExchangeState, ExchangeTraits
 
 
 class Compressed(GradientExchange):
     """Sums the flat gradient buffer over a group through a codec, in a thread, bucket by bucket, behind backward."""
 
-    name = "compressed"
-
     def __init__(
         self, group: Group, codec: Codec, bucket_bytes: int = BUCKET_BYTES, num_local: int = 1
     ) -> None:
-        """Host by host where each has `num_local` workers."""
-        super().__init__(group)
+        """Host by host if each has `num_local` workers."""
+        super().__init__(group, ExchangeTraits("compressed"))
         self._codec, self._bucket_bytes, self._num_local = codec, bucket_bytes, num_local
         self._feedback: ErrorFeedback | None = None
 
@@ -36,14 +35,13 @@ class Compressed(GradientExchange):
 
     def reduce(self) -> None:
         if self.buckets:
-            sums = self.group.start_all_reduce(self.flat.sums)  # loss, votes, statistics are few, and exact
-            self.buckets.finish()
-            sums.wait()
+            # The loss, votes and statistics are few, and stay exact.
+            self.buckets.finish_beside(self.group.start_all_reduce(self.flat.sums))
         elif self._feedback:
             self._feedback.pay_alone()
 
-    def own_state(self) -> dict[str, Tensor]:
-        return self._feedback.state() if self._feedback else {}
+    def state(self) -> ExchangeState:
+        return ExchangeState(own=self._feedback.state() if self._feedback else {})
 
     def load_state(self, tensors: Mapping[str, Tensor]) -> None:
         if self._feedback:

@@ -15,7 +15,7 @@ _PREFIX = "error/"
 class ErrorFeedback:
     """What this worker still owes the others, in the layout of the flat gradients.
 
-    Each worker saves its own. Where the number of workers has changed, the sum of what a checkpoint holds is shared
+    Each worker saves its own. If the number of workers has changed, the sum of what a checkpoint holds is shared
     out over those who see it: what all of them owe together stays the same.
     """
 

@@ -6,31 +6,24 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
-import torch
 from torch import Tensor
 
 from echelon.comm.group import Group
 from echelon.recipe.workers import share_of
 from echelon.train.exchange.buckets import Buckets
-from echelon.train.exchange.roles import Role
+from echelon.train.exchange.traits import ExchangeState, ExchangeTraits
 from echelon.train.flat import FlatParameters
 from echelon.train.optimiser import FlatOptimiser
-from echelon.train.slots import Turn
+from echelon.train.slots import Update
 
 
 class GradientExchange:
     """Sums gradients over a group; subclasses say how, in `start` and `reduce`."""
 
-    name: str
-    role: Role = "worker"
-    has_own_optimisers = False
-    is_in_step = True
-    period = 1
-
-    def __init__(self, group: Group) -> None:
-        self.group = group
+    def __init__(self, group: Group, traits: ExchangeTraits) -> None:
+        self.group, self.traits = group, traits
         self.buckets: Buckets | None = None
-        """What goes out while backward is still running; None where nothing does."""
+        """What goes out while backward is still running; None if nothing does."""
 
     def attach(
         self, flat: FlatParameters, _optimiser: FlatOptimiser | None, may_change: Callable[[], None]
@@ -39,24 +32,19 @@ class GradientExchange:
         self.start()
 
     def start(self) -> None:
-        """What is to be made once `flat` is known. Collective."""
+        """Make what needs `flat`. Collective."""
 
-    def turns(self, _step: int, num_slots: int) -> Iterator[Turn]:
-        yield Turn(range(num_slots), share_of(num_slots, self.group.rank, self.group.size))
+    def updates(self, _step: int, num_slots: int) -> Iterator[Update]:
+        yield Update(range(num_slots), share_of(num_slots, self.group.rank, self.group.size))
 
     def slot(self, last: bool) -> AbstractContextManager[None]:
         return self.buckets.slot(last) if self.buckets else nullcontext()
 
-    def update(self, apply: Callable[[], None]) -> None:
-        self.reduce()
-        apply()
-
-    def reduce(self) -> None:
-        """Put the sum over the workers into the flat buffer. Collective."""
+    def reduce(self) -> float | None:
         raise NotImplementedError
 
-    def gradient_norm(self) -> float:
-        return float(torch.linalg.vector_norm(self.flat.gradients))
+    def after_update(self) -> None:
+        """Nothing to do."""
 
     def facts(self) -> dict[str, Any]:
         return {}
@@ -64,13 +52,7 @@ class GradientExchange:
     def settle(self) -> None:
         """Nothing to do."""
 
-    def optimiser_part(self) -> dict[str, Tensor] | None:
-        return None
-
-    def shared_state(self) -> dict[str, Tensor]:
-        return {}
-
-    def own_state(self) -> dict[str, Tensor]:
-        return {}
+    def state(self) -> ExchangeState:
+        return ExchangeState()
 
     def load_state(self, tensors: Mapping[str, Tensor]) -> None: ...

@@ -7,28 +7,24 @@ connections side by side as a host has workers.
 from __future__ import annotations
 
 from echelon.comm.group import Group
-from echelon.train.exchange.buckets import BUCKET_BYTES
+from echelon.train.exchange.buckets import BUCKET_BYTES, Buckets
 from echelon.train.exchange.codecs import Float32
-from echelon.train.exchange.compressed import Compressed
+from echelon.train.exchange.gradients import GradientExchange
+from echelon.train.exchange.line import Line
+from echelon.train.exchange.traits import ExchangeTraits
 
 
-class Hierarchical(Compressed):
+class Hierarchical(GradientExchange):
     """Sums the flat gradient buffer over hosts that have the same number of workers each."""
 
-    name = "hierarchical"
-
     def __init__(self, group: Group, num_local: int, bucket_bytes: int = BUCKET_BYTES) -> None:
-        super().__init__(group, Float32(), bucket_bytes, num_local)
+        super().__init__(group, ExchangeTraits("hierarchical"))
+        self._num_local, self._bucket_bytes = num_local, bucket_bytes
 
+    def start(self) -> None:
+        line = Line(self.group, Float32(), self._num_local)
+        self.buckets = Buckets(self.flat, self.flat.gradients, self._bucket_bytes, line.start_sum)
 
-def workers_on_each_host(local_ranks: list[int]) -> int | None:
-    """How many workers each host has, ranks lying host by host; None where they do not have the same number."""
-    k = max(local_ranks) + 1
-    expected = [rank % k for rank in range(len(local_ranks))]
-    return k if local_ranks == expected and len(local_ranks) % k == 0 else None
-
-
-def level_size(local_ranks: list[int]) -> int:
-    """How many workers each host has where adding up host by host makes sense; 1 where it does not."""
-    num_local = workers_on_each_host(local_ranks)
-    return num_local if num_local is not None and num_local < len(local_ranks) else 1
+    def reduce(self) -> None:
+        assert self.buckets is not None, "a host is a level only if there are several"
+        self.buckets.finish_beside(self.group.start_all_reduce(self.flat.sums))

@@ -11,12 +11,13 @@ from echelon.comm.group import Group
 from echelon.comm.shared import shared_buffers
 from echelon.train.exchange.all_reduce import AllReduce
 from echelon.train.exchange.buckets import BUCKET_BYTES
+from echelon.train.exchange.traits import ExchangeTraits
 
 
 class HostSum(AllReduce):
     """Sums the flat gradient buffers of two workers on one host.
 
-    Where they can share no memory it is the all-reduce that it is a kind of.
+    If they can share no memory, it is the all-reduce that it derives from.
     """
 
     def __init__(self, group: Group, bucket_bytes: int = BUCKET_BYTES) -> None:
@@ -33,7 +34,7 @@ class HostSum(AllReduce):
         can_move = self.flat.reduced.device.type == "cpu"
         self._buffers = (shared_buffers(self.group, len(self.flat.reduced)) if can_move else None) or []
         if self.is_in_memory:
-            self.name = "host_sum"
+            self.traits = ExchangeTraits("host_sum")
             self.flat.move_gradients(self._buffers[self.group.rank])
         else:
             super().start()

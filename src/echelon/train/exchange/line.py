@@ -4,7 +4,7 @@ Between hosts each worker adds up one part of a vector: all send it their encode
 float32, in the order of ranks, and sends the encoded sum to all. So everybody decodes the same bytes, and a card sends
 those of a ring all-reduce, divided by what the encoding saves. Only bytes travel there, whatever the format.
 
-Where a host has k workers, its card would send k times that. Host by host, these first share their host's sum among
+If a host has k workers, its card would send k times that. Host by host, these first share their host's sum among
 themselves in float32, a k-th each, and sum that with the workers of the same place on the other hosts.
 """
 
@@ -27,7 +27,7 @@ class _Levels:
     """The connections of one stage."""
 
     inside: Group
-    """The workers of this host, or this worker alone where hosts are no level."""
+    """The workers of this host, or this worker alone if hosts are no level."""
     between: Group
     """Those of this worker's place on every host."""
 
@@ -39,7 +39,7 @@ class Line:
     """
 
     def __init__(self, group: Group, codec: Codec, num_local: int = 1) -> None:
-        """Host by host where each has `num_local` workers, ranks lying host by host. Collective."""
+        """Host by host if each has `num_local` workers, ranks lying host by host. Collective."""
         self._group, self._codec = group, codec
         self._scattering, self._gathering = (_open_levels(group, num_local) for _ in range(2))
         self._threads = [ThreadPoolExecutor(1, thread_name_prefix=f"exchange-{stage}") for stage in (1, 2)]
@@ -114,6 +114,6 @@ def _open_levels(group: Group, num_local: int) -> _Levels:
 
 
 def _rows(vector: Tensor, count: int, multiple: int = 1) -> Tensor:
-    """A copy in so many rows of the same length, a multiple of `multiple`, with zeros at the end."""
+    """A copy in `count` rows of the same length, a multiple of `multiple`, with zeros at the end."""
     width = math.ceil(len(vector) / count / multiple) * multiple
     return F.pad(vector, (0, count * width - len(vector))).view(count, width)

@@ -1,8 +1,8 @@
 """DiLoCo: replicas of the model train by themselves for many steps, then agree.
 
-Every replica takes its share of each step's slots and updates its own weights with its own optimiser. Every so many
+Every replica takes its share of each step's slots and updates its own weights with its own optimiser. Every `every`
 steps the mean way that the replicas have gone since they last agreed is taken for a gradient, and an outer Nesterov
-step follows it. The exchange may run behind the next inner steps, always so many of them: the result depends on the
+step follows it. The exchange may run behind the next inner steps, always `overlap` of them: the result depends on the
 recipe and not on the line. With an outer rate of 1 and no momentum this is local SGD: weights are averaged.
 
 The number of replicas is the recipe's. A replica may have several workers, which sum their gradients; a worker with
@@ -24,9 +24,10 @@ from echelon.train.exchange.buckets import BUCKET_BYTES, Buckets
 from echelon.train.exchange.codecs import build_codec
 from echelon.train.exchange.gradients import GradientExchange
 from echelon.train.exchange.line import Line
+from echelon.train.exchange.traits import ExchangeState, ExchangeTraits
 from echelon.train.flat import FlatParameters
 from echelon.train.optimiser import FlatOptimiser
-from echelon.train.slots import Turn
+from echelon.train.slots import Update
 
 _VELOCITY = "velocity"
 
@@ -46,7 +47,7 @@ class _Sync:
 
     step: int
     share: float
-    """Of a whole round's steps: less than 1 where it was asked for sooner."""
+    """Of a whole round's steps: less than 1 if it was asked for sooner."""
     way: Tensor
     """Becomes the mean way that the replicas have gone."""
     reduction: Pending | None
@@ -60,14 +61,10 @@ class _Sync:
 class LocalSteps(GradientExchange):
     """Replicas that agree every `settings.every` steps."""
 
-    name = "local"
-    has_own_optimisers = True
-
-    def __init__(self, group: Group, settings: schema.Exchange, num_local: int = 1) -> None:
-        """They agree host by host where each has `num_local` workers."""
-        super().__init__(group)
+    def __init__(self, group: Group, settings: schema.ExchangeSettings, num_local: int = 1) -> None:
+        """They agree host by host if each has `num_local` workers."""
+        super().__init__(group, ExchangeTraits("local", period=settings.every, shares_updates=False))
         self._settings, self._num_local = settings, num_local
-        self.period = settings.every
         self._codec = build_codec(settings.outer_wire)
         self._hosted = replicas_of(group.rank, group.size, settings.replicas)
         self._team = Group(0, 1)
@@ -97,7 +94,7 @@ class LocalSteps(GradientExchange):
         if self._team.size > 1:
             self.buckets = Buckets(self.flat, self.flat.reduced, BUCKET_BYTES, self._team.start_all_reduce)
 
-    def turns(self, step: int, num_slots: int) -> Iterator[Turn]:
+    def updates(self, step: int, num_slots: int) -> Iterator[Update]:
         self._step = step
         if self._agreed is None:
             self._stand_together()
@@ -105,9 +102,9 @@ class LocalSteps(GradientExchange):
             self._agreed_at = step - 1
         for replica in self._hosted:
             self._enter(replica)
-            together = share_of(num_slots, replica, self._settings.replicas)
-            mine = together[slice_of(share_of(len(together), self._team.rank, self._team.size))]
-            yield Turn(together, mine)
+            slots = share_of(num_slots, replica, self._settings.replicas)
+            mine = slots[slice_of(share_of(len(slots), self._team.rank, self._team.size))]
+            yield Update(slots, mine)
 
     def _stand_together(self) -> None:
         """Every replica begins with the weights in the model's place."""
@@ -129,10 +126,13 @@ class LocalSteps(GradientExchange):
         self._optimiser.load_state(coming.optimiser)
         self._present = replica
 
-    def update(self, apply: Callable[[], None]) -> None:
+    def reduce(self) -> None:
+        """Sum over the workers of one replica."""
         if self.buckets:
             self.buckets.finish()
-        apply()
+
+    def after_update(self) -> None:
+        """Once all replicas of this worker have taken the step, begin or end an agreement if it is time to."""
         self._has_moved = True
         if self._present != self._hosted[-1]:
             return
@@ -150,12 +150,12 @@ class LocalSteps(GradientExchange):
             return
         votes, extras = self.flat.extras.clone(), self.flat.extras
         before, self._votes = self._votes, (votes, self.group.start_all_reduce(votes))
-        loss = extras[FlatParameters.LOSS].clone()
+        loss = self.flat.loss.clone()
         extras.zero_()
         if before is not None:
             before[1].wait()
             extras.copy_(before[0])
-        extras[FlatParameters.LOSS] = loss
+        self.flat.loss.copy_(loss)
 
     def _weights(self, replica: int) -> Tensor:
         return self.flat.weights if replica == self._present else self._away[replica].weights
@@ -209,18 +209,14 @@ class LocalSteps(GradientExchange):
             self._begin_sync()
             self._finish_sync()
 
-    def shared_state(self) -> dict[str, Tensor]:
-        return {_VELOCITY: self._velocity}
-
-    def own_state(self) -> dict[str, Tensor]:
+    def state(self) -> ExchangeState:
         """The optimisers of this worker's replicas; of several workers of one replica the first one saves."""
-        if self._team.rank > 0:
-            return {}
-        return {
+        own = {
             f"{replica}/{name}": tensor
-            for replica in self._hosted
+            for replica in (self._hosted if self._team.is_first else ())
             for name, tensor in self._optimiser_of(replica).items()
         }
+        return ExchangeState({_VELOCITY: self._velocity}, own, optimiser_part={})
 
     def _optimiser_of(self, replica: int) -> dict[str, Tensor]:
         if replica == self._present:
@@ -248,7 +244,7 @@ class LocalSteps(GradientExchange):
 
 
 def replicas_of(rank: int, size: int, replicas: int) -> range:
-    """The replicas that worker `rank` takes part in: one, or several where there are fewer workers."""
+    """The replicas that worker `rank` takes part in: one, or several if there are fewer workers."""
     if size <= replicas:
         return share_of(replicas, rank, size)
     mine = rank * replicas // size

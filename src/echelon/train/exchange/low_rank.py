@@ -23,6 +23,7 @@ from echelon.train.exchange.codecs import Codec, Int8
 from echelon.train.exchange.feedback import ErrorFeedback
 from echelon.train.exchange.gradients import GradientExchange
 from echelon.train.exchange.line import Line
+from echelon.train.exchange.traits import ExchangeState, ExchangeTraits
 from echelon.train.flat import Slice
 
 _FACTORS = "q/"
@@ -43,11 +44,9 @@ class _Factors:
 class LowRank(GradientExchange):
     """Sums the flat gradient buffer over a group, matrices through factors of `rank` columns."""
 
-    name = "low_rank"
-
     def __init__(self, group: Group, rank: int, codec: Codec, seed: int, num_local: int = 1) -> None:
-        """`codec` is the factors'. Host by host where each has `num_local` workers."""
-        super().__init__(group)
+        """`codec` is the factors'. Host by host if each has `num_local` workers."""
+        super().__init__(group, ExchangeTraits("low_rank"))
         self._rank, self._codec, self._seed, self._num_local = rank, codec, seed, num_local
         self._factors: list[_Factors] = []
 
@@ -93,11 +92,10 @@ class LowRank(GradientExchange):
         else:
             self._feedback.pay_alone()
 
-    def shared_state(self) -> dict[str, Tensor]:
-        return {_FACTORS + f.name: f.right_MR for f in self._factors}
-
-    def own_state(self) -> dict[str, Tensor]:
-        return self._feedback.state()
+    def state(self) -> ExchangeState:
+        return ExchangeState(
+            shared={_FACTORS + f.name: f.right_MR for f in self._factors}, own=self._feedback.state()
+        )
 
     def load_state(self, tensors: Mapping[str, Tensor]) -> None:
         self._feedback.load_state(tensors)

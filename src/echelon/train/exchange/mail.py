@@ -12,8 +12,8 @@ from torch import Tensor
 
 from echelon.comm.group import Group
 from echelon.train.flat import FlatParameters
+from echelon.train.votes import NUM_VOTES
 
-NUM_VOTES = FlatParameters.NUM_EXTRAS - 1
 NUMBERS, GRADIENT, STATISTICS, ANSWER, WEIGHTS = range(5)
 """Tags, so that what is meant for one reader is never taken by another."""
 Part = tuple[int, int, Tensor]
@@ -35,8 +35,8 @@ class Message:
     """What a worker tells a server, beside tensors."""
 
     kind: Kind
-    era: int = 0
-    """The step with which training began, or began anew from a checkpoint: what was sent before does not count."""
+    first_step: int = 0
+    """The step with which training began, also again from a checkpoint: what was sent before that does not count."""
     step: int = 0
     base: int = 0
     """PUSH: how many updates the weights had seen."""
@@ -46,17 +46,17 @@ class Message:
     votes: tuple[float, ...] = (0.0,) * NUM_VOTES
 
     def numbers(self) -> Tensor:
-        values = (self.kind, self.era, self.step, self.base, self.slots, self.loss, *self.votes)
+        values = (self.kind, self.first_step, self.step, self.base, self.slots, self.loss, *self.votes)
         return torch.tensor(values, dtype=torch.float64)
 
     @staticmethod
     def of(numbers: Tensor) -> Message:
-        kind, era, step, base, slots, loss, *votes = numbers.tolist()
-        return Message(Kind(int(kind)), int(era), int(step), int(base), int(slots), loss, tuple(votes))
+        kind, first_step, step, base, slots, loss, *votes = numbers.tolist()
+        return Message(Kind(int(kind)), int(first_step), int(step), int(base), int(slots), loss, tuple(votes))
 
 
 @dataclass(frozen=True)
-class Answer:
+class Grant:
     """What server 0 tells a worker that has asked."""
 
     step: int
@@ -71,9 +71,9 @@ class Answer:
         return torch.tensor((self.step, self.pause_at, self.norm, *self.votes), dtype=torch.float64)
 
     @staticmethod
-    def of(numbers: Tensor) -> Answer:
+    def of(numbers: Tensor) -> Grant:
         step, pause_at, norm, *votes = numbers.tolist()
-        return Answer(int(step), int(pause_at), norm, tuple(votes))
+        return Grant(int(step), int(pause_at), norm, tuple(votes))
 
 
 class Mail:

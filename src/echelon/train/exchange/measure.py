@@ -10,23 +10,22 @@ import torch
 
 from echelon.comm.echo import Echo
 from echelon.comm.group import Group
-from echelon.comm.linktest import Link, measure_link, traffic_share
+from echelon.comm.linktest import LinkSpeed, measure_link, traffic_share
 from echelon.recipe.checks import find_exchange_problems
-from echelon.recipe.continuing import with_found
+from echelon.recipe.compatibility import with_found
 from echelon.recipe.schema import Recipe
+from echelon.recipe.workers import level_size
+from echelon.resolve.exchange_choice import CANDIDATES, SETTINGS, Candidate, Measured, compute_seconds
 from echelon.runfolder import RunFolder
 from echelon.tasks import build_task
 from echelon.tasks.task import Task
 from echelon.train.exchange import Exchange, build_exchange
-from echelon.train.exchange.choice import CANDIDATES, SETTINGS, Candidate, Measured, compute_seconds
-from echelon.train.exchange.hierarchical import level_size
-from echelon.train.learner import Learner, build_learner
+from echelon.train.model_state import ModelState, build_model_state
 from echelon.train.optimiser import FlatOptimiser
-from echelon.train.precision import Precision
 from echelon.train.slots import slot_seed
 
 _SLOTS = 3
-"""That are computed, of which the fastest counts."""
+"""Slots that are computed; the fastest counts."""
 _CPU_TEST_S = 0.2
 """Seconds of the line's time in which the processor's is measured."""
 
@@ -36,15 +35,15 @@ def measure(recipe: Recipe, run: RunFolder, group: Group, device: torch.device) 
     link, local_ranks = measure_link(group), group.local_ranks()
     cpu_s_per_byte = _cpu_seconds_per_byte(group, link)
     task = build_task(recipe, run, device)
-    learner = build_learner(recipe, task, device)
-    slot_s = _time_slot(recipe, task, learner, group, device)
-    optimiser_s = min(_time_update(learner.optimiser, device) for _ in range(2))
+    model = build_model_state(recipe, task, device)
+    slot_s = _time_slot(recipe, task, model, group, device)
+    optimiser_s = min(_time_update(model.optimiser, device) for _ in range(2))
     own_s: dict[Candidate, float] = {}
     num_bytes: dict[Candidate, float] = {}
     for name in candidates(recipe):
         echo = Echo(group)
         exchange = build_exchange(_for_timing(recipe, name, group.size), echo)
-        exchange.attach(learner.flat, learner.optimiser, lambda: None)
+        exchange.attach(model.flat, model.optimiser, lambda: None)
         for step in (1, 2):  # the second time all memory is there
             echo.num_bytes = 0
             own_s[name] = _time_agreement(exchange, step, recipe.train.slots, device)
@@ -103,7 +102,7 @@ def _for_timing(recipe: Recipe, name: Candidate, workers: int) -> Recipe:
     return with_found(recipe, SETTINGS[name] | settings)
 
 
-def _cpu_seconds_per_byte(group: Group, link: Link) -> float:
+def _cpu_seconds_per_byte(group: Group, link: LinkSpeed) -> float:
     """Processor time of adding up, for each byte that this worker sends."""
     size = max(2**18, int(_CPU_TEST_S * link.bytes_per_s))
     buffer = torch.zeros(size // 4)
@@ -112,10 +111,10 @@ def _cpu_seconds_per_byte(group: Group, link: Link) -> float:
     return (time.process_time() - started) / (traffic_share(group.size) * size)
 
 
-def _time_slot(recipe: Recipe, task: Task, learner: Learner, group: Group, device: torch.device) -> float:
+def _time_slot(recipe: Recipe, task: Task, model: ModelState, group: Group, device: torch.device) -> float:
     """Seconds of a slot, on a model that is thrown away; all workers at once. Collective."""
-    slots, precision = task.slots(1), Precision(recipe.train.precision, device)
-    learner.model.train()
+    slots = task.slots(1)
+    model.module.train()
     group.barrier()
     seconds = []
     for number in range(_SLOTS):
@@ -123,8 +122,8 @@ def _time_slot(recipe: Recipe, task: Task, learner: Learner, group: Group, devic
         slot = slots[number % len(slots)]
         started = time.perf_counter()
         torch.manual_seed(slot_seed(recipe.seed, 1, number))
-        with precision.autocast():
-            loss = task.loss(learner.model, task.load(slot))
+        with model.precision.autocast():
+            loss = task.loss(model.module, task.load(slot))
         (loss.smoothed / slot.targets).backward()  # type: ignore[no-untyped-call]
         _wait_for(device)
         seconds.append((time.perf_counter() - started) / slot.targets)
@@ -147,7 +146,8 @@ def _wait_for(device: torch.device) -> None:
 def _time_agreement(exchange: Exchange, step: int, num_slots: int, device: torch.device) -> float:
     """What one agreement computes, with nobody at the other end of the line."""
     started = time.perf_counter()
-    for _ in exchange.turns(step, num_slots):
-        exchange.update(lambda: None)
+    for _ in exchange.updates(step, num_slots):
+        exchange.reduce()
+        exchange.after_update()
     _wait_for(device)
     return time.perf_counter() - started

@@ -24,32 +24,28 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
-import torch
 from torch import Tensor
 
 from echelon.comm.group import Group
 from echelon.recipe import schema
 from echelon.train.exchange.mail import Mail
-from echelon.train.exchange.roles import Role, Roles, share_parameters, share_roles
+from echelon.train.exchange.roles import Roles, share_parameters, share_roles
 from echelon.train.exchange.served_worker import ServedWorker
-from echelon.train.exchange.server import Server
+from echelon.train.exchange.shard_server import Server
+from echelon.train.exchange.traits import ExchangeState, ExchangeTraits
 from echelon.train.flat import FlatParameters
 from echelon.train.optimiser import FlatOptimiser
-from echelon.train.slots import Turn
+from echelon.train.slots import Update
 
 
 class ParameterServer:
     """One process of such a run: a server or a worker, which both go through the same loop."""
 
-    name = "parameter_server"
-    has_own_optimisers = False
-    period = 1
-    is_in_step = False
-
-    def __init__(self, group: Group, settings: schema.Exchange) -> None:
+    def __init__(self, group: Group, settings: schema.ExchangeSettings) -> None:
         self.group, self._settings = group, settings
         self.roles: Roles = share_roles(group.local_ranks(), settings.servers)
-        self.role: Role = self.roles.of(group.rank)
+        role = self.roles.of(group.rank)
+        self.traits = ExchangeTraits("parameter_server", role, is_in_step=False, shares_updates=False)
         self._keepers = group.gather_json(group.folder_keeper)
         self._copies: dict[str, Tensor] = {}
         """Of optimisers on hosts that share no folder with this one: every host's checkpoint is whole."""
@@ -67,7 +63,7 @@ class ParameterServer:
         self._shards = dict(zip(self.roles.servers, shards, strict=True))
         mail = Mail(self.group.channel(heart), flat, self._shards)
         servers = self.group.part([list(self.roles.servers), *([rank] for rank in self.roles.workers)], heart)
-        if self.role == "server":
+        if self.traits.role == "server":
             shard = self._shards[self.group.rank]
             optimiser.keep(shard.start, shard.stop)
             self._end = Server(mail, servers, self.roles, self._settings)
@@ -75,26 +71,21 @@ class ParameterServer:
             optimiser.keep(0, 0)
             self._end = ServedWorker(mail, self.roles, self._settings, may_change)
 
-    def turns(self, step: int, num_slots: int) -> Iterator[Turn]:
+    def updates(self, step: int, num_slots: int) -> Iterator[Update]:
         if self._end is None:
-            yield Turn(range(num_slots), range(num_slots))
+            yield Update(range(num_slots), range(num_slots))
         else:
-            yield from self._end.turns(step, num_slots)
+            yield from self._end.updates(step, num_slots)
 
     def slot(self, last: bool) -> AbstractContextManager[None]:
         return nullcontext()
 
-    def update(self, apply: Callable[[], None]) -> None:
-        if self._end is None:
-            apply()
-        else:
-            self._end.update(apply)
+    def reduce(self) -> float | None:
+        return self._end.reduce() if self._end else None
 
-    def gradient_norm(self) -> float:
-        """Of the whole gradient, to which other servers hold the other parts."""
-        if isinstance(self._end, Server):
-            return self._end.norm
-        return float(torch.linalg.vector_norm(self.flat.gradients))
+    def after_update(self) -> None:
+        if self._end is not None:
+            self._end.after_update()
 
     def settle(self) -> None:
         """Everybody gets every server's weights, after all updates that are on their way."""
@@ -115,14 +106,10 @@ class ParameterServer:
         """For the step's record: where this process stands, and whom it has sent how many bytes."""
         return self._end.facts() if self._end else {}
 
-    def optimiser_part(self) -> dict[str, Tensor] | None:
-        return self._optimiser.state() | self._copies if self._end else None
-
-    def shared_state(self) -> dict[str, Tensor]:
-        return {}
-
-    def own_state(self) -> dict[str, Tensor]:
-        return {}
+    def state(self) -> ExchangeState:
+        return ExchangeState(
+            optimiser_part=self._optimiser.state() | self._copies if self._end is not None else None
+        )
 
     def load_state(self, tensors: Mapping[str, Tensor]) -> None:
         """The weights, and the optimiser's part that this process keeps, have been loaded before."""

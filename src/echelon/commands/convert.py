@@ -1,0 +1,73 @@
+"""`convert ai-platform`: an old AI Platform configuration as a file for `cloud render vertex`."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from echelon.cloud.cluster_spec import parse_spec
+from echelon.cloud.vertex import VertexSpec
+from echelon.errors import UserError
+from echelon.migrate.ai_platform import convert
+from echelon.recipe.toml import dump_table
+from echelon.runfolder import read_file
+
+
+@dataclass(frozen=True)
+class GoogleAccount:
+    """What an AI Platform configuration leaves out."""
+
+    project: str | None = None
+    bucket: str | None = None
+    image: str | None = None
+
+
+def convert_ai_platform(path: Path, account: GoogleAccount) -> tuple[str, list[str]]:
+    """A file for `cloud render vertex` from an AI Platform configuration, with notes."""
+    document = _read_yaml(path)
+    spec, notes = convert(document)
+    project = account.project or os.environ.get("GOOGLE_CLOUD_PROJECT")
+    bucket = account.bucket or _job_dir(document)
+    missing = {"--project NAME": project, "--bucket gs://NAME": bucket}
+    if not project or not bucket:
+        flags = " and ".join(flag for flag, value in missing.items() if not value)
+        raise UserError(f"{path}: does not say where the job runs and keeps its files; add {flags}")
+    region = spec.get("region", VertexSpec.model_fields["region"].default)
+    image = account.image or f"{region}-docker.pkg.dev/{project}/echelon/echelon"
+    if account.image is None:
+        notes = [*notes, f"image is {image}; --image gives another (docs/cloud.md says how to build it)"]
+    head = {"name": path.stem.replace("_", "-").lower(), "provider": "gcp", "project": project}
+    table = {**head, "image": image, "bucket": bucket, **spec}
+    parse_spec(table, VertexSpec, str(path))
+    return dump_table(table), notes
+
+
+def _job_dir(document: Any) -> str | None:
+    given = document.get("trainingInput", document) if isinstance(document, dict) else {}
+    job_dir = str(given.get("jobDir", "")).rstrip("/")
+    return job_dir if job_dir.startswith("gs://") else None
+
+
+def _read_yaml(path: Path) -> Any:
+    try:
+        text = read_file(path)
+        _refuse_aliases(text)
+        return yaml.safe_load(text)
+    except RecursionError:
+        raise UserError(f"{path}: is not YAML that can be read: nested too deeply") from None
+    except OSError as error:
+        raise UserError(f"{path}: cannot be read: {error.strerror}") from None
+    except (yaml.YAMLError, ValueError) as error:  # ValueError of dates and numbers that are none
+        raise UserError(f"{path}: is not YAML: {error}") from None
+
+
+def _refuse_aliases(text: bytes) -> None:
+    """A few aliases, each of several others, stand for more than any memory holds."""
+    for event in yaml.parse(text):  # reads tokens, and makes nothing of them
+        if isinstance(event, yaml.AliasEvent):
+            line = f"line {event.start_mark.line + 1}" if event.start_mark else "a line"
+            raise yaml.YAMLError(f"{line} has an alias (*name); write the value itself there")

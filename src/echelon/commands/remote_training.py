@@ -1,0 +1,428 @@
+"""`train --hosts`: check the hosts, install what is missing, start their agents and watch them."""
+
+from __future__ import annotations
+
+import shlex
+import signal
+import socket
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, closing, contextmanager
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+
+from rich.console import Console
+
+from echelon.agent.execution import place_of
+from echelon.agent.generation import Generation
+from echelon.agent.outcome import RunOutcome
+from echelon.agent.spec import AgentSpec, HostSpec
+from echelon.cloud.journal import Journal
+from echelon.cluster.boxes import boxes, find_boxes, open_box, render_box
+from echelon.cluster.fetching import fetch_results, have_no_checkpoint
+from echelon.cluster.roster import write_roster
+from echelon.cluster.starting import (
+    Seat,
+    Size,
+    choose_size,
+    is_folder_shared,
+    render_specs,
+    start_agents,
+    warn_of_two_parts,
+)
+from echelon.cluster.status import end_leftovers
+from echelon.cluster.watching import HostWatch, SharedFiles, stop_host, watch_hosts
+from echelon.commands.readiness import format_hosts
+from echelon.commands.rented_hosts import Rented, rented_hosts, require_running
+from echelon.commands.run_screen import RunScreen
+from echelon.console import tell
+from echelon.data.batch_plan import AnyPrepared
+from echelon.errors import HostsError, UserError
+from echelon.extras import require_extra
+from echelon.launch.check import HostReport, check_hosts
+from echelon.launch.container import python_with, render_transfer, send_image
+from echelon.launch.findings import MeasuredLink, Needs, PreparedData
+from echelon.launch.hosts import Host
+from echelon.launch.install import ENVIRONMENT, InstallOptions, install_hosts
+from echelon.launch.local import StopRequests, render_worker, signals_call
+from echelon.launch.routes import Route
+from echelon.launch.session import INSTALLED_PYTHON
+from echelon.launch.ssh import Remote, on_all, raise_problems
+from echelon.launch.sync import sync_hosts
+from echelon.monitor.bar import Show, working
+from echelon.monitor.records import RecordWriter
+from echelon.recipe.schema import Recipe
+from echelon.recipe.workers import WorkerRange, parse_workers
+from echelon.runfolder import RunFolder
+
+_FOUND_LATER = "(found when the host is ready)"
+
+
+@dataclass(frozen=True)
+class ClusterOptions:
+    """Options for the hosts of a run, and how to reach them."""
+
+    hosts: Sequence[Host]
+    num_hosts: str | None = None
+    ssh_config: Path | None = None
+    python: str | None = None
+    interface: str | None = None
+    port: int | None = None
+    tls: bool = False
+    install: bool = False
+    sync: bool = False
+    container: str | None = None
+    rented: str | None = None
+    """The cluster of `cloud up` that the hosts belong to."""
+
+    def refuse_idle_options(self) -> None:
+        """UserError if something is asked for that needs hosts; an ssh configuration may be set for all commands."""
+        given = {
+            "--num-hosts": self.num_hosts,
+            "--python": self.python,
+            "--interface": self.interface,
+            "--port": self.port,
+            "--tls": self.tls,
+            "--install": self.install,
+            "--sync": self.sync,
+            "--container": self.container,
+        }
+        idle = [name for name, value in given.items() if value]
+        if idle:
+            raise UserError(
+                f"{', '.join(idle)}: only for training on hosts; name them with --hosts, --hostfile or --cluster"
+            )
+
+    def with_workers(self, workers: WorkerRange | None) -> ClusterOptions:
+        """With `--workers` for each host that has no number of its own; UserError if that cannot be."""
+        if workers is None or workers.is_auto:
+            return self
+        if all(host.workers for host in self.hosts):
+            raise UserError(
+                f"--workers {workers}: all hosts have their numbers; leave it out, or the numbers"
+            )
+        if workers.fewest != workers.most:
+            raise UserError(f"--workers {workers}: a host has a fixed number of workers; give one number")
+        return replace(
+            self, hosts=[replace(host, workers=host.workers or workers.most) for host in self.hosts]
+        )
+
+
+def on_rented(name: str, options: ClusterOptions) -> ClusterOptions:
+    """The options for the hosts of a cluster that `cloud up` has made."""
+    if options.hosts:
+        raise UserError("--cluster and --hosts both name hosts; use one of them")
+    cluster = Journal(name).require()
+    if not cluster.hosts:
+        raise UserError(f"{name} is only half made; give its `echelon cloud up` again")
+    require_running(cluster)
+    return replace(
+        options,
+        hosts=rented_hosts(cluster),
+        ssh_config=Journal(name).ssh_config,
+        install=cluster.spec.container is None,
+        sync=True,
+        container=options.container or cluster.spec.container,
+        rented=name,
+    )
+
+
+class Hosts:
+    """The hosts of one run, as their launcher sees them."""
+
+    def __init__(
+        self,
+        options: ClusterOptions,
+        run: RunFolder,
+        recipe: Recipe,
+        prepared: AnyPrepared,
+        remotes: Mapping[str, Remote],
+    ) -> None:
+        self._options = options
+        self._run = run
+        self._recipe = recipe
+        self._prepared = prepared
+        self._remotes = remotes
+        self.link: MeasuredLink | None = None
+        """How fast they exchange together, once they are ready."""
+        self._size(is_shared=True)  # refuses what cannot be, before anything is done
+        if options.tls:
+            require_extra("cryptography", "tls")
+
+    def get_ready(self, console: Console) -> list[Seat]:
+        """Install what is wanted on the hosts, check them all, and show the findings; HostsError if one is not
+        ready, with every problem of every host."""
+        self._put_programs(console)
+        with working(console, "checking the hosts"):
+            reports = self._check()
+        without_data = [r for r in reports if r.facts is not None and r.facts.data_problem]
+        if self._options.sync and without_data:
+            self._send_data(without_data, console)
+            reports = self._check()
+        _show(reports, console)
+        if not all(report.is_fit for report in reports):
+            raise HostsError("not all hosts are ready: see the lines marked with ✗")
+        self.link = reports[0].link
+        return [self._seat(number, report) for number, report in enumerate(reports)]
+
+    def look(self, console: Console) -> list[Seat]:
+        """Check the hosts and show the findings; nothing is installed, and hosts need not be ready."""
+        with working(console, "checking the hosts"):
+            reports = [self._without_remedied(report) for report in self._check()]
+        _show(reports, console)
+        return [self._seat(number, report) for number, report in enumerate(reports)]
+
+    def _without_remedied(self, report: HostReport) -> HostReport:
+        """The report without what --install and --sync will put right."""
+        given = {"--install": self._options.install, "--sync": self._options.sync}
+        left = tuple(each for each in report.findings if not given.get(each.remedy.split()[0]))
+        return replace(report, findings=left)
+
+    def _put_programs(self, console: Console) -> None:
+        remotes, image = list(self._remotes.values()), self._options.container
+        if self._options.install:
+            with working(console, "installing Echelon on the hosts") as show:
+                raise_problems(install_hosts(remotes, InstallOptions(), tell=partial(_show_stage, show)))
+        if image:
+            raise_problems(on_all(remotes, lambda remote: send_image(remote, image)))
+
+    def _check(self) -> list[HostReport]:
+        data = PreparedData(self._prepared.folder.resolve(), self._prepared.key)
+        options = self._options
+        needs = Needs(
+            run_folder=self._run.path,
+            data=data,
+            python=options.python,
+            interface=options.interface,
+            container=options.container,
+        )
+        return check_hosts(options.hosts, self._remotes, needs)
+
+    def _send_data(self, reports: Sequence[HostReport], console: Console) -> None:
+        names = [report.host.name for report in reports]
+        folder, image = self._prepared.folder.resolve(), self._options.container
+        pythons: dict[str, Sequence[str]] = {report.host.name: report.python for report in reports}
+        if image:  # a check has only folders that are there
+            pythons = {name: python_with(self._remotes[name], image, folder.parent) for name in names}
+        remotes = [self._remotes[name] for name in names]
+        sent: dict[str, tuple[int, int]] = {}
+
+        with working(console, f"copying the prepared data to {', '.join(names)}") as show:
+
+            def count(host: str, done: int, total: int) -> None:
+                sent[host] = (done, total)
+                show(
+                    sum(done for done, _ in sent.values()) / max(1, sum(total for _, total in sent.values()))
+                )
+
+            raise_problems(sync_hosts(remotes, folder, folder, pythons=pythons, progress=count))
+
+    def _seat(self, number: int, report: HostReport) -> Seat:
+        facts, name = report.facts, report.host.name
+        route = report.route or Route(_FOUND_LATER, _FOUND_LATER)
+        workers = report.host.workers or (len(facts.machine.gpus) if facts else 0)
+        cores = facts.machine.cores if facts else 1
+        workers = workers or parse_workers(self._recipe.train.workers).at_start(cores)
+        spec = HostSpec(name, route.address, route.interface, workers)
+        python = report.python or (self._options.python or INSTALLED_PYTHON,)
+        return Seat(number, self._remotes[name], python, spec, bool(facts and facts.shares_run_folder))
+
+    def specs(self, seats: Sequence[Seat], *, is_shared: bool) -> list[AgentSpec]:
+        """The spec of each host's agent."""
+        return render_specs(
+            seats,
+            self._run,
+            self._recipe,
+            self._size(is_shared=is_shared),
+            port=self._options.port,
+            is_shared=is_shared,
+            is_encrypted=self._options.tls,
+        )
+
+    def warn_of_two_parts(self) -> str | None:
+        """What may happen to hosts with own folders, with the number of hosts that was asked for."""
+        return warn_of_two_parts(self._size(is_shared=False), len(self._options.hosts))
+
+    def _size(self, *, is_shared: bool) -> Size:
+        return choose_size(self._options.num_hosts, len(self._options.hosts), is_shared=is_shared)
+
+
+@contextmanager
+def open_hosts(
+    options: ClusterOptions, run: RunFolder, recipe: Recipe, prepared: AnyPrepared
+) -> Iterator[Hosts]:
+    """A connection to each host, closed at the end."""
+    with ExitStack() as stack:
+        remotes = {
+            host.name: stack.enter_context(Remote(host.name, options.ssh_config)) for host in options.hosts
+        }
+        yield Hosts(options, run, recipe, prepared, remotes)
+
+
+def train_on_hosts(
+    options: ClusterOptions, run: RunFolder, recipe: Recipe, prepared: AnyPrepared, console: Console
+) -> RunOutcome:
+    """Train a run, whose folder is written here, on its hosts; return when it has ended."""
+    with (
+        open_hosts(options, run, recipe, prepared) as hosts,
+        _kept(options, run, prepared, console) as is_ready,
+        ExitStack() as stack,
+    ):
+        seats = hosts.get_ready(console)
+        for host in end_leftovers(run):
+            console.print(f"{host}: ended an agent that had missed the end of this run", highlight=False)
+        open_again = None
+        if options.container:
+            folder = prepared.folder.resolve()
+            seats = stack.enter_context(boxes(options.container, seats, run.path, folder))
+            open_again = partial(open_box, options.container, run=run.path, data=folder)
+        is_shared = is_folder_shared(seats, run)
+        write_roster(
+            run,
+            seats,
+            socket.gethostname(),
+            options.ssh_config,
+            is_shared=is_shared,
+            container=options.container,
+        )
+        _note_link(run, hosts.link)
+        specs = hosts.specs(seats, is_shared=is_shared)
+        if not is_shared and (warning := hosts.warn_of_two_parts()):
+            tell(console, warning)
+        stops = StopRequests()
+        with (
+            closing(RunScreen(run, len(seats), recipe.train.log_every, console)) as screen,
+            run.lock(with_others=True),
+            # Before the first agent starts, as all must hear of a signal. A terminal that is closed ends the
+            # launcher, and not the run: the agents do without.
+            signals_call(stops.ask, (signal.SIGINT, signal.SIGTERM)),
+        ):
+            if options.rented and not recipe.checkpoint.mirror:
+                Journal(options.rented).note_run(run.path, is_home=False)
+            start_agents(seats, specs)
+            outcome, witnesses = _watch(
+                seats, specs, run, screen, stops, is_ready=is_ready, open_again=open_again
+            )
+        if outcome.is_finished and not any(seat.sees_our_folder for seat in seats):
+            fetch_results(find_boxes(witnesses, run.path, options.container), run)
+        if options.rented and (
+            outcome.is_finished or have_no_checkpoint(find_boxes(seats, run.path, options.container), run)
+        ):
+            Journal(options.rented).note_run(run.path, is_home=True)
+    return outcome
+
+
+def _note_link(run: RunFolder, link: MeasuredLink | None) -> None:
+    """Record how fast the hosts exchange, for `report`."""
+    if link is not None:
+        with closing(RecordWriter(run.launcher_records)) as records:
+            records.write("link", bytes_per_s=link.bytes_per_s, latency_s=link.latency_s)
+
+
+@contextmanager
+def _kept(
+    options: ClusterOptions, run: RunFolder, prepared: AnyPrepared, console: Console
+) -> Iterator[Callable[[str], bool]]:
+    """Rented hosts get the run's folders, and are replaced if they are reclaimed; other hosts are left alone.
+
+    Yields what tells whether a host is set up.
+    """
+    if options.rented is None:
+        yield lambda host: True
+        return
+    records = RecordWriter(run.launcher_records)
+
+    def note(message: str) -> None:
+        records.write("event", message=message)
+        tell(console, message)
+
+    rented = Rented(options.rented, run.path, prepared.folder.resolve(), note)
+    rented.make_folders()
+    with closing(records), rented.kept():
+        yield rented.is_ready
+
+
+def describe_launch(
+    options: ClusterOptions, run: RunFolder, recipe: Recipe, prepared: AnyPrepared, console: Console
+) -> dict[str, list[str]]:
+    """What would be run on every host, by name. Hosts are probed, and nothing is started or changed; only an empty
+    run folder is made where they are looked at from within a container."""
+    with open_hosts(options, run, recipe, prepared) as hosts:
+        seats = hosts.look(console)
+        specs = hosts.specs(seats, is_shared=all(seat.sees_our_folder for seat in seats))
+        return {seat.name: _commands(seat, specs[seat.number], options, prepared) for seat in seats}
+
+
+def _commands(seat: Seat, spec: AgentSpec, options: ClusterOptions, prepared: AnyPrepared) -> list[str]:
+    """The commands for one host: what is installed, the agent, and the workers that it starts."""
+    generation = Generation(1, 0, tuple(range(len(spec.hosts))), store_port=1)
+    place = replace(place_of(spec, generation), port=0)
+    run, folder = RunFolder(Path(spec.run)), prepared.folder.resolve()
+    puts = [f"# --install: {ENVIRONMENT}, with what is installed here"] if options.install else []
+    puts += [f"# --sync: {folder}, where it is missing"] if options.sync else []
+    if options.container:
+        puts.append(
+            f"# here, where the image is missing there: {render_transfer(options.container, seat.remote)}"
+        )
+        puts.append(shlex.join(render_box(options.container, seat, run.path, folder)))
+    agent = [*seat.python, "-m", "echelon.agent", "start"]
+    workers = []
+    for local_rank in range(seat.spec.workers):
+        worker = render_worker(run, place, local_rank, seat.spec.workers)
+        settings = {**worker.environment, "MASTER_PORT": "chosen when it starts"}
+        words = [f"{name}={shlex.quote(value)}" for name, value in settings.items()]
+        workers.append(" ".join([*words, shlex.join([*seat.python, *worker.command[1:]])]))
+    return [*puts, f"{shlex.join(agent)} < orders", *workers]
+
+
+def _watch(
+    seats: Sequence[Seat],
+    specs: Sequence[AgentSpec],
+    run: RunFolder,
+    screen: RunScreen,
+    stops: StopRequests,
+    *,
+    is_ready: Callable[[str], bool],
+    open_again: Callable[[Seat], object] | None,
+) -> tuple[RunOutcome, list[Seat]]:
+    """Show the run until it ends; also return the hosts that took part to the end, and so have its result."""
+    records = RecordWriter(run.launcher_records)
+
+    def tell(message: str) -> None:
+        records.write("event", message=message)
+        screen.tell(message)
+
+    shared = SharedFiles(run, seats) if specs[0].shares_folder else None
+    watches = [
+        HostWatch(
+            seat,
+            specs[seat.number],
+            run,
+            tell,
+            is_ready=partial(is_ready, seat.name),
+            shared=shared,
+            open_box=partial(open_again, seat) if open_again else None,
+        )
+        for seat in seats
+    ]
+    try:
+        outcome = watch_hosts(watches, run.path, stops, screen.show_news)
+    finally:
+        for watch in watches:
+            watch.close()
+        records.close()
+    for watch in watches:  # now that nobody starts an agent again
+        if watch.outcome is None and watch.is_reached:  # back too late, it would wait for the others
+            stop_host(watch.seat, run.path, now=True)
+    witnesses = [watch.seat for watch in watches if watch.outcome == outcome]
+    return RunOutcome(outcome, restarts=max(0, screen.generations - 1)), witnesses
+
+
+def _show_stage(show: Show, host: str, line: str) -> None:
+    """Of what an installation prints, its stages: how long each takes is not known beforehand."""
+    if line.endswith(" ...") and not line.startswith(" "):
+        show(None, f"{host}: {line.removesuffix(' ...')}")
+
+
+def _show(reports: Sequence[HostReport], console: Console) -> None:
+    console.print(format_hosts(reports), markup=False, highlight=False, soft_wrap=True)

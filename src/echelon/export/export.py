@@ -1,0 +1,145 @@
+"""Exports a run's model, compared with PyTorch before it is kept."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Any, Protocol
+
+import safetensors.torch
+
+from echelon.data.cleaning import REPLACEMENTS
+from echelon.data.prepared import open_prepared
+from echelon.data.tokeniser import EOS, Tokeniser
+from echelon.errors import DataError, UserError
+from echelon.export.card import CardFacts, render_card
+from echelon.export.ctranslate2_format import write_ctranslate2
+from echelon.export.export_folder import ExportOptions, manifest_of, packaged, summarise, write_scores
+from echelon.export.onnx_format import write_onnx
+from echelon.export.parity import Scorer, TorchScorer, compare
+from echelon.files.checkpoint_layout import default_choice
+from echelon.inference.exported_model import ExportManifest, PackageFolder
+from echelon.inference.model_folder import available_cores, recipe_decoding, text_rules
+from echelon.inference.torch_models import build_model, load_package_model
+from echelon.models.transformer import Transformer
+from echelon.monitor.records import read_records
+from echelon.recipe.loading import load_recipe
+from echelon.recipe.schema import Recipe, TranslationRecipe
+from echelon.recipe.tasks import find_task
+from echelon.runfolder import RunFolder, read_file, read_json, write_atomically
+from echelon.train.weights import Weights, choose_weights
+
+_CHECKED_SENTENCES = 64
+_STEPS = 6
+"""Of an export: loading, writing, and the four of `compare`."""
+_RUNNER = Path(__file__).with_name("edge_runner.py")
+_REQUIREMENTS = {"ctranslate2": "ctranslate2>=4.5", "onnx": "onnxruntime>=1.17"}
+
+
+class ExportDeclaration(Protocol):
+    """What a task says about the export of its models."""
+
+    def export(self, run: RunFolder, recipe: Recipe, options: ExportOptions) -> dict[str, Any]: ...
+
+
+def export_run(run: RunFolder, options: ExportOptions) -> dict[str, Any]:
+    """Write a run's model and check it; return the keys of `export --json`. Nothing is left if it fails."""
+    recipe = load_recipe(run.require().recipe)
+    task: ExportDeclaration = find_task(recipe.task)
+    return task.export(run, recipe, options)
+
+
+def export_translator(run: RunFolder, recipe: TranslationRecipe, options: ExportOptions) -> dict[str, Any]:
+    """The same of a model that translates."""
+    options.show(0.0, "loading the model")
+    weights = choose_weights(
+        run, options.checkpoint or default_choice(run.checkpoints, recipe.evaluate.final)
+    )
+    tokeniser = Tokeniser.load(run.tokeniser)
+    model = build_model(recipe, tokeniser.size, weights)
+    with packaged(options) as package:
+        options.show(1 / _STEPS, "writing the model")
+        _write_model(package, model, tokeniser, options)
+        manifest = _manifest(recipe, weights, model, options)
+        package.write_manifest(asdict(manifest))
+        write_atomically(package.tokeniser, read_file(run.tokeniser))
+        write_atomically(package.recipe, read_file(run.recipe))
+        sources = real_sentences(run, tokeniser, recipe.data.max_tokens)
+        scorer = _scorer(package, tokeniser, options)
+        check = compare(scorer, TorchScorer(model), sources, options.precision, _after_writing(options.show))
+        facts = CardFacts(manifest, recipe, {}, 0, options.licence, options.edge, asdict(check))
+        scores = write_scores(package, run, weights)
+        card = render_card(replace(facts, scores=scores, bytes=package.num_bytes()))
+        write_atomically(package.card, card)
+    return summarise(options, manifest, asdict(check))
+
+
+def _after_writing(show: Callable[[float, str], None]) -> Callable[[float, str], None]:
+    """For the comparison: its steps come after loading and writing."""
+    return lambda share, doing: show((2 + (_STEPS - 2) * share) / _STEPS, doing)
+
+
+def _write_model(
+    package: PackageFolder, model: Transformer, tokeniser: Tokeniser, options: ExportOptions
+) -> None:
+    match options.format:
+        case "safetensors":
+            tensors = {name: tensor.detach().contiguous() for name, tensor in model.state_dict().items()}
+            safetensors.torch.save_file(tensors, package.weights)
+        case "ctranslate2":
+            pieces = tokeniser.pieces(range(tokeniser.size))
+            write_ctranslate2(model, pieces, package.ctranslate2, options.precision)
+        case "onnx":
+            write_onnx(model, package.encoder, package.decoder)
+    if options.edge:
+        shutil.copy(_RUNNER, package.runner)
+        write_atomically(
+            package.requirements, f"{_REQUIREMENTS[options.format]}\nnumpy\nsentencepiece>=0.2\n"
+        )
+
+
+def _scorer(package: PackageFolder, tokeniser: Tokeniser, options: ExportOptions) -> Scorer:
+    """The written model, read back."""
+    from echelon.export.scorers import CTranslate2Scorer, OnnxScorer
+
+    match options.format:
+        case "safetensors":
+            return TorchScorer(load_package_model(package, tokeniser.size))
+        case "ctranslate2":
+            return CTranslate2Scorer(package.ctranslate2, available_cores())
+        case "onnx":
+            return OnnxScorer(package.path, available_cores())
+
+
+def _manifest(
+    recipe: TranslationRecipe, weights: Weights, model: Transformer, options: ExportOptions
+) -> ExportManifest:
+    decoding = recipe_decoding(recipe)
+    sizes = ("vocabulary", "d_model", "d_ff", "heads", "encoder_layers", "decoder_layers")
+    return replace(
+        manifest_of(recipe, weights, model, options, {name: getattr(model.shape, name) for name in sizes}),
+        text=text_rules(recipe),
+        decoding={"beam": decoding.beam, "length_penalty": decoding.length_penalty},
+        normalisation={f"{code:x}": text or "" for code, text in REPLACEMENTS.items()},
+    )
+
+
+def real_sentences(run: RunFolder, tokeniser: Tokeniser, longest: int) -> list[list[int]]:
+    """Sentences to compare on: of the run's test or validation set, or those its records show."""
+    lines: list[str] = []
+    try:
+        prepared = open_prepared(Path(read_json(run.data)["folder"]))
+        lines = (prepared.test or prepared.valid).source_lines()
+    except (OSError, ValueError, KeyError, TypeError, DataError):  # the data are on another machine
+        records = read_records(run.worker_records(0))
+        lines = [str(record["source"]) for record in records if record.get("kind") == "sample"]
+    chosen = [ids for ids in tokeniser.encode(sorted(set(lines))) if 0 < len(ids) < longest]
+    if not chosen:
+        raise UserError(
+            f"{run.path}: neither its data nor its records hold sentences to check the export with; "
+            "export where it was trained"
+        )
+    every = max(1, len(chosen) // _CHECKED_SENTENCES)
+    return [[*ids, EOS] for ids in chosen[::every][:_CHECKED_SENTENCES]]

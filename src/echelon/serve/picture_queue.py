@@ -1,0 +1,128 @@
+"""Serves a classifier: the most likely classes of the picture in a request's body."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from concurrent.futures import ThreadPoolExecutor
+from typing import Annotated
+
+from fastapi import FastAPI, Query, Request
+from starlette.datastructures import UploadFile
+from starlette.exceptions import HTTPException
+
+from echelon.data.images.pixels import TooManyPixelsError, open_picture
+from echelon.errors import UserError
+from echelon.inference.classifier import Classifier
+from echelon.inference.pictures import Guess
+from echelon.serve.api import ClassAnswer, ClassifyAnswer, PictureModelAnswer
+from echelon.serve.app import SHARED_FILES, add_page
+from echelon.serve.deadline import QueueFullError, answer_in_time
+from echelon.serve.limits import PICTURE_PIXELS
+from echelon.serve.state import ServerState
+
+_PAGE = {
+    "/": ("pictures.html", "text/html"),
+    "/pictures.js": ("pictures.js", "text/javascript"),
+    **SHARED_FILES,
+}
+_MOST_PARTS = 16
+"""Of a form, which needs one."""
+_BINARY = {"type": "string", "format": "binary"}
+_BODY = {
+    "required": True,
+    "content": {
+        "image/*": {"schema": _BINARY},
+        "multipart/form-data": {"schema": {"type": "object", "properties": {"picture": _BINARY}}},
+    },
+}
+
+
+def add_classification(app: FastAPI, classifier: Classifier, state: ServerState) -> None:
+    """What a classifier answers."""
+    add_page(app, _PAGE)
+    queue = PictureQueue(classifier, state.limits.queue_lines)
+    state.num_waiting = lambda: queue.num_waiting
+
+    @app.post("/v1/classify", summary="Classify a picture", openapi_extra={"requestBody": _BODY})
+    async def classify(
+        request: Request,
+        top: Annotated[int, Query(ge=1, le=1000, description="How many classes are named.")] = 5,
+    ) -> ClassifyAnswer:
+        started, content = time.monotonic(), await read_picture(request)
+        check_size(content)
+        try:
+            guesses = await answer_in_time(queue.classify(content, top), request, state.limits.answer_s)
+        except UserError:
+            raise HTTPException(422, "the body is not a picture that can be read") from None
+        state.metrics.compute_seconds.observe(time.monotonic() - started)
+        classes = [ClassAnswer(**{"class": guess.name}, probability=guess.probability) for guess in guesses]
+        return ClassifyAnswer(classes=classes, seconds=round(time.monotonic() - started, 4))
+
+    @app.get("/v1/model", summary="What is served")
+    async def model() -> PictureModelAnswer:
+        return PictureModelAnswer(
+            name=state.name,
+            task=classifier.task,
+            classes=list(classifier.rules.classes),
+            pixels=classifier.rules.pixels,
+            engine=classifier.engine.name,
+            precision=state.precision,
+            bytes=state.limits.body_bytes,
+        )
+
+
+async def read_picture(request: Request) -> bytes:
+    """The picture that a request brings: its body, or the only file of a form."""
+    kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+    if kind != "multipart/form-data":
+        return await request.body()
+    async with request.form(max_files=_MOST_PARTS, max_fields=_MOST_PARTS) as form:
+        files = [part for _, part in form.multi_items() if isinstance(part, UploadFile)]
+        if len(files) != 1:
+            raise HTTPException(
+                422, "send one picture a request, as the body or as a form's file: curl -F picture=@some.png"
+            )
+        return await files[0].read()
+
+
+class PictureQueue:
+    """Classifies pictures one by one in order of arrival, in a thread. Belongs to one event loop.
+
+    A picture is handed to the thread when it is its turn: those of clients that have gone are not kept till then.
+    """
+
+    def __init__(self, classifier: Classifier, most: int) -> None:
+        self._classifier = classifier
+        self._most = most
+        self.num_waiting = 0
+        self._turn = asyncio.Lock()
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="classify")
+
+    async def classify(self, content: bytes, top: int) -> list[Guess]:
+        """QueueFullError if too many wait; UserError if it is no picture."""
+        if self.num_waiting >= self._most:
+            raise QueueFullError
+        self.num_waiting += 1
+        try:
+            await self._turn.acquire()
+            loop = asyncio.get_running_loop()
+            work = loop.run_in_executor(self._thread, self._classifier.classify, [content], top)
+            work.add_done_callback(lambda _: self._turn.release())
+            (guesses,) = await asyncio.shield(work)
+            return guesses
+        finally:
+            self.num_waiting -= 1
+
+
+def check_size(content: bytes) -> None:
+    """Refuse a picture with too many pixels, judging by its head alone."""
+    try:
+        with open_picture(content) as picture:
+            width, height = picture.size
+    except TooManyPixelsError:
+        width, height = PICTURE_PIXELS, 2
+    except (OSError, ValueError):
+        raise HTTPException(422, "the body is not a picture that can be read") from None
+    if width * height > PICTURE_PIXELS:
+        raise HTTPException(413, f"more than {PICTURE_PIXELS:,} pixels; send a smaller picture")

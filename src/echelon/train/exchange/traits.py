@@ -1,0 +1,37 @@
+"""What the rest of training has to know about an exchange, and what an exchange keeps in checkpoints."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from torch import Tensor
+
+from echelon.train.exchange.roles import Role
+
+
+@dataclass(frozen=True)
+class ExchangeTraits:
+    """How an exchange couples its workers."""
+
+    name: str
+    """For the records; an exact sum goes one of several ways."""
+    role: Role = "worker"
+    """What this process does."""
+    period: int = 1
+    """Steps between two moments at which settling costs nothing."""
+    is_in_step: bool = True
+    """Whether workers are in the same step whenever they are between two; otherwise they meet in `settle`."""
+    shares_updates: bool = True
+    """Whether every worker makes every update, from the same gradient."""
+
+
+@dataclass(frozen=True)
+class ExchangeState:
+    """Tensors by name that a checkpoint must hold."""
+
+    shared: dict[str, Tensor] = field(default_factory=dict)
+    """The same on all workers."""
+    own: dict[str, Tensor] = field(default_factory=dict)
+    """This worker's; the names tell workers apart."""
+    optimiser_part: dict[str, Tensor] | None = None
+    """This worker's part of an optimiser that is spread over the workers; None if all have the same one, whole."""
