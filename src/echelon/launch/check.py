@@ -159,7 +159,11 @@ def _shared_token(run_folder: Path | None) -> Iterator[tuple[Path, str] | None]:
 
 
 def _find_network(guests: Sequence[_Guest], needs: Needs) -> Network:
-    """Have every host try to reach every other, and choose where each meets them."""
+    """Have every host try to reach every other, and choose where each meets them.
+
+    Hosts call those after them first, then those before them: if two called each other at once, WireGuard would drop both
+    handshakes, and again whenever it repeats them at the same moment.
+    """
     present = {guest.host.name: guest for guest in guests if guest.facts}
     machines = {name: guest.facts.machine for name, guest in present.items() if guest.facts}
     possible = candidates(machines, needs.interface)
@@ -171,9 +175,9 @@ def _find_network(guests: Sequence[_Guest], needs: Needs) -> Network:
         addresses = [route.address for route in possible[own]]
         ports[own] = _ask_or_note(guest, "listen", {}, addresses=addresses, name=names[own])
 
-    def reach(guest: _Guest) -> list[Attempt]:
+    def reach(guest: _Guest, others: Sequence[str]) -> list[Attempt]:
         own = guest.host.name
-        targets = [(name, route.address) for name in present if name != own for route in possible[name]]
+        targets = [(name, route.address) for name in others for route in possible[name]]
         asked = [(names[name], address, ports[name].get(address, 0)) for name, address in targets]
         nothing: list[list[str | None]] = []
         answers = _ask_or_note(guest, "reach", nothing, targets=asked)
@@ -183,7 +187,15 @@ def _find_network(guests: Sequence[_Guest], needs: Needs) -> Network:
         ]
 
     side_by_side(present.values(), listen)
-    attempts = list(chain.from_iterable(side_by_side(present.values(), reach)))
+    order = list(present)
+    after = {name: order[place + 1 :] for place, name in enumerate(order)}
+    before = {name: order[:place] for place, name in enumerate(order)}
+    attempts = list[Attempt]()
+    for others in (after, before):
+        found = side_by_side(
+            present.values(), lambda guest, others=others: reach(guest, others[guest.host.name])
+        )
+        attempts += chain.from_iterable(found)
     side_by_side(present.values(), lambda guest: _ask_or_note(guest, "stop_listening", None))
     return choose_routes(machines, possible, attempts)
 

@@ -23,7 +23,7 @@ from echelon.launch.machine import describe_machine, measure_disk
 from echelon.runfolder import parse_json, read_json
 
 REACH_S = 8.0
-"""Longer than the five seconds after which WireGuard repeats a handshake, which fails if both ends begin at once."""
+"""Longer than the five seconds after which WireGuard repeats a handshake that was lost."""
 LINK_PROGRAM = (sys.executable, "-m", "echelon.comm.linktest")
 
 
