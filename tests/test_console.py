@@ -104,8 +104,8 @@ def on_terminal() -> tuple[SafeConsole, io.StringIO]:
 
 
 def assert_harmless(output: str) -> None:
-    """Rich itself moves the cursor of a live display, and nothing else."""
-    own = re.compile(r"\x1b\[(\?25[lh]|\d*[AK]|2K)|\r")
+    """Rich itself moves the cursor of a live display and switches to the alternate screen, and nothing else."""
+    own = re.compile(r"\x1b\[(\?(25|1049)[lh]|\d*[AK]|2K|H)|\r")
     assert "pwned" in output
     assert not HARMFUL.search(own.sub("", output))
 

@@ -120,5 +120,5 @@ def test_keys_leave_no_ghosts_on_a_narrow_dashboard_and_q_leaves_it(tmp_path: Pa
             screen = tmux("capture-pane", "-p", "-t", "watch")
         finally:
             tmux("kill-server")
-    assert screen.count("╭") == 1
-    assert not re.search(r"^[xy]", screen, re.MULTILINE)
+    assert screen.count("╭") == screen.count("╰") == 1
+    assert not re.search(r"^[xy]$", screen, re.MULTILINE)

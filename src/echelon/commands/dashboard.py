@@ -33,13 +33,18 @@ _HOST_COLUMNS = ("processors", "GPUs", "hottest", "card", "in", "out")
 
 
 class Dashboard:
-    """A `Screen` that redraws the whole run, at most once a second."""
+    """A `Screen` that redraws the whole run, at most once a second.
+
+    It has the terminal's alternate screen, on which a change of width leaves no broken lines behind, and prints the
+    run once more when that is closed.
+    """
 
     def __init__(self, run: RunFolder, console: Console) -> None:
         self._run, self._store = run, RecordStore()
         self._events: list[str] = []
         self._next = 0.0
-        self._live = Live(console=console, auto_refresh=False, transient=False)
+        self._console = console
+        self._live = Live(console=console, auto_refresh=False, screen=True)
         self._live.start()
 
     def recall(self, record: dict[str, Any]) -> None:
@@ -53,17 +58,24 @@ class Dashboard:
 
     def _draw(self) -> None:
         started = time.monotonic()
+        shown = self._render()
+        if shown is not None:
+            self._live.update(shown, refresh=True)
+            self._next = time.monotonic() + max(_EVERY_S, 10 * (time.monotonic() - started))
+
+    def _render(self) -> RenderableType | None:
+        """The run as it is now; None while its folder is being written."""
         try:
             report = build_report(self._run, store=self._store)
         except EchelonError:
-            return  # the folder is being written; the next look shows it
-        shown = render_dashboard(report, self._events[-_EVENTS:], self._live.console.width)
-        self._live.update(shown, refresh=True)
-        self._next = time.monotonic() + max(_EVERY_S, 10 * (time.monotonic() - started))
+            return None
+        return render_dashboard(report, self._events[-_EVENTS:], self._console.width)
 
     def close(self) -> None:
-        self._draw()
         self._live.stop()
+        shown = self._render()
+        if shown is not None:
+            self._console.print(shown)
 
 
 def render_dashboard(report: Report, events: Sequence[str], width: int = 100) -> RenderableType:
