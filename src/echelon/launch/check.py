@@ -161,8 +161,8 @@ def _shared_token(run_folder: Path | None) -> Iterator[tuple[Path, str] | None]:
 def _find_network(guests: Sequence[_Guest], needs: Needs) -> Network:
     """Have every host try to reach every other, and choose where each meets them.
 
-    Hosts call those after them first, then those before them: if two called each other at once, WireGuard would drop both
-    handshakes, and again whenever it repeats them at the same moment.
+    Hosts call those after them first, then those before them. If two called each other at once, WireGuard would drop
+    both handshakes, and again whenever it repeats them at the same moment.
     """
     present = {guest.host.name: guest for guest in guests if guest.facts}
     machines = {name: guest.facts.machine for name, guest in present.items() if guest.facts}
@@ -190,12 +190,14 @@ def _find_network(guests: Sequence[_Guest], needs: Needs) -> Network:
     order = list(present)
     after = {name: order[place + 1 :] for place, name in enumerate(order)}
     before = {name: order[:place] for place, name in enumerate(order)}
-    attempts = list[Attempt]()
-    for others in (after, before):
-        found = side_by_side(
-            present.values(), lambda guest, others=others: reach(guest, others[guest.host.name])
-        )
-        attempts += chain.from_iterable(found)
+    attempts = [
+        *chain.from_iterable(
+            side_by_side(present.values(), lambda guest: reach(guest, after[guest.host.name]))
+        ),
+        *chain.from_iterable(
+            side_by_side(present.values(), lambda guest: reach(guest, before[guest.host.name]))
+        ),
+    ]
     side_by_side(present.values(), lambda guest: _ask_or_note(guest, "stop_listening", None))
     return choose_routes(machines, possible, attempts)
 
