@@ -81,7 +81,7 @@ def _launch_together(options: TrainOptions, place: Place, console: Console) -> L
 
 
 def _launch_quietly(options: TrainOptions, place: Place, console: Console) -> Launched:
-    """As one of a site's processes that process 0 speaks for, where it can."""
+    """As one of a site's processes, for which process 0 prints if it can."""
     try:
         result = train_together(options, place, SafeConsole(quiet=True))
     except (StoppedError, RefusedError) as error:  # process 0 was told to stop as well, or shows the error
@@ -104,7 +104,7 @@ def _find_place(how: LaunchOptions, environ: Mapping[str, str]) -> Place | None:
 
 
 def _workers_per_node(options: TrainOptions, how: LaunchOptions) -> int:
-    """One for each GPU where the user says nothing."""
+    """One for each GPU unless the user says otherwise."""
     if options.workers is None:
         return how.gpus_per_node or 1
     if not options.workers.is_fixed:

@@ -44,7 +44,7 @@ class PrepareDeclaration(Protocol):
         ...
 
     def put_data(self, prepared: AnyPrepared, address: str) -> str:
-        """Copy prepared data to an address; where a recipe finds them."""
+        """Copy prepared data to an address; return where a recipe finds them."""
         ...
 
 
@@ -110,7 +110,7 @@ def find_data(recipe: Recipe, recipe_folder: Path) -> AnyPrepared | None:
 
 
 def put_data(recipe: Recipe, prepared: AnyPrepared, address: str) -> str:
-    """Copy prepared data to an address; where a recipe's `data.prepared` finds them."""
+    """Copy prepared data to an address; return where a recipe's `data.prepared` finds them."""
     if not is_address(address):
         raise UserError(f"--to {address}: write it as s3://bucket/folder or gs://bucket/folder")
     task: PrepareDeclaration = find_task(recipe.task)

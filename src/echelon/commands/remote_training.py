@@ -346,7 +346,7 @@ def describe_launch(
     options: ClusterOptions, run: RunFolder, recipe: Recipe, prepared: AnyPrepared, console: Console
 ) -> dict[str, list[str]]:
     """What would be run on every host, by name. Hosts are probed, and nothing is started or changed; only an empty
-    run folder is made where they are looked at from within a container."""
+    run folder is made if they are probed from within a container."""
     with open_hosts(options, run, recipe, prepared) as hosts:
         seats = hosts.look(console)
         specs = hosts.specs(seats, is_shared=all(seat.sees_our_folder for seat in seats))

@@ -103,7 +103,7 @@ def train_together(options: TrainOptions, place: Place, console: Console) -> dic
 
 
 def own_workers(options: TrainOptions, place: Place, recipe: Recipe) -> int:
-    """How many workers this process starts; UserError where that, or their batch, cannot be known."""
+    """How many workers this process starts; UserError if that, or their batch, cannot be known."""
     refuse_auto_batch(recipe)
     if place.is_host:
         workers = parse_workers(recipe.train.workers)
@@ -236,7 +236,7 @@ class _Part:
         return start
 
     def _get_ready(self, wanted: Message, shares_folder: bool, stack: contextlib.ExitStack) -> int | None:
-        """See to it that this host's workers find their data and a run folder; its lock where the folder is our own."""
+        """Give this host's workers their data and a run folder; return its lock if the folder is our own."""
         if self._place.local_rank > 0:
             return None  # another process of this host does
         data = wanted["data"]
@@ -248,7 +248,7 @@ class _Part:
         return begun.lock
 
     def _see_data(self, folder: Path, key: str) -> None:
-        """Prepared data lie where process 0 has them, or are made here, in the same place."""
+        """Find the prepared data where process 0 has them, or prepare them here, in the same place."""
         try:
             _refuse_other_key(open_data(self._recipe, folder), key)
         except DataError:
@@ -349,7 +349,7 @@ def _keep_to_oneself(_news: Tell) -> None:
 
 
 def agree_on_folder(place: Place, hellos: Sequence[Hello], answers: dict[int, Message]) -> bool:
-    """Whether all hosts see one run folder; False where every host has its own. UserError where some share one."""
+    """Whether all hosts see one run folder; False if every host has its own. UserError if some share one."""
     local_ranks = {}
     away = []
     for rank, answer in answers.items():

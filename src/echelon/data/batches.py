@@ -234,7 +234,7 @@ def _count_longer(store: PairStore, tokens: int) -> int:
 def _sort_by_length(
     store: PairStore, limit: int
 ) -> tuple[NDArray[np.uint32], NDArray[np.int64], NDArray[np.uint32]]:
-    """Indices of the pairs within the limit, in order of their lengths; where groups of equal lengths start, and the
+    """Indices of the pairs within the limit, ordered by length; where groups of equal lengths start, and the
     end; the lengths of each group (target << 16 | source).
 
     One number of 64 bits a pair, sorted in place, takes half the memory of sorting indices by lengths: with the indices

@@ -102,7 +102,7 @@ class TaskDeclaration(ABC, Generic[R, P]):
         return f"prepared data: {prepared.folder}"
 
     def put_data(self, prepared: P, address: str) -> str:
-        """Copy prepared data to an address; where a recipe finds them."""
+        """Copy prepared data to an address; return where a recipe finds them."""
         raise UserError(f"--to {address}: is for parallel text")
 
     def write_model_files(self, run: RunFolder, prepared: P) -> None:

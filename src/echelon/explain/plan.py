@@ -81,7 +81,7 @@ class ClusterPlan:
 def plan_cluster(workload: Workload, cluster: Cluster, profile: Profile | None = None) -> ClusterPlan:
     """A recipe's workload on one cluster."""
     training = cluster.resized(min(cluster.hosts, workload.settings.hosts or cluster.hosts))
-    if workload.exchange == "auto":  # which adds up host by host where hosts have several workers
+    if workload.exchange == "auto":  # which sums host by host if hosts have several workers
         workload = replace(workload, settings=workload.settings.model_copy(update={"hierarchical": True}))
     predictions = {name: predict(workload, training, name, profile) for name in EXCHANGES}
     chosen, training = choose_exchange(workload, training, predictions, profile)

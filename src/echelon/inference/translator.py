@@ -55,7 +55,7 @@ class Translator:
         self.engine = engine
         self.rules = rules
         self.decoding = decoding
-        """What is used where `translate` is told nothing else: the recipe's beam and length penalty."""
+        """The default options of `translate`: the recipe's beam and length penalty."""
         self._tokeniser = tokeniser
 
     def __repr__(self) -> str:

@@ -41,7 +41,7 @@ def main() -> None:
 
 
 def install(order: dict[str, Any], wheel: bytes) -> dict[str, Any]:
-    """Make the environment what `order` says; does nothing where it is that already."""
+    """Make the environment what `order` says; does nothing if it is that already."""
     environment = Path(order["environment"]).expanduser()
     python = environment / "bin" / "python"
     environment.parent.mkdir(parents=True, exist_ok=True)

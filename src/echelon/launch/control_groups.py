@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 Read = Callable[[Path], str | None]
-"""What a file says; None where there is none."""
+"""What a file says; None if there is none."""
 
 _GROUPS = Path("/sys/fs/cgroup")
 

@@ -19,7 +19,7 @@ def available_cores() -> int:
 
 
 def cpu_quota(read: Read) -> float | None:
-    """CPUs' worth of time that the control groups of this process allow; None where they set no limit."""
+    """CPUs' worth of time that the control groups of this process allow; None if they set no limit."""
     quotas = list[float]()
     for group in groups_of("cpu", read):
         for names in _FILES:

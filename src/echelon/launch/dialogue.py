@@ -74,7 +74,7 @@ class Dialogue:
         try:
             self._process.stdin.write(data)
         except OSError:
-            self.answer("the transfer")  # where it says why it left
+            self.answer("the transfer")  # which says why it left
             raise self._failure() from None
 
     def answer(self, question: str, timeout_s: float | None = None) -> dict[str, Any]:

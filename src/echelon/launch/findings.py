@@ -44,9 +44,9 @@ class Needs:
     disk_bytes: int = 1 << 30
     memory_bytes: int = 1 << 30
     python: str | None = None
-    """Which Python to use there; None looks where it may be."""
+    """Which Python to use there; None searches the usual places."""
     interface: str | None = None
-    """Which network interface to use; None finds out."""
+    """Which network interface to use; None chooses one."""
     measures_link: bool = True
     """Whether the hosts are to try a short all-reduce, which takes some seconds."""
     container: str | None = None
@@ -62,9 +62,9 @@ class HostFacts:
     """Where the run folder is or will be."""
     clock: ClockOffset
     data_problem: str | None
-    """None where the data are there, or none are needed."""
+    """None if the data are there, or none are needed."""
     shares_run_folder: bool | None
-    """Whether the run folder there is the one here; None where that could not be tried."""
+    """Whether the run folder there is the one here; None if that could not be tried."""
 
 
 @dataclass(frozen=True)

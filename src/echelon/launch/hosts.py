@@ -13,7 +13,7 @@ from echelon.runfolder import parse_json
 from echelon.untrusted import HOST, IPV6, USER
 
 AwsAddress = Literal["private", "public"]
-"""`private`: the private IP address; `public`: the public DNS name, or the public IP address where there is none.
+"""`private`: the private IP address; `public`: the public DNS name, or the public IP address if there is none.
 AWS resolves the public name to the private address within its own network."""
 
 _MENTION = re.compile(rf"(?P<user>{USER}@)?(?:\[(?P<ipv6>{IPV6})\]|(?P<name>{HOST}))(?::(?P<count>[^:]*))?")
@@ -26,7 +26,7 @@ class Host:
 
     name: str
     workers: int | None = None
-    """None: one worker per GPU, or, where there are none, as many as the recipe says."""
+    """None: one worker per GPU, or, without GPUs, as many as the recipe says."""
 
     def __str__(self) -> str:
         name = f"[{self.name}]" if ":" in self.name else self.name
@@ -46,7 +46,7 @@ class _Mention:
 def load_hosts(source: str | Path, aws_address: AwsAddress = "private") -> list[Host]:
     """Hosts from a text like `a:2,b:2`, or from a file: a hostfile or what `aws ec2 describe-instances` prints.
 
-    A Path is a file. A text is one where such a file exists, or where it has a slash in it or ends in .json.
+    A Path is a file. So is a text if such a file exists, or if it contains a slash or ends in .json.
     """
     if isinstance(source, str) and not _is_file_name(source):
         return parse_hosts(source)

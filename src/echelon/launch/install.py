@@ -73,7 +73,7 @@ def install(
     *,
     wheel: Wheel | None = None,
 ) -> Installed:
-    """Make a host's environment the same as here; does nothing where it is. RemoteError with what pip said."""
+    """Make a host's environment the same as here; does nothing if it is. RemoteError with what pip said."""
     wheel = wheel or pack_wheel()
     python = find_base_python(remote, options.base_python)
     source = Path(bootstrap.__file__).read_text(encoding="utf-8")

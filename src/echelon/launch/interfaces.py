@@ -26,7 +26,7 @@ def own_cards() -> list[Card]:
 
 
 def card_towards(address: str) -> Card:
-    """The card, and its address, by which packets to `address` leave; the card that has it where it is our own."""
+    """The card, and its address, by which packets to `address` leave; the interface that has it if it is our own."""
     with socket.socket(_family(address), socket.SOCK_DGRAM) as asker:
         try:
             asker.connect((address, 9))
@@ -52,18 +52,18 @@ def card_named(name: str) -> Card:
 
 
 def own_address(name: str) -> str:
-    """Which of this host's addresses `name` means; UserError where it is another host's."""
+    """Which of this host's addresses `name` means; UserError if it is another host's."""
     return card_of(resolve(name)).address
 
 
 def resolve(name: str) -> str:
-    """The address that a host's name stands for; UserError where nobody knows it."""
+    """The address that a host's name stands for; UserError if nobody knows it."""
     try:
         found = socket.getaddrinfo(name, None, type=socket.SOCK_STREAM)
     except (OSError, UnicodeError) as error:
         raise UserError(f"{name}: no such host ({error})") from None
     addresses = [str(entry[4][0]) for entry in found]
-    return min(addresses, key=lambda address: ":" in address)  # IPv4 where it has both
+    return min(addresses, key=lambda address: ":" in address)  # IPv4 if it has both
 
 
 def is_loopback(address: str) -> bool:

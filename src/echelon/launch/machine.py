@@ -51,7 +51,7 @@ class Interface:
     networks: tuple[str, ...]
     """The network of each address, e.g. 10.0.0.0/24."""
     speed_mbit: int
-    """As its driver says; 0 where it does not."""
+    """As its driver says; 0 if it does not."""
     is_loopback: bool
 
 
@@ -72,7 +72,7 @@ class Disk:
     """The folder, or the nearest one above it that exists."""
     free_bytes: int
     write_bytes_per_s: float | None
-    """Through to the disk; None where nothing can be written."""
+    """Through to the disk; None if nothing can be written."""
     error: str | None = None
 
 

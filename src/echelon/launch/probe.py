@@ -50,7 +50,7 @@ class Probe:
         return False
 
     def data(self, folder: str, key: str) -> str | None:
-        """What is wrong with the prepared data; None where they are there, with this key and all files whole."""
+        """What is wrong with the prepared data; None if they are there, with this key and all files whole."""
         try:
             manifest = read_json(Path(folder) / "manifest.json")
             if manifest["key"] != key:
@@ -130,7 +130,7 @@ def _answer_callers(listener: socket.socket, name: bytes) -> None:
 
 
 def _call(name: str, address: str, port: int) -> str | None:
-    """What went wrong with reaching `name`; None where it answered."""
+    """What went wrong with reaching `name`; None if it answered."""
     try:
         with socket.create_connection((address, port), timeout=REACH_S) as connection:
             answer = b"".join(iter(lambda: connection.recv(256), b""))

@@ -110,7 +110,7 @@ class SyncReceiver:
 
 
 def _digest_of(path: Path) -> tuple[int, str] | None:
-    """A file's size and SHA-256; None where there is none."""
+    """A file's size and SHA-256; None if there is none."""
     return (path.stat().st_size, sha256_of_file(path)) if path.is_file() else None
 
 

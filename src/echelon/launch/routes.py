@@ -21,7 +21,7 @@ class Route:
     network: str = ""
     """E.g. 10.0.0.0/24."""
     speed_mbit: int = 0
-    """The interface's; 0 where it is not known."""
+    """The interface's; 0 if it is not known."""
 
 
 @dataclass(frozen=True)
@@ -33,7 +33,7 @@ class Attempt:
     target: str
     address: str
     error: str | None
-    """None where it got through."""
+    """None if it got through."""
     own_address: str | None
     """The address from which it would send."""
 
@@ -57,7 +57,7 @@ class Network:
 
 
 def candidates(machines: Mapping[str, Machine], interface: str | None = None) -> dict[str, list[Route]]:
-    """Where each host could meet the others; only on `interface` where one is named.
+    """Where each host could meet the others; only on `interface` if one is named.
 
     Loopback serves hosts that are all the same machine, and a host on its own; nothing else is as safe there.
     """

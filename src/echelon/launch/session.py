@@ -39,7 +39,7 @@ _CLOCK_S = 10.0
 def find_python(remote: Remote, override: str | None = None) -> str:
     """The Python with Echelon on a host: `override`, or the path of the one here, or what `--install` made.
 
-    Of several the one with the same code and torch as here. Raises RemoteError where none can import Echelon.
+    Of several the one with the same code and torch as here. Raises RemoteError if none can import Echelon.
     """
     places = [override] if override else [sys.executable, INSTALLED_PYTHON]
     here = own_versions()

@@ -44,7 +44,7 @@ class Place:
     job: str = ""
     """Tells this start from others on the same run folder."""
     master: Address | None = None
-    """Where process 0 listens, where that is known beforehand."""
+    """Where process 0 listens, if that is known beforehand."""
     secret_file: Path | None = None
     """What the processes know each other by if they meet at `master`; ECHELON_SECRET if not given."""
     is_host: bool = False
@@ -60,9 +60,9 @@ class Place:
 
 
 def find_place(environ: Mapping[str, str]) -> Place | None:
-    """The place that a launcher gave this process; None where it was started on its own.
+    """The place that a launcher gave this process; None if it was started on its own.
 
-    UserError where the launcher's variables are incomplete or contradict each other.
+    UserError if the launcher's variables are incomplete or contradict each other.
     """
     if "TORCHELASTIC_RUN_ID" in environ:
         return _torchrun(_Variables("torchrun", environ))
@@ -168,7 +168,7 @@ def _slurm(variables: _Variables) -> Place:
 
 
 def expand_tasks_per_node(text: str) -> list[int]:
-    """SLURM's list of tasks on each node, `2(x3),1`, in full; empty where it is not such a list."""
+    """SLURM's list of tasks on each node, `2(x3),1`, in full; empty if it is not such a list."""
     counts: list[int] = []
     for part in text.split(","):
         match = re.fullmatch(r"([0-9]+)(?:\(x([0-9]+)\))?", part)
@@ -221,7 +221,7 @@ def _cluster_spec(variables: _Variables, name: str) -> Place | None:
 
 
 def threads_for(place: Place, environ: Mapping[str, str]) -> int | None:
-    """Threads for the one worker of this process; None where the process stands for a host.
+    """Threads for the one worker of this process; None if the process stands for a host.
 
     A launcher that bound the process to cores of its own has given it those; otherwise the host's processes share.
     """

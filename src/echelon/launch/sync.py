@@ -60,7 +60,7 @@ def sync_folder(
 ) -> Synced:
     """Make `target` on a host hold what `source` holds here, sending only what is not there yet.
 
-    `files` are those of `source`, where the caller has listed them. Raises RemoteError; what had arrived then stays,
+    `files` are those of `source`, if the caller has listed them. Raises RemoteError; what had arrived then stays,
     and the next call goes on from there.
     """
     files = list_files(source) if files is None else files
@@ -87,7 +87,7 @@ def sync_folder(
 
 
 def list_files(folder: Path) -> list[SentFile]:
-    """The files in a folder, by name, with their SHA-256; DataError where there is something else in it."""
+    """The files in a folder, by name, with their SHA-256; DataError if there is something else in it."""
     if not folder.is_dir():
         raise DataError(f"{folder}: there is no such folder to copy")
     paths = sorted(path for path in folder.rglob("*") if path.is_symlink() or not path.is_dir())
@@ -144,7 +144,7 @@ def _check_room(host: str, target: Path, needed: int, free: int) -> None:
 
 
 def _send(other: Dialogue, source: Path, piece: _Piece, count: Callable[[int], None]) -> None:
-    """Send the rest of a file, and all of it where the whole then turns out wrong there."""
+    """Send the rest of a file, and all of it again if its checksum is then wrong there."""
     name = piece.file.name
     for begin in (piece.offset, 0):
         other.send({"file": name, "offset": begin})

@@ -17,7 +17,7 @@ def digest_of(content: bytes) -> str:
 
 
 def trust(digest: str) -> None:
-    """Know a file from now on; RunError where that cannot be noted down."""
+    """Know a file from now on; RunError if that cannot be noted down."""
     note = _note(digest)
     try:
         note.parent.mkdir(mode=0o700, parents=True, exist_ok=True)

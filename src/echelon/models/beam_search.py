@@ -79,7 +79,7 @@ class Beams:
     tokens_BKT: Tensor
     """All tokens so far, from the beginning of sentence on."""
     scores_BK: Tensor
-    """Log-probabilities; -inf where a sentence has fewer than K hypotheses."""
+    """Log-probabilities; -inf if a sentence has fewer than K hypotheses."""
 
     @property
     def length(self) -> int:
@@ -133,7 +133,7 @@ def first_beams(source: Sequences, search: Search) -> Beams:
 
 
 def forced_tokens(prefixes: Sequence[Sequence[int]], device: torch.device) -> Tensor:
-    """The prefixes as a rectangle, -1 behind the end of each; without columns where there are none."""
+    """The prefixes as a rectangle, -1 after the end of each; without columns if there are none."""
     longest = max((len(prefix) for prefix in prefixes), default=0)
     rows = [[*prefix, *[-1] * (longest - len(prefix))] for prefix in prefixes]
     return torch.tensor(rows, dtype=torch.int64, device=device).view(len(rows), longest)

@@ -49,7 +49,7 @@ class Dropout(nn.Module):
         return _drop_on_cpu(x, self.draw()) if x.device.type == "cpu" else F.dropout(x, self.share)
 
     def draw(self) -> Drop:
-        """The next use: takes one number from torch's generator, where anything is dropped at all."""
+        """The next use: takes one number from torch's generator, if anything is dropped at all."""
         if not self.training or self.share == 0:
             return Drop()
         dropped_levels = min(max(round(self.share * LEVELS), 1), LEVELS - 1)  # some, and never all

@@ -31,7 +31,7 @@ class Sequences:
     offsets: Tensor
     """[B+1] int64; `offsets[i]:offsets[i+1]` is sequence i."""
     lengths: tuple[int, ...] = ()
-    """The lengths as Python numbers; read from `offsets` where not given, which on a GPU waits for it."""
+    """The lengths as Python numbers; if not given, read from `offsets`, which on a GPU waits for it."""
 
     def __post_init__(self) -> None:
         if not self.lengths:

@@ -38,7 +38,7 @@ def load_recipe(path: Path, overrides: Sequence[str] = ()) -> Recipe:
     table = read_toml(path)
     if problems := list(
         secret_problems(table)
-    ):  # an override may hide them, but not where the file itself is copied
+    ):  # an override may hide them, unless the file itself is copied
         raise RecipeError(str(path), problems)
     for override in overrides:
         apply_override(table, override)
@@ -139,7 +139,7 @@ def _list_index(place: list[Any], part: str, override: str) -> int:
 
 
 def parse_value(text: str) -> Any:
-    """A TOML value, or the text itself where it is not one (so that strings need no quotes)."""
+    """A TOML value, or the text itself if it is not one (so that strings need no quotes)."""
     try:
         parsed = tomllib.loads(f"value = {text}")
     except tomllib.TOMLDecodeError:
@@ -168,7 +168,7 @@ def _kind_of(table: dict[str, Any]) -> type[Recipe]:
 
 
 def _problems_of_the_rest(table: dict[str, Any], error: pydantic.ValidationError) -> list[Problem]:
-    """Problems between the keys that are right one by one, where the recipe can do without the wrong ones."""
+    """Problems between keys that are valid one by one, if the recipe is whole without the invalid ones."""
     rest = copy.deepcopy(table)
     wrong = [_walk(details["loc"], _kind_of(table))[0] for details in error.errors()]
     for keys in wrong:

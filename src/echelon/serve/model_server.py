@@ -40,7 +40,7 @@ class ServeOptions:
     model: Path
     checkpoint: str | None = None
     engine: str = "auto"
-    """ctranslate2, torch, or auto: CTranslate2 where it is installed."""
+    """ctranslate2, torch, or auto: CTranslate2 if it is installed."""
     precision: str = "float32"
     """Of CTranslate2: float32 or int8."""
     threads: int | None = None
