@@ -49,10 +49,6 @@ class InstanceType:
         return int(self.memory_gib * _GIB)
 
     @property
-    def gpu_memory_bytes(self) -> int:
-        return int(self.gpu_gib * _GIB)
-
-    @property
     def network_bytes_per_s(self) -> float:
         return self.network_gbit * 1e9 / 8
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 import tarfile
 from pathlib import Path
-from typing import Literal, get_args
+from typing import Literal
 
 from echelon.cloud import prices
 from echelon.errors import UserError
@@ -22,7 +22,6 @@ from echelon.explain.sheet import to_png
 from echelon.runfolder import RunFolder, to_json, write_atomically
 
 Form = Literal["text", "markdown", "json", "html"]
-FORMS: tuple[Form, ...] = get_args(Form)
 _SUFFIXES: dict[str, Form] = {
     ".md": "markdown",
     ".markdown": "markdown",

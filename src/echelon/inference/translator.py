@@ -131,10 +131,6 @@ class Translator:
         while batch := list(islice(stream, at_a_time)):
             yield from self.translate(batch, decoding)
 
-    def count_tokens(self, text: str) -> int:
-        """Source tokens of a text, as the model would read it."""
-        return len(self._tokeniser.encode([self._clean(text)])[0])
-
     def encode_prefix(self, prefix: str, how: Decoding) -> list[int]:
         """The tokens that a translation begins with; UserError if it cannot begin with them."""
         if not prefix:

@@ -75,7 +75,7 @@ def find_place(environ: Mapping[str, str]) -> Place | None:
     if "PET_NODE_RANK" in environ:
         return _kubeflow(_Variables("kubeflow", environ))
     if "JOB_COMPLETION_INDEX" in environ and NODES_VARIABLE in environ:
-        return _kubernetes(_Variables("kubernetes", environ))
+        return _Variables("kubernetes", environ).host_place("JOB_COMPLETION_INDEX", NODES_VARIABLE, "")
     for name in ("CLUSTER_SPEC", "TF_CONFIG"):  # Vertex AI sets both, and only the first tells all pools
         if environ.get(name):
             return _cluster_spec(_Variables("vertex", environ), name)
@@ -183,10 +183,6 @@ def _kubeflow(variables: _Variables) -> Place:
     given = {name: variables.environ[pet] for name, pet in named.items() if pet in variables.environ}
     told = _Variables(variables.launcher, {**variables.environ, **given})
     return told.host_place("PET_NODE_RANK", "PET_NNODES", "")
-
-
-def _kubernetes(variables: _Variables) -> Place:
-    return variables.host_place("JOB_COMPLETION_INDEX", NODES_VARIABLE, "")
 
 
 _ROLES = ("chief", "master", "worker", "ps", "evaluator")

@@ -23,14 +23,6 @@ Progress = Callable[[str, int, int], None]
 """Called with the host, bytes sent so far and bytes to send."""
 
 
-@dataclass(frozen=True)
-class Synced:
-    """A folder that is now on a host."""
-
-    sent_bytes: int
-    total_bytes: int
-
-
 def sync_hosts(
     remotes: Sequence[Remote],
     source: Path,
@@ -38,11 +30,11 @@ def sync_hosts(
     *,
     pythons: Mapping[str, Sequence[str]] | None = None,
     progress: Progress = lambda host, sent, total: None,
-) -> dict[str, Synced | RemoteError]:
-    """Copy a folder to all hosts at once; for each what was done, or what went wrong."""
+) -> dict[str, int | RemoteError]:
+    """Copy a folder to all hosts at once; for each the bytes that were sent, or what went wrong."""
     files = list_files(source)
 
-    def sync(remote: Remote) -> Synced:
+    def sync(remote: Remote) -> int:
         python = (pythons or {}).get(remote.host)
         return sync_folder(remote, source, target, files=files, python=python, progress=progress)
 
@@ -57,11 +49,11 @@ def sync_folder(
     files: Sequence[SentFile] | None = None,
     python: Sequence[str] | None = None,
     progress: Progress = lambda host, sent, total: None,
-) -> Synced:
-    """Make `target` on a host hold what `source` holds here, sending only what is not there yet.
+) -> int:
+    """Make `target` on a host hold what `source` holds here; return the bytes that it did not have yet.
 
     `files` are those of `source`, if the caller has listed them. Raises RemoteError; what had arrived then stays,
-    and the next call goes on from there.
+    and the next call resumes there.
     """
     files = list_files(source) if files is None else files
     python = [find_python(remote)] if python is None else python
@@ -83,7 +75,7 @@ def sync_folder(
             _send(other, source, piece, count)
         other.send({"end": True})
         other.answer("the end of the transfer")
-    return Synced(sent, sum(file.bytes for file in files))
+    return sent
 
 
 def list_files(folder: Path) -> list[SentFile]:

@@ -216,7 +216,7 @@ def _as_problem(details: ErrorDetails, recipe: type[Section]) -> Problem:
         case "missing":
             return Problem(key, f"is missing; {_meaning(keys[-1], section)}")
         case "union_tag_not_found":
-            return Problem(f"{key}.kind", f"is missing; use one of {_expected_tags(recipe, keys[-1])}")
+            return Problem(f"{key}.kind", f"is missing; use one of {', '.join(_variants(recipe, keys[-1]))}")
         case "union_tag_invalid":
             tag, expected = str(context["tag"]), context["expected_tags"].replace("'", "")
             return Problem(
@@ -273,10 +273,6 @@ def _variants(holder: type[Section] | None, key: str) -> dict[str, type[Section]
     if len(sections) < 2:
         return {}
     return {typing.get_args(section.model_fields["kind"].annotation)[0]: section for section in sections}
-
-
-def _expected_tags(recipe: type[Section], key: str) -> str:
-    return ", ".join(_variants(recipe, key))
 
 
 def _near(word: str, candidates: Sequence[str]) -> str:
