@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from echelon.commands.given_sets import GivenSet, SetOptions
     from echelon.data.batch_plan import AnyPrepared
     from echelon.data.progress import Report
-    from echelon.explain.describing import AnyDescription
+    from echelon.explain.description import AnyDescription
     from echelon.explain.training_set import TrainingSetSize
     from echelon.explain.workload import Workload
     from echelon.export.export_folder import ExportOptions

@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from echelon.explain.checkpoints import checkpoint_parts, format_parts, numbers_per_parameter
-from echelon.explain.describe import show_megabytes, some_rates, steps_of
+from echelon.explain.description import some_rates, steps_of
+from echelon.explain.units import show_megabytes
 from echelon.explain.workload import FLOAT32_BYTES, Layer, Workload
 from echelon.recipe.schedule import formula
 from echelon.recipe.schema import Recipe

@@ -20,10 +20,10 @@ from echelon.explain.cost import (
     memory_bytes,
     predict,
 )
-from echelon.explain.describe import AUTO_BATCH
 from echelon.explain.profile import Profile
 from echelon.explain.sheet import Sheet
 from echelon.explain.tables import render_table
+from echelon.explain.text_description import AUTO_BATCH
 from echelon.explain.uncertainty import Cause, Estimate
 from echelon.explain.units import format_speed, show_bytes, show_hours, show_step
 from echelon.explain.workload import Workload

@@ -15,7 +15,7 @@ from echelon.explain.answers import Answer, Case, answer_all, improvements_of
 from echelon.explain.charts import Series, line_chart, share_chart, stack_chart
 from echelon.explain.class_accuracy import draw_confusion, read_class_scores
 from echelon.explain.curves import smooth
-from echelon.explain.describing import describe_recipe
+from echelon.explain.description import describe_recipe
 from echelon.explain.diagnosis import find_straggler
 from echelon.explain.history import History, RecordStore, read_history
 from echelon.explain.host_samples import HostLoad, host_state

@@ -10,10 +10,10 @@ from echelon.data.batch_plan import AnyPrepared
 from echelon.data.images.image_store import PreparedImages
 from echelon.data.prepared import Prepared
 from echelon.explain.checkpoints import CheckpointPart, checkpoint_parts, numbers_per_parameter
-from echelon.explain.describe import mean_tokens, recipe_shape
-from echelon.explain.describe_images import num_classes
-from echelon.explain.describing import AnyDescription
+from echelon.explain.description import AnyDescription
 from echelon.explain.hardware import Format
+from echelon.explain.image_description import num_classes
+from echelon.explain.text_description import mean_tokens, recipe_shape
 from echelon.recipe.schema import (
     ClassificationRecipe,
     ExchangeClass,

@@ -1,4 +1,4 @@
-"""What a recipe means before anything runs, computed without torch."""
+"""What a recipe of translation means before anything runs, computed without torch."""
 
 from __future__ import annotations
 
@@ -8,9 +8,10 @@ from typing import Any
 from echelon.data.batch_plan import plan_batches, step_tokens
 from echelon.data.prepared import Prepared
 from echelon.explain.checkpoints import checkpoint_parts, format_parts
-from echelon.recipe.length import length_in_steps
-from echelon.recipe.schedule import formula, rate_by_step
-from echelon.recipe.schema import Recipe, TranslationRecipe
+from echelon.explain.description import some_rates, steps_of
+from echelon.explain.units import show_megabytes
+from echelon.recipe.schedule import formula
+from echelon.recipe.schema import TranslationRecipe
 from echelon.recipe.sizes import transformer_shape
 from echelon.shapes.transformer import (
     TokenCounts,
@@ -29,7 +30,7 @@ AUTO_BATCH = 'batch = "auto" is found when training begins; counted here with'
 
 @dataclass(frozen=True)
 class Description:
-    """Everything `describe --json` prints."""
+    """Everything `describe --json` prints of translation."""
 
     name: str
     task: str
@@ -57,7 +58,7 @@ class Description:
     learning_rates: dict[int, float]
 
 
-def describe(recipe: TranslationRecipe, prepared: Prepared | None) -> Description:
+def describe_text(recipe: TranslationRecipe, prepared: Prepared | None) -> Description:
     """What the recipe means; with prepared data, what it means for that data."""
     shape = recipe_shape(recipe, prepared)
     plan = plan_batches(recipe, prepared) if prepared else None
@@ -90,7 +91,7 @@ def describe(recipe: TranslationRecipe, prepared: Prepared | None) -> Descriptio
     )
 
 
-def render(description: Description) -> str:
+def format_text(description: Description) -> str:
     """The description as text for people."""
     d, model = description, description.model
     source = (
@@ -138,13 +139,6 @@ def _assumed_tokens(recipe: TranslationRecipe) -> TokenCounts:
     return TokenCounts.of([(ASSUMED_LENGTH, ASSUMED_LENGTH)] * pairs)
 
 
-def steps_of(recipe: Recipe, per_epoch: float | None) -> int | None:
-    """None if the recipe counts epochs and the data is not prepared."""
-    if recipe.train.steps is None and per_epoch is None:
-        return None
-    return length_in_steps(recipe.train, per_epoch or 0.0)
-
-
 def _by_layer(shape: TransformerShape) -> dict[str, int]:
     counts: dict[str, int] = {}
     for parameter in parameters(shape):
@@ -153,23 +147,8 @@ def _by_layer(shape: TransformerShape) -> dict[str, int]:
     return counts
 
 
-def some_rates(recipe: Recipe, steps: int | None) -> dict[int, float]:
-    """A few steps' learning rates, if the number of steps is known."""
-    if steps is None:
-        return {}
-    rate = rate_by_step(recipe, steps)
-    warm_up = getattr(recipe.schedule, "warmup_steps", 0)
-    chosen = {1, warm_up, steps // 4, steps // 2, 3 * steps // 4, steps}
-    return {step: rate(step) for step in sorted(chosen) if 1 <= step <= steps}
-
-
 def _length(d: Description) -> str:
     steps = f"{d.steps:,} steps" if d.steps is not None else "steps not known before the data is prepared"
     epochs = f", {d.epochs:.3g} epochs" if d.epochs is not None else ""
     pairs = f" of {d.training_pairs:,} pairs" if epochs and d.training_pairs is not None else ""
     return f"{steps}{epochs}{pairs}"
-
-
-def show_megabytes(num_bytes: int) -> str:
-    """A size for people."""
-    return f"{num_bytes / 1e6:,.1f} MB"

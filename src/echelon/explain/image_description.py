@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from echelon.data.batch_plan import plan_images
 from echelon.data.images.image_store import PreparedImages
 from echelon.explain.checkpoints import checkpoint_parts, format_parts
-from echelon.explain.describe import show_megabytes, some_rates, steps_of
+from echelon.explain.description import some_rates, steps_of
+from echelon.explain.units import show_megabytes
 from echelon.recipe.schedule import formula
 from echelon.recipe.schema import ClassificationRecipe
 from echelon.recipe.sizes import image_shape, model_pixels
@@ -88,7 +89,7 @@ def num_classes(recipe: ClassificationRecipe, prepared: PreparedImages | None) -
     return prepared.num_classes if prepared else ASSUMED_CLASSES[recipe.data.source]
 
 
-def render_images(description: ImageDescription) -> str:
+def format_images(description: ImageDescription) -> str:
     """The description as text for people."""
     d = description
     data = ", ".join(f"{name} {count:,}" for name, count in d.images.items()) or "not prepared yet"
