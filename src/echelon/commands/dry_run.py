@@ -11,7 +11,7 @@ from typing import Any
 from rich.console import Console
 
 from echelon.commands.remote_training import describe_launch
-from echelon.commands.together import own_workers
+from echelon.commands.site_training import own_workers
 from echelon.commands.training import TrainOptions, find_or_prepare, open_run
 from echelon.errors import UserError
 from echelon.launch.cores import available_cores

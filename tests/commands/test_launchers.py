@@ -14,7 +14,7 @@ import yaml
 from rich.console import Console
 
 from echelon.commands.launch_options import LaunchOptions
-from echelon.commands.launching import launch
+from echelon.commands.launchers import launch
 from echelon.commands.remote_training import ClusterOptions
 from echelon.commands.training import TrainOptions
 from echelon.errors import RecipeError, UserError
