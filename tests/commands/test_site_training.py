@@ -13,7 +13,7 @@ from echelon.commands import site_training
 from echelon.commands.site_training import own_workers, train_at_site
 from echelon.commands.training import TrainOptions
 from echelon.errors import StoppedError, UserError
-from echelon.launch.interfaces import is_loopback, own_cards
+from echelon.launch.interfaces import is_loopback, own_interfaces
 from echelon.launch.site import Address, Place
 from echelon.recipe.workers import WorkerRange
 from tests.sample_recipe import sample_recipe
@@ -56,7 +56,9 @@ def test_hosts_may_differ_in_their_number_of_workers(toy_recipe: Path, tmp_path:
 
 def own_card() -> str:
     """An address of this machine that others could reach."""
-    return next((card.address for card in own_cards() if not is_loopback(card.address)), "")
+    return next(
+        (interface.address for interface in own_interfaces() if not is_loopback(interface.address)), ""
+    )
 
 
 @pytest.mark.parametrize("is_open", [True, False], ids=["on the network", "on loopback"])

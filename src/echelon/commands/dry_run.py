@@ -15,7 +15,7 @@ from echelon.commands.site_training import own_workers
 from echelon.commands.training import TrainOptions, find_or_prepare, open_run
 from echelon.errors import UserError
 from echelon.launch.cores import available_cores
-from echelon.launch.interfaces import LOOPBACK, card_towards, resolve
+from echelon.launch.interfaces import LOOPBACK, interface_towards, resolve
 from echelon.launch.local import Placement, WorkerSpec, render_worker
 from echelon.launch.site import Place, threads_for
 from echelon.recipe.workers import parse_workers
@@ -106,14 +106,14 @@ def _process_placement(place: Place) -> Placement:
 def _node_placement(place: Place, node: int, workers: int) -> Placement:
     assert place.master is not None
     try:
-        interface = card_towards(resolve(place.master.host)).name
+        interface = interface_towards(resolve(place.master.host)).name
     except UserError:
         interface = _TOLD_LATER
     return Placement(
         size=place.size * workers,
         first_rank=node * workers,
         address=place.master.host,
-        interface=interface if node == place.rank else f"(the card that leads to {place.master.host})",
+        interface=interface if node == place.rank else f"(the interface that leads to {place.master.host})",
     )
 
 

@@ -63,7 +63,7 @@ from echelon.errors import (
     UserError,
 )
 from echelon.launch.cores import available_cores
-from echelon.launch.interfaces import card_towards, is_loopback, own_address, resolve
+from echelon.launch.interfaces import interface_towards, is_loopback, own_address, resolve
 from echelon.launch.local import Placement, StopRequests, listen, signals_call
 from echelon.launch.site import Address, Place, threads_for
 from echelon.monitor.records import RecordWriter
@@ -187,7 +187,7 @@ class _SiteProcess:
                 return self._hear_result(participant, ended)
 
     def _own_address(self) -> str:
-        """Where process 0 listens: at the address of one network card, never at all of them."""
+        """Where process 0 listens: at the address of one network interface, never at all of them."""
         master = self._place.master
         if master is None:
             return address_for_others(self._place, self._folder, JOIN_S)
@@ -262,7 +262,7 @@ class _SiteProcess:
 
     def _spec(self, start: Message) -> AgentSpec:
         """The spec of this process's agent. All processes connect to process 0, so the others need no addresses."""
-        interface = card_towards(start["address"]).name
+        interface = interface_towards(start["address"]).name
         hosts = [
             HostSpec(name, start["address"], interface, workers)
             for name, workers in zip(start["names"], start["workers"], strict=True)

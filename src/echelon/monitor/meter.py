@@ -20,7 +20,7 @@ PHASES: tuple[Phase, ...] = get_args(Phase)
 
 
 class StepMeter:
-    """A stop watch whose laps have names, and a counter of what the cluster's network card moves meanwhile."""
+    """A stop watch whose laps have names, and a counter of what the cluster's network interface moves meanwhile."""
 
     def __init__(
         self,

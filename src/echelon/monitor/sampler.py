@@ -1,4 +1,4 @@
-"""What a host does while it trains: processors, memory, disks, network cards and GPUs, every other second.
+"""What a host does while it trains: processors, memory, disks, network interfaces and GPUs, every other second.
 
 The first worker of each host samples, in a thread, into its own records.
 """
