@@ -30,9 +30,9 @@ class HostPlan:
 
     host: str
     commands: list[str]
-    """What is typed there, by the user or over SSH; nothing if a site's launcher does it."""
+    """The commands that the user or SSH runs there; none under a site's launcher."""
     workers: list[WorkerSpec]
-    """What those become."""
+    """The worker processes that these start."""
 
 
 @dataclass(frozen=True)
@@ -56,7 +56,7 @@ class LaunchPlan:
 
 
 def plan_here(options: TrainOptions, place: Place | None) -> LaunchPlan:
-    """What would be started here and, as far as that is known, elsewhere."""
+    """What would be started here and, as far as known beforehand, elsewhere."""
     recipe, run = open_run(options)
     if place is None or place.size == 1:
         workers = parse_workers(recipe.train.workers).at_start(available_cores())

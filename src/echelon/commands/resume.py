@@ -23,7 +23,7 @@ from echelon.runfolder import RunFolder, read_json
 
 _LENGTH_KEYS = ("train.steps", "train.epochs")
 _SAME_RATE = 0.01
-"""Relative difference of two learning rates that nobody needs to be told about."""
+"""Relative difference of two learning rates below which no note is shown."""
 
 
 def is_own_recipe(recipe: Path, run: RunFolder) -> bool:
@@ -32,7 +32,7 @@ def is_own_recipe(recipe: Path, run: RunFolder) -> bool:
 
 
 def load_own_recipe(run: RunFolder, overrides: Sequence[str]) -> Recipe:
-    """The recipe that a run was begun with; a pause that it has reached is over."""
+    """The recipe that a run was begun with, without a `train.stop_at` that it has reached."""
     recipe = load_recipe(run.require().recipe, overrides)
     stop_at = recipe.train.stop_at
     is_asked = any(override.startswith("train.stop_at=") for override in overrides)

@@ -41,7 +41,7 @@ def _tunnel(seat: Seat, run: RunFolder, port: int) -> Iterator[None]:
             seat.remote.forward(port, _hear_port(seat, process.stdout))
             yield
         finally:
-            process.stdin.close()  # which ends it there
+            process.stdin.close()  # which ends TensorBoard there
 
 
 def _hear_port(seat: Seat, answers: IO[bytes]) -> int:

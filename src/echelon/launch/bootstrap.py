@@ -117,7 +117,7 @@ def _step(title: str, command: list[str]) -> None:
 
 
 def _versions(python: Path) -> dict[str, Any] | None:
-    """What is installed; `order` leaves out what need not be the same."""
+    """The installed versions, of the packages that `order` names."""
     if not python.exists():
         return None
     result = subprocess.run(

@@ -35,7 +35,7 @@ class Host:
 
 @dataclass(frozen=True)
 class _Mention:
-    """A host where it is named."""
+    """A host as a command line or a file names it."""
 
     name: str
     workers: int | None
@@ -147,7 +147,7 @@ def _parse_count(text: str, where: str) -> int:
 
 
 def _parse_line(words: Sequence[str], where: str) -> _Mention:
-    """The words of one line of a hostfile."""
+    """Parse the words of one line of a hostfile."""
     mention = _parse_mention(words[0], where)
     values = dict[str, int]()
     for word in words[1:]:
@@ -201,7 +201,7 @@ def _listed(source: str, problems: Sequence[str]) -> str:
 
 
 def _find_instances(document: Any) -> Iterator[dict[str, Any]]:
-    """Instances wherever `--query` may have left them: in reservations, or in lists of their own."""
+    """Instances, nested as `--query` left them: in reservations or in plain lists."""
     if isinstance(document, list):
         for entry in document:
             yield from _find_instances(entry)

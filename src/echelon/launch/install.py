@@ -19,7 +19,7 @@ from echelon.launch.wheel import Wheel, pack_wheel
 
 ENVIRONMENT = "~/.echelon/env"
 Tell = Callable[[str, str], None]
-"""Called with the host and a line about what goes on there."""
+"""Called with the host and a line of its progress."""
 
 _FIND_BASE_PYTHON = """
 version=$1
@@ -55,7 +55,7 @@ class Installed:
 
     python: str
     was_there: bool
-    """Nothing had to be done."""
+    """Whether it was complete already."""
 
 
 def install_hosts(
@@ -104,7 +104,7 @@ def render_order(options: InstallOptions, wheel: Wheel) -> dict[str, Any]:
 
 
 def find_base_python(remote: Remote, named: str | None = None) -> str:
-    """A Python there of the version here, to make the environment with."""
+    """The host's Python of our version, with which to make the environment."""
     version = "{}.{}".format(*sys.version_info)
     places = [named] if named else [f"python{version}", "python3", f"{sys.base_prefix}/bin/python3"]
     completed = remote.run(["sh", "-c", _FIND_BASE_PYTHON, "sh", version, *places], timeout_s=60)

@@ -63,7 +63,7 @@ def own_address(name: str) -> str:
 
 
 def resolve(name: str) -> str:
-    """The address that a host's name stands for; UserError if nobody knows it."""
+    """The address of a host name; UserError if it does not resolve."""
     try:
         found = socket.getaddrinfo(name, None, type=socket.SOCK_STREAM)
     except (OSError, UnicodeError) as error:

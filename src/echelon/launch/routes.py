@@ -40,7 +40,7 @@ class Attempt:
 
 @dataclass(frozen=True)
 class Unreached:
-    """A host that cannot get through to another, at the address that suits the others best."""
+    """A pair of hosts that cannot connect, at the address that works best for the others."""
 
     source: str
     target: str
@@ -114,7 +114,7 @@ def _common_networks(possible: Mapping[str, Sequence[Route]]) -> Iterator[dict[s
 def _best_of(
     host: str, choices: Sequence[Route], attempts: Sequence[Attempt], ways_of_ssh: set[tuple[str, str | None]]
 ) -> Route:
-    """The route that serves most others, before how well it does."""
+    """Prefer the route that reaches most hosts, then the faster one."""
 
     def preference(route: Route) -> tuple[int, int, int, bool]:
         successes = [attempt for attempt in attempts if not attempt.error]

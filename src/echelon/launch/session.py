@@ -88,6 +88,6 @@ class Session(Dialogue):
 
 
 def offset_of(exchanges: Sequence[tuple[float, float, float]]) -> ClockOffset:
-    """From times (sent here, read there, received here): the quickest exchange leaves the least to doubt."""
+    """The offset from times (sent here, read there, received here): the quickest exchange is the most certain."""
     sent, there, received = min(exchanges, key=lambda exchange: exchange[2] - exchange[0])
     return ClockOffset(there - (sent + received) / 2, (received - sent) / 2)

@@ -35,14 +35,14 @@ class Place:
     """One of the processes that a launcher started side by side, each to become part of one group."""
 
     launcher: str
-    """What the user knows it as."""
+    """The launcher's name in messages."""
     rank: int
     size: int
     local_rank: int = 0
     local_size: int = 1
     """Processes that this launcher started on this host."""
     job: str = ""
-    """Tells this start from others on the same run folder."""
+    """Distinguishes this start from others on the same run folder."""
     master: Address | None = None
     """Where process 0 listens, if that is known beforehand."""
     secret_file: Path | None = None
@@ -84,7 +84,7 @@ def find_place(environ: Mapping[str, str]) -> Place | None:
 
 @dataclass(frozen=True)
 class _Variables:
-    """What one launcher left in the environment."""
+    """The environment variables of one launcher."""
 
     launcher: str
     environ: Mapping[str, str]
@@ -101,7 +101,7 @@ class _Variables:
         return "-".join(self.environ[name] for name in names if self.environ.get(name))
 
     def given_master(self) -> Address | None:
-        """Where the user says that process 0 shall listen."""
+        """The address at which process 0 listens, as the user gave it."""
         if "MASTER_ADDR" not in self.environ and "MASTER_PORT" not in self.environ:
             return None
         if not self.environ.get("MASTER_ADDR"):
@@ -254,7 +254,7 @@ def place_by_hand(nodes: int | None, node_rank: int | None, master: str | None) 
 
 
 def parse_address(text: str) -> Address:
-    """ADDR:PORT as --master takes it."""
+    """Parse ADDR:PORT of --master."""
     host, _, port = text.rpartition(":")
     if not host or not re.fullmatch(r"[0-9]{1,5}", port) or not 0 < int(port) < 65536:
         raise UserError(f"--master {text}: it must be ADDR:PORT, an address of node 0 and a free port there")

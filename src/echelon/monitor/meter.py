@@ -37,7 +37,7 @@ class StepMeter:
             card.take()
 
     def lap(self, phase: Phase) -> None:
-        """What has passed since the last lap was `phase`."""
+        """Count the time since the last lap as `phase`."""
         self._laps.append((phase, self._now()))
 
     def take(self) -> dict[str, Any]:
