@@ -73,7 +73,7 @@ def prepare(
     if not folder.exists():
         on_wait = waiting(progress, f"makes {folder}")
         with explaining_disk_errors(cache), exclusive(folder, on_wait) as unfinished:
-            if not folder.exists():  # whom we waited for may have made it
+            if not folder.exists():  # the process that we waited for may have made it
                 with ResumeState(cache / "halfway" / key) as state:
                     corpora = _build(data, sources, unfinished, state, progress)
                     _check_unchanged(sources, stamps)

@@ -45,7 +45,7 @@ class ExpansionError(Exception):
 
 
 class Decompressor(Protocol):
-    """What zlib, lzma, bz2 and zstd have in common."""
+    """The interface of decompressors of zlib, lzma, bz2 and zstd."""
 
     @property
     def eof(self) -> bool: ...

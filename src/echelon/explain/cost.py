@@ -165,7 +165,7 @@ def step_cost(
     profile: Profile | None = None,
     luck: Scenario,
 ) -> StepCost:
-    """One step with so much luck."""
+    """One step in a scenario: a quantile of every uncertain factor."""
     fabric = _fabric(workload, cluster, luck.line)
     training = fabric.size - fabric.serving if exchange == "parameter_server" else cluster.workers
     slots = math.ceil(workload.slots / training)

@@ -24,7 +24,7 @@ from echelon.shapes.transformer import (
 )
 
 ASSUMED_LENGTH = 25
-"""Tokens of a sentence until the data has been prepared."""
+"""Tokens of a sentence, assumed until the data is prepared."""
 AUTO_BATCH = 'batch = "auto" is found when training begins; counted here with'
 
 

@@ -19,7 +19,7 @@ _USE = {
 
 @dataclass(frozen=True)
 class CardFacts:
-    """What the card says beyond the recipe."""
+    """Facts for the card that the recipe does not hold."""
 
     manifest: ExportManifest
     recipe: TranslationRecipe

@@ -22,7 +22,7 @@ _USE = {
 
 @dataclass(frozen=True)
 class PictureFacts:
-    """What the card says beyond the recipe."""
+    """Facts for the card that the recipe does not hold."""
 
     manifest: ExportManifest
     recipe: ClassificationRecipe
