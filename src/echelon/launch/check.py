@@ -6,6 +6,7 @@ import contextlib
 import secrets
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import chain
 from pathlib import Path
 from typing import TypeVar
@@ -181,9 +182,9 @@ def _find_network(probes: Sequence[_HostProbe], needs: Needs) -> Network:
         addresses = [route.address for route in possible[own]]
         ports[own] = _ask_or_note(probe, "listen", {}, addresses=addresses, name=names[own])
 
-    def reach(probe: _HostProbe, others: Sequence[str]) -> list[Attempt]:
+    def reach(others: Mapping[str, Sequence[str]], probe: _HostProbe) -> list[Attempt]:
         own = probe.host.name
-        targets = [(name, route.address) for name in others for route in possible[name]]
+        targets = [(name, route.address) for name in others[own] for route in possible[name]]
         asked = [(names[name], address, ports[name].get(address, 0)) for name, address in targets]
         nothing: list[list[str | None]] = []
         answers = _ask_or_note(probe, "reach", nothing, targets=asked)
@@ -198,10 +199,7 @@ def _find_network(probes: Sequence[_HostProbe], needs: Needs) -> Network:
     before = {name: order[:place] for place, name in enumerate(order)}
     attempts = list[Attempt]()
     for others in (after, before):
-        found = side_by_side(
-            present.values(), lambda probe, others=others: reach(probe, others[probe.host.name])
-        )
-        attempts += chain.from_iterable(found)
+        attempts += chain.from_iterable(side_by_side(present.values(), partial(reach, others)))
     side_by_side(present.values(), lambda probe: _ask_or_note(probe, "stop_listening", None))
     return choose_routes(machines, possible, attempts)
 
