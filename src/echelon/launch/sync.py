@@ -108,7 +108,7 @@ class _Piece:
 
 
 def _find_missing(source: Path, file: SentFile, there: tuple[int, str] | None) -> _Piece | None:
-    """What a host lacks of a file, of which it has so many bytes with that SHA-256."""
+    """The part of a file that a host lacks, given the size and SHA-256 of what it has."""
     if there is None:
         return _Piece(file, 0)
     count, sha256 = there

@@ -18,7 +18,7 @@ from echelon.models.sequences import Sequences
 from echelon.models.transformer import Transformer
 
 KEPT_SHARE = 0.75
-"""Where fewer of the sentences are still searched, the others leave, which costs a copy of the cache."""
+"""Below this share of sentences still searched, finished ones are dropped, which copies the cache."""
 
 
 @dataclass(frozen=True)
@@ -37,7 +37,7 @@ class Search:
     longest: int | None = None
     """In place of these: how long a translation is at most, its prefix included."""
     min_length: int = 0
-    """No end of sentence before so many other tokens."""
+    """No end of sentence before this many other tokens."""
     bos: int = 2
     eos: int = 1
     never: tuple[int, ...] = (0, 2, 3)

@@ -16,7 +16,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 LEVELS = 1 << 16
-"""A share is rounded to so many parts: each number's fate takes 16 random bits."""
+"""A share is rounded to one of this many parts: each number takes 16 random bits."""
 
 _WORD = 1 << 64
 
@@ -30,7 +30,7 @@ class Drop:
 
     @property
     def scale(self) -> float:
-        """What the others are multiplied by, so that the mean stays."""
+        """The factor for the others, which keeps the mean."""
         return LEVELS / (LEVELS - self.dropped_levels)
 
 

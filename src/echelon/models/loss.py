@@ -112,7 +112,7 @@ _output_loss: Callable[[Tensor, Tensor, Tensor, _ToLosses], SummedLoss] = _Outpu
 
 @dataclass(frozen=True)
 class _Gradients:
-    """Where the gradients of the smoothed sum go; None if nobody wants one."""
+    """Buffers for the gradients of the smoothed sum; None if none is needed."""
 
     hidden_MD: Tensor | None
     output_VD: Tensor | None

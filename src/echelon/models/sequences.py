@@ -17,9 +17,9 @@ import torch.nn.functional as F
 from torch import Tensor
 
 ROWS = 32
-"""Matrix products have a multiple of so many rows. torch compiles one for every shape that it meets (oneDNN), in half a
-millisecond and half a megabyte, and packed batches have hundreds of lengths. This makes them few, for 16 rows too many,
-on average, in a slot of a thousand."""
+"""Matrix products have a multiple of this many rows. torch compiles one for every shape that it meets (oneDNN), in half
+a millisecond and half a megabyte, and packed batches have hundreds of lengths. Rounding up makes them few, for 16 rows
+too many, on average, in a slot of a thousand."""
 
 
 @dataclass(frozen=True, eq=False)
