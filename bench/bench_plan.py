@@ -27,7 +27,7 @@ from echelon.commands.prepare import prepare_data
 from echelon.commands.run_setup import write_run
 from echelon.explain.clusters import Cluster
 from echelon.explain.cost import Exchange, predict
-from echelon.explain.describing import describe_recipe
+from echelon.explain.description import describe_recipe
 from echelon.explain.hardware import processor
 from echelon.explain.profile import profile_of
 from echelon.explain.workload import Workload, recipe_workload

@@ -22,7 +22,7 @@ from echelon.cli import output
 from echelon.cli.completion import complete_recipe, complete_recipe_or_run, complete_run
 from echelon.cli.examples import EXAMPLES
 from echelon.cli.lab import LAB_VERBS
-from echelon.commands.launching import Launched
+from echelon.commands.launchers import Launched
 from echelon.commands.plan import PlanOptions
 from echelon.commands.training import TrainOptions
 from echelon.errors import UserError
@@ -131,7 +131,7 @@ def test_steps_and_epochs_replace_each_other(
         asked.append(options)
         return Launched({}, "", 0, is_shown=False)
 
-    monkeypatch.setattr("echelon.commands.launching.launch", launch)
+    monkeypatch.setattr("echelon.commands.launchers.launch", launch)
     recipe = tmp_path / "recipe.toml"
     for own in (["train.steps=100"], ["train.steps=", "train.epochs=3"]):
         recipe.write_text(dump_recipe(sample_recipe(*own)))

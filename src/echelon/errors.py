@@ -54,7 +54,7 @@ class EchelonError(Exception):
 
 
 class UserError(EchelonError):
-    """Something the user can put right. The message says what, where, and what to do."""
+    """A mistake that the user can correct. The message says what, where, and what to do."""
 
     exit_status = 2
 
@@ -68,7 +68,7 @@ class RunError(UserError):
 
 
 class HostsError(UserError):
-    """Hosts are given wrongly. The message names the file, where it is one, and the lines."""
+    """The hosts are specified wrongly. The message names the file, if there is one, and the lines."""
 
 
 class CheckpointError(EchelonError):

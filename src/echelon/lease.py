@@ -40,7 +40,7 @@ class Lease:
 
     def look(self) -> None:
         """Take notice of the newest lease, often, so that `claim` knows for how long it has not changed."""
-        self._folder.parent.stat()  # raises where the run folder is not there
+        self._folder.parent.stat()  # raises if the run folder is missing
         newest = newest_generation(self._folder)
         if newest is None:
             return
@@ -108,7 +108,7 @@ class Lease:
 
 
 def newest_generation(folder: Path) -> int | None:
-    """The highest number that was taken; OSError where the folder cannot be read, None where it is not there yet."""
+    """The highest number that was taken; OSError if the folder cannot be read, None if it is not there yet."""
     try:
         names = [path.name for path in folder.iterdir()]
     except FileNotFoundError:
@@ -117,7 +117,7 @@ def newest_generation(folder: Path) -> int | None:
 
 
 def fence(run: RunFolder, generation: int) -> Callable[[], None]:
-    """A check that raises TrainingError where generation `generation` no longer owns the run folder; 0 has no lease."""
+    """A check that raises TrainingError if generation `generation` no longer owns the run folder; 0 has no lease."""
 
     def check() -> None:
         newest = newest_generation(run.generations)

@@ -354,7 +354,7 @@ def remove_folder(folder: Path) -> None:
 
 
 def finish_removals(folder: Path) -> None:
-    """Remove what a `remove_folder` that was killed has left in `folder`, where nobody else is removing."""
+    """Remove what a killed `remove_folder` left in `folder`, unless another process is removing it."""
     for doomed in folder.glob(".*.removed"):
         shutil.rmtree(doomed, ignore_errors=True)
 

@@ -25,7 +25,7 @@ from echelon.agent.connection import Connection, connect, introduce
 from echelon.agent.rendezvous import Hello, Participant, Rendezvous, join, read_secret
 from echelon.agent.rendezvous_file import Invitation
 from echelon.agent.wire import NONCE_BYTES, Handshake, MessageEncoder
-from echelon.commands.together import agree_on_folder
+from echelon.commands.site_training import agree_on_folder
 from echelon.errors import EchelonError, RefusedError, StoppedError, TrainingError, UserError
 from echelon.launch.local import listen
 from echelon.launch.site import Address, Place

@@ -10,13 +10,17 @@ import pytest
 from echelon.agent import rendezvous_file
 from echelon.agent.rendezvous_file import RendezvousFolder, address_for_others
 from echelon.errors import RunError, UserError
-from echelon.launch.interfaces import Card
+from echelon.launch.interfaces import InterfaceAddress
 from echelon.launch.site import Address, Place
 from echelon.runfolder import RunFolder
 
 ONE_HOST = Place("mpirun", 0, 2, 0, 2, "prterun-node1-4711@1")
 TWO_HOSTS = Place("mpirun", 0, 2, 0, 1, "prterun-node1-4711@1")
-CARDS = [Card("lo", "127.0.0.1"), Card("docker0", "172.17.0.1"), Card("eth1", "10.0.0.1")]
+INTERFACES = [
+    InterfaceAddress("lo", "127.0.0.1"),
+    InterfaceAddress("docker0", "172.17.0.1"),
+    InterfaceAddress("eth1", "10.0.0.1"),
+]
 
 
 @pytest.fixture
@@ -96,19 +100,19 @@ def announce(board: RendezvousFolder, rank: int, name: str, addresses: list[str]
 @pytest.fixture
 def cards(monkeypatch: pytest.MonkeyPatch) -> None:
     """This host has Docker's bridge, as every host has, and a card for the cluster."""
-    monkeypatch.setattr(rendezvous_file, "own_cards", lambda: CARDS)
+    monkeypatch.setattr(rendezvous_file, "own_interfaces", lambda: INTERFACES)
     monkeypatch.delenv("GLOO_SOCKET_IFNAME", raising=False)
 
-    def towards(address: str) -> Card:
+    def towards(address: str) -> InterfaceAddress:
         if not address.startswith("10.0.0."):
-            raise UserError(f"no network card of this host leads to {address}")
-        return CARDS[2]
+            raise UserError(f"no network interface of this host leads to {address}")
+        return INTERFACES[2]
 
-    monkeypatch.setattr(rendezvous_file, "card_towards", towards)
+    monkeypatch.setattr(rendezvous_file, "interface_towards", towards)
 
 
 @pytest.mark.usefixtures("cards")
-def test_the_card_that_leads_to_another_host_is_taken(board: RendezvousFolder) -> None:
+def test_the_interface_that_leads_to_another_host_is_taken(board: RendezvousFolder) -> None:
     announce(board, 1, "nowhere.invalid", ["172.17.0.1", "192.168.7.2", "10.0.0.2"])
     assert board.wait_for_another_host(0.5) == ["192.168.7.2", "10.0.0.2"], (
         "172.17.0.1 would be this host itself"
@@ -141,14 +145,14 @@ def test_no_way_to_another_host_is_said(board: RendezvousFolder) -> None:
         address_for_others(TWO_HOSTS, board, 0.3)
 
 
-def test_the_users_card_is_taken(board: RendezvousFolder, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_users_interface_is_taken(board: RendezvousFolder, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("GLOO_SOCKET_IFNAME", "eth1")
-    monkeypatch.setattr(rendezvous_file, "card_named", lambda name: {"eth1": CARDS[2]}[name])
+    monkeypatch.setattr(rendezvous_file, "interface_named", lambda name: {"eth1": INTERFACES[2]}[name])
     assert address_for_others(TWO_HOSTS, board, 0.0) == "10.0.0.1"
 
 
 def test_a_host_announces_its_addresses(board: RendezvousFolder, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(rendezvous_file, "own_cards", lambda: CARDS)
+    monkeypatch.setattr(rendezvous_file, "own_interfaces", lambda: INTERFACES)
     board.announce_host(3)
     note = json.loads((board.folder / "host-3.json").read_text())
     assert note["addresses"] == ["172.17.0.1", "10.0.0.1"]

@@ -41,9 +41,8 @@ def test_larger_machines_of_a_family_cost_more() -> None:
 
 def test_facts_come_in_bytes() -> None:
     facts = machine("aws", "g4dn.xlarge")
-    assert (facts.gpu, facts.gpus) == ("T4", 1)
+    assert (facts.gpu, facts.gpus, facts.gpu_gib) == ("T4", 1, 16)
     assert facts.memory_bytes == 16 * 2**30
-    assert facts.gpu_memory_bytes == 16 * 2**30
     assert facts.network_bytes_per_s == 5e9 / 8
     assert HOURS_PER_MONTH == 8760 / 12
 

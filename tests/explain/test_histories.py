@@ -9,14 +9,14 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 from hypothesis import HealthCheck, given, settings
 from rich.console import Console
 
 from echelon.commands.dashboard import render_dashboard
-from echelon.commands.report import FORMS, render_comparison, render_report
+from echelon.commands.report import Form, render_comparison, render_report
 from echelon.commands.runs import summarise
 from echelon.explain.comparison import compare_reports
 from echelon.explain.curves import smooth
@@ -81,7 +81,7 @@ def test_bounds_are_in_order_and_every_form_can_be_written(made: MadeHistory) ->
         assert all(0 <= entry["saved"] <= 1 for entry in document["improvements"])
         assert [answer.number for answer in report.answers[:11]] == list(range(1, 12))
         comparison = compare_reports([report, build_report(run)])
-        for form in FORMS:
+        for form in get_args(Form):
             assert render_report(report, form)
             assert render_comparison(comparison, form)
         assert report_sections(report)["answers"]

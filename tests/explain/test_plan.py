@@ -15,9 +15,9 @@ from hypothesis import strategies as st
 from echelon.errors import UserError
 from echelon.explain.clusters import parse_cluster
 from echelon.explain.cost import EXCHANGES, predict, ready_buffers
-from echelon.explain.describe import describe
 from echelon.explain.plan import ClusterPlan, format_plan, format_sweep, parse_sweep, plan_cluster, sweep
 from echelon.explain.profile import Profile, profile_of
+from echelon.explain.text_description import describe_text
 from echelon.explain.uncertainty import Scenario, find_range
 from echelon.explain.units import show_step
 from echelon.explain.workload import Workload, recipe_workload
@@ -29,12 +29,12 @@ PROFILE = Profile(0.1, 0.01, 0.002, 0.03, 0.412)
 @pytest.fixture(scope="module")
 def workload() -> Workload:
     recipe = sample_recipe("model.preset=base", "data.vocabulary=32768", "train.slots=16")
-    return recipe_workload(recipe, None, describe(recipe, None))
+    return recipe_workload(recipe, None, describe_text(recipe, None))
 
 
 def test_layers_add_up_to_the_models_parameters_and_flops(workload: Workload) -> None:
     recipe = sample_recipe("model.preset=base", "data.vocabulary=32768", "train.slots=16")
-    description = describe(recipe, None)
+    description = describe_text(recipe, None)
     assert workload.parameters == description.parameters
     assert workload.training_flops == description.flops_per_step
     assert workload.checkpoint_bytes() == description.checkpoint_bytes
@@ -44,7 +44,7 @@ def test_two_passes_are_twice_the_work_on_the_same_tokens() -> None:
     workloads = []
     for weight in (0, 5):
         recipe = sample_recipe(f"train.r_drop={weight}")
-        description = describe(recipe, None)
+        description = describe_text(recipe, None)
         workloads.append(recipe_workload(recipe, None, description))
         assert workloads[-1].training_flops == description.flops_per_step
     once, twice = workloads
@@ -67,7 +67,7 @@ def test_predictions_lie_in_their_range_and_nothing_scales_better_than_perfectly
     exchange: str, hosts: int, rate: str
 ) -> None:
     recipe = sample_recipe("model.preset=base", "data.vocabulary=32768", "train.slots=16")
-    workload = recipe_workload(recipe, None, describe(recipe, None))
+    workload = recipe_workload(recipe, None, describe_text(recipe, None))
     found = predict(workload, parse_cluster(f"{hosts}x(2xT4, {rate})"), exchange)  # type: ignore[arg-type]
     assert found.seconds.low <= found.seconds.expected <= found.seconds.high
     assert 0 < found.efficiency <= 1.001
@@ -135,7 +135,7 @@ def test_the_table_names_what_bounds_a_step_and_what_would_be_faster(workload: W
 
 def test_a_plan_says_where_training_will_find_the_batch() -> None:
     recipe = sample_recipe("train.batch=auto")
-    workload = recipe_workload(recipe, None, describe(recipe, None))
+    workload = recipe_workload(recipe, None, describe_text(recipe, None))
     words = format_plan([plan_cluster(workload, parse_cluster("1x(1xT4)"))], workload, is_profiled=False)
     assert (
         'sample: batch = "auto" is found when training begins; counted here with at most 1,024 tokens a step.'
@@ -145,7 +145,7 @@ def test_a_plan_says_where_training_will_find_the_batch() -> None:
 
 def recipe_plan(spec: str, *overrides: str) -> ClusterPlan:
     recipe = sample_recipe("model.preset=base", "data.vocabulary=32768", "train.slots=16", *overrides)
-    return plan_cluster(recipe_workload(recipe, None, describe(recipe, None)), parse_cluster(spec))
+    return plan_cluster(recipe_workload(recipe, None, describe_text(recipe, None)), parse_cluster(spec))
 
 
 def test_the_exchange_that_the_recipe_names_is_planned(workload: Workload) -> None:
@@ -268,7 +268,7 @@ def test_ranges_are_narrow_enough_to_decide_by(spec: str, width: float) -> None:
         recipe = sample_recipe(
             "model.preset=base", "data.vocabulary=32768", "train.slots=16", "train.precision=fp16"
         )
-    found = plan_cluster(recipe_workload(recipe, None, describe(recipe, None)), parse_cluster(spec))
+    found = plan_cluster(recipe_workload(recipe, None, describe_text(recipe, None)), parse_cluster(spec))
     low, high = found.seconds_range
     assert high - low < width * found.seconds_per_step
     assert high < 2 * low

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from echelon.explain.cost import EFFICIENCY, IMAGES_PER_CORE_S
-from tests.explain.published import VALIDATION_PICTURES, Row, compare, fitted_efficiency
+from echelon.explain.cost import EFFICIENCY
+from tests.explain.published import IMAGES_PER_CORE_S, VALIDATION_PICTURES, Row, compare, fitted_efficiency
 
 
 @pytest.fixture

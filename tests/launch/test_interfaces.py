@@ -1,4 +1,4 @@
-"""Which network card leads where, on whatever cards this machine has."""
+"""Which network interface leads where, whichever this machine has."""
 
 from __future__ import annotations
 
@@ -8,20 +8,30 @@ import pytest
 
 from echelon.errors import UserError
 from echelon.launch import interfaces
-from echelon.launch.interfaces import Card, card_named, card_of, card_towards, own_address, own_cards, resolve
+from echelon.launch.interfaces import (
+    InterfaceAddress,
+    interface_named,
+    interface_of,
+    interface_towards,
+    own_address,
+    own_interfaces,
+    resolve,
+)
 
 
 def test_loopback_leads_to_itself() -> None:
-    card = card_towards("127.0.0.1")
-    assert card in own_cards()
-    assert card_of("127.0.1.1") == Card(card.name, "127.0.1.1"), "all of 127/8 is this host"
+    interface = interface_towards("127.0.0.1")
+    assert interface in own_interfaces()
+    assert interface_of("127.0.1.1") == InterfaceAddress(interface.name, "127.0.1.1"), (
+        "all of 127/8 is this host"
+    )
     assert own_address("localhost") == "127.0.0.1"
 
 
-def test_every_own_address_leads_to_the_card_that_has_it() -> None:
-    for card in own_cards():
-        assert card_towards(card.address) == card
-        assert card_named(card.name).name == card.name
+def test_every_own_address_leads_to_the_interface_that_has_it() -> None:
+    for interface in own_interfaces():
+        assert interface_towards(interface.address) == interface
+        assert interface_named(interface.name).name == interface.name
 
 
 def test_another_hosts_address_is_not_taken_for_our_own() -> None:
@@ -42,7 +52,7 @@ def test_a_name_with_both_kinds_of_addresses_means_the_old_kind(monkeypatch: pyt
     assert resolve("both") == "10.0.0.1"
 
 
-def test_a_card_that_is_not_there_is_named_with_those_that_are(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(interfaces, "own_cards", lambda: [Card("eth1", "10.0.0.1")])
-    with pytest.raises(UserError, match=r"no network card 'ib0', only 10\.0\.0\.1 \(eth1\)"):
-        card_named("ib0")
+def test_a_missing_interface_is_named_with_those_that_are_there(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(interfaces, "own_interfaces", lambda: [InterfaceAddress("eth1", "10.0.0.1")])
+    with pytest.raises(UserError, match=r"no network interface 'ib0', only 10\.0\.0\.1 \(eth1\)"):
+        interface_named("ib0")

@@ -13,7 +13,7 @@ SOURCE = Path(__file__).parents[2] / "src" / "echelon"
 DECLARATIONS = "declarations"
 CLASSES = {
     *("TranslationRecipe", "ClassificationRecipe", "TranslationTrain", "ImageTrain", "Data", "ImageData"),
-    *("Prepared", "PreparedImages", "Manifest", "ImageManifest", "Description", "ImageDescription"),
+    *("Prepared", "PreparedImages", "Manifest", "ImageManifest", "TextDescription", "ImageDescription"),
     *("Translator", "Classifier", "TranslationTask", "ClassificationTask"),
 }
 """Each belongs to one task."""

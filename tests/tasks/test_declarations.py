@@ -18,7 +18,7 @@ from echelon.commands.prepare import PrepareDeclaration
 from echelon.commands.run_setup import ModelFilesDeclaration
 from echelon.data.batch_plan import DataDeclaration
 from echelon.declarations.declaration import TaskDeclaration
-from echelon.explain.describing import DescribeDeclaration
+from echelon.explain.description import DescribeDeclaration
 from echelon.explain.plain import SizesDeclaration
 from echelon.explain.training_set import DataSizeDeclaration
 from echelon.explain.workload import WorkloadDeclaration

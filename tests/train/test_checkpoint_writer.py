@@ -4,7 +4,6 @@ import builtins
 import os
 import sys
 import threading
-import time
 from collections import deque
 from collections.abc import Callable
 from pathlib import Path
@@ -16,9 +15,11 @@ from tests.checkpoints import image_of
 from torch import Tensor
 
 from echelon.files.checkpoint_layout import TrainingState, checkpoint_folder, clear_for_saving
+from echelon.files.checksum import Written
 from echelon.train import checkpoint_writer
 from echelon.train.checkpoint import list_checkpoints, newest_good_checkpoint
 from echelon.train.checkpoint_writer import CheckpointWriter, SaveJob, plan_files, write_job
+from echelon.train.tensorfile import TensorImage
 
 
 def _job(checkpoints: Path, step: int, weights: Tensor) -> SaveJob:
@@ -58,26 +59,53 @@ def test_weights_may_change_while_the_disk_is_still_busy(
     assert list_checkpoints(tmp_path)[0].load_model()["weights"].eq(1).all()
 
 
+class _WatchedLock:
+    """A lock that says when the thread behind training comes to it."""
+
+    def __init__(self, has_come: threading.Event) -> None:
+        self._lock, self._has_come = threading.Lock(), has_come
+
+    def __enter__(self) -> None:
+        if threading.current_thread() is not threading.main_thread():
+            self._has_come.set()
+        self._lock.acquire()
+
+    def __exit__(self, *_: object) -> None:
+        self._lock.release()
+
+
 def test_nothing_is_written_while_the_update_is_still_copying(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The update takes every piece, and is then slow to copy them."""
-    take, may_begin = checkpoint_writer._take, threading.Event()
+    """The update takes every piece, and copies the last only when the writer waits for it, or has begun to write."""
+    take, write = checkpoint_writer._take, TensorImage.write
+    is_last_taken, has_come, is_copied = threading.Event(), threading.Event(), threading.Event()
+    was_copied: list[bool] = []
 
     def slow_take(pieces: deque[tuple[Tensor, Tensor]]) -> tuple[Tensor, Tensor] | None:
         if threading.current_thread() is not threading.main_thread():
-            may_begin.wait()
+            is_last_taken.wait()
             return take(pieces)
         piece = take(pieces)
-        if not pieces:
-            may_begin.set()
-            time.sleep(0.2)
+        if piece is None:
+            is_copied.set()
+        elif not pieces:
+            is_last_taken.set()
+            has_come.wait()
         return piece
 
+    def watched_write(image: TensorImage, path: Path, may_replace: Callable[[], None]) -> Written:
+        was_copied.append(is_copied.is_set())
+        has_come.set()
+        return write(image, path, may_replace)
+
     monkeypatch.setattr(checkpoint_writer, "_take", slow_take)
+    monkeypatch.setattr(TensorImage, "write", watched_write)
     writer = CheckpointWriter()
+    monkeypatch.setattr(writer, "_copying", _WatchedLock(has_come))
     writer.start(_job(tmp_path, 1, torch.ones(1000)))
     writer.wait_written()
+    assert was_copied == [True, True], "of the model's file and of the optimiser's"
     assert list_checkpoints(tmp_path)[0].load_model()["weights"].eq(1).all()
     assert list_checkpoints(tmp_path)[0].load_optimiser()["exp_avg/weights"].eq(1).all()
 

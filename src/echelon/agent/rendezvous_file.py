@@ -2,7 +2,7 @@
 
 runs/NAME/meeting/LAUNCHER-JOB/
   invitation.json      where process 0 listens, and a secret that shows who has read it
-  host-RANK.json       the addresses of another host, so that process 0 knows which network card leads there
+  host-RANK.json       the addresses of another host, so that process 0 knows which network interface leads there
 """
 
 from __future__ import annotations
@@ -21,7 +21,14 @@ from pathlib import Path
 from typing import Any
 
 from echelon.errors import RunError, UserError
-from echelon.launch.interfaces import LOOPBACK, card_named, card_towards, is_loopback, own_cards, resolve
+from echelon.launch.interfaces import (
+    LOOPBACK,
+    interface_named,
+    interface_towards,
+    is_loopback,
+    own_interfaces,
+    resolve,
+)
 from echelon.launch.site import Address, Place
 from echelon.runfolder import RunFolder, read_json, write_json
 
@@ -78,12 +85,14 @@ class RendezvousFolder:
 
     def announce_host(self, rank: int) -> None:
         """Tell process 0 how this host is reached."""
-        addresses = [card.address for card in own_cards() if not is_loopback(card.address)]
+        addresses = [
+            interface.address for interface in own_interfaces() if not is_loopback(interface.address)
+        ]
         self._pin(f"host-{rank}.json", {"name": socket.gethostname(), "addresses": addresses})
 
     def wait_for_another_host(self, limit_s: float) -> list[str]:
         """Addresses of a host that is not this one, its name's first; UserError where none announces itself."""
-        own = {card.address for card in own_cards()}
+        own = {interface.address for interface in own_interfaces()}
         deadline = time.monotonic() + limit_s
         while time.monotonic() < deadline:
             for name in self._names():
@@ -128,7 +137,7 @@ def _by_name(host: str) -> list[str]:
         address = resolve(host)
     except UserError:
         return []
-    own = {card.address for card in own_cards()}
+    own = {interface.address for interface in own_interfaces()}
     return [] if is_loopback(address) or address in own else [address]
 
 
@@ -138,11 +147,11 @@ def address_for_others(place: Place, folder: RendezvousFolder, limit_s: float) -
         return LOOPBACK
     chosen = os.environ.get("GLOO_SOCKET_IFNAME")
     if chosen:
-        return card_named(chosen).address
+        return interface_named(chosen).address
     problems = []
     for address in folder.wait_for_another_host(limit_s):
         try:
-            return card_towards(address).address
+            return interface_towards(address).address
         except UserError as error:
             problems.append(str(error))
     raise UserError(

@@ -20,9 +20,17 @@ def classify(
     json_: Json = False,
 ) -> None:
     """Name the most likely classes of images, with probabilities."""
-    from echelon.commands.classify import classify as classify_pictures
     from echelon.commands.results import format_classification
+    from echelon.inference.classifier import Classifier
 
     note_unscored(model, checkpoint)
-    found = classify_pictures(model, pictures, checkpoint=checkpoint, top=top)
+    found = [
+        {
+            "file": str(path),
+            "classes": [{"class": guess.name, "probability": guess.probability} for guess in guesses],
+        }
+        for path, guesses in zip(
+            pictures, Classifier.load(model, checkpoint=checkpoint).classify(pictures, top), strict=True
+        )
+    ]
     show(json_, {"pictures": found}, format_classification(found))

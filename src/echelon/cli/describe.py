@@ -10,7 +10,7 @@ from echelon.console import output_width, tell, wrap
 def describe(recipe: RecipeFile, set_: Set = None, json_: Json = False) -> None:
     """Show what a recipe means before anything runs: parameters, bytes, FLOPs, schedule."""
     from echelon.commands.prepare import find_data
-    from echelon.explain.describing import describe_recipe, format_description
+    from echelon.explain.description import describe_recipe, format_description
     from echelon.recipe.loading import load_recipe
     from echelon.recipe.schedule import warm_up_note
 

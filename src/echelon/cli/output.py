@@ -54,7 +54,7 @@ def note_unscored(model: Path, checkpoint: str | None) -> None:
 
 
 def confirm(question: str, deed: str = "removes") -> bool:
-    """Ask on stderr; UserError where nobody is there to answer."""
+    """Ask on stderr; UserError if nobody is there to answer."""
     try:
         return typer.confirm(printable(question), err=True)
     except typer.Abort:

@@ -142,7 +142,7 @@ def train(
     json_: Json = False,
 ) -> None:
     """Prepare the data if needed, train and score. The same command again resumes."""
-    from echelon.commands.launching import launch
+    from echelon.commands.launchers import launch
     from echelon.commands.training import TrainOptions
 
     settings = [*(set_ or []), *length.settings()]

@@ -36,7 +36,7 @@ _SYSTEM = frozenset(
     ["bin", "boot", "dev", "etc", "lib", "lib64", "proc", "root", "run", "sbin", "sys", "usr"]
 )
 _NEEDED = ("/home", "/tmp", "/var")
-"""Folders that a machine does not work without: in the first nothing can be mounted, over these nothing."""
+"""Folders that a machine needs to work: nothing can be mounted inside the first, or over the others."""
 _MOST_TAGS = 40
 """AWS takes 50, ours included."""
 
@@ -85,7 +85,7 @@ class ClusterSpec(RentedSpec):
     shared: bool = True
     """Make a file system that all machines see, for data and runs; encrypted."""
     shared_gb: Annotated[float, Field(ge=0)] = 50.0
-    """How much will be kept there: only the estimate depends on it."""
+    """The expected size, for the estimate of its cost."""
     mount: str = "/shared"
     """Where the machines see it."""
     bucket: str | None = None
@@ -233,7 +233,7 @@ def _read(path: Path) -> dict[str, Any]:
 
 
 def _quote_line(text: str, error: ValueError | RecursionError) -> str:
-    """The line that an error is in, if it says which."""
+    """The line number in a TOML error, if it has one."""
     found = re.search(r"at line (\d+)", str(error))
     return f": {text.splitlines()[int(found[1]) - 1].strip()}" if found else ""
 

@@ -50,7 +50,7 @@ class PartRecord:
 
     @property
     def is_unsure(self) -> bool:
-        """Whether something may exist whose identifier is not known here."""
+        """Whether a resource may exist whose identifier is unknown here."""
         return bool(self.order) or not self.ids
 
 
@@ -60,7 +60,7 @@ class ClusterRecord:
 
     spec: ClusterSpec
     token: str
-    """Tells this cluster from an earlier one of the same name."""
+    """Distinguishes this cluster from an earlier one of the same name."""
     created: float
     """When its machines were ordered; seconds since 1970."""
     deadline: float

@@ -39,7 +39,7 @@ class Removed:
 def bring_up(spec: ClusterSpec, bill: Bill, ssh_from: str, clients: Clients, tell: Tell) -> ClusterRecord:
     """Make a cluster, or what is missing of it; what a failure left half-made is removed again.
 
-    A cluster that was whole before stays: its files may hold results. Where its time is over, it gets a new one.
+    A cluster that was complete before stays: its files may hold results. If its deadline has passed, it gets a new one.
     """
     journal = Journal(spec.name)
     with journal.lock():
@@ -57,7 +57,7 @@ def bring_up(spec: ClusterSpec, bill: Bill, ssh_from: str, clients: Clients, tel
 
 
 def format_kept(cluster: ClusterRecord) -> str:
-    """What stays of a cluster that was there before a command that failed."""
+    """What remains of a cluster that existed before a command that failed."""
     cost = "" if is_ending(cluster) else f", and costs up to ${cluster.hourly:.2f} an hour"
     return f"{cluster.spec.name} stays{cost}; `echelon cloud down {cluster.spec.name}` removes it"
 
@@ -72,7 +72,7 @@ def undo(name: str, clients: Clients, error: BaseException, tell: Tell) -> Echel
 def _undo(journal: Journal, parts: AwsCluster, error: BaseException, tell: Tell) -> EchelonError:
     said = str(error) or "interrupted"
     cluster = journal.read()
-    # Of a part that is not written down, nothing was ever asked for.
+    # A part that is not in the journal was never requested.
     begun = [part for part in parts.parts() if cluster and part.name in cluster.parts]
     left = remove_parts(begun, journal, tell, f"{said}: removing what has been made ...")
     if left:
@@ -128,7 +128,7 @@ def check_new(clients: Clients, spec: ClusterSpec) -> Site:
 
 
 def is_ending(cluster: ClusterRecord) -> bool:
-    """Whether its machines' time is over, or too short for any training."""
+    """Whether its deadline has passed, or is too near for any training."""
     return cluster.deadline - time.time() < SHORTEST_HOURS * 3600
 
 

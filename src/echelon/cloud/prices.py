@@ -1,6 +1,6 @@
 """Types and prices of machines: a dated list (prices.toml), overridden by AWS's latest answer and the user's own list.
 
-Prices are for estimates before anything is made; what a provider charges is what it charges.
+Prices serve estimates before anything is made; the provider's bill decides.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class InstanceType:
     vcpus: int
     memory_gib: float
     network_gbit: float
-    """What its line carries for hours, each way."""
+    """Its sustained network rate in each direction."""
     hourly: float
     """US dollars, on demand, in the provider's first region."""
     gpu: str = ""
@@ -47,10 +47,6 @@ class InstanceType:
     @property
     def memory_bytes(self) -> int:
         return int(self.memory_gib * _GIB)
-
-    @property
-    def gpu_memory_bytes(self) -> int:
-        return int(self.gpu_gib * _GIB)
 
     @property
     def network_bytes_per_s(self) -> float:

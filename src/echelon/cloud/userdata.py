@@ -19,7 +19,7 @@ SAVING_S = 300
 """How long before its end a machine tells the run to save and leave."""
 END_UNIT = "echelon-end.service"
 FORCE_S = 120
-"""How long an orderly power-off may take."""
+"""How long an orderly power-off may take before it is forced."""
 _NFS_OPTIONS = "nfsvers=4.1,rsize=1048576,wsize=1048576,hard,timeo=600,retrans=2,noresvport,_netdev,nofail"
 
 WATCH_SCRIPT = """\

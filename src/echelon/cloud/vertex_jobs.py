@@ -12,9 +12,9 @@ from echelon.extras import install_hint
 
 _POLL_S = 10.0
 _PATIENCE_S = 600.0
-"""For how long Google Cloud may not answer before a job is followed no more."""
+"""How long Google Cloud may be unreachable before following a job ends."""
 _REFUSALS = ("401", "403", "404")
-"""What asking again does not change."""
+"""HTTP statuses that a retry does not change."""
 _OVER = ("JOB_STATE_SUCCEEDED", "JOB_STATE_FAILED", "JOB_STATE_CANCELLED", "JOB_STATE_EXPIRED")
 _LOGS = "https://logging.googleapis.com/v2/entries:list"
 

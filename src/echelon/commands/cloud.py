@@ -65,7 +65,7 @@ def up(path: Path, ask: Ask, console: Console, *, is_forced: bool = False) -> di
     UserError if the cluster is somebody else's, unless `is_forced`.
     """
     spec = load_spec(path, ClusterSpec)
-    listed = None if spec.spot else estimate(spec)  # a wrong type or budget is told before AWS is asked
+    listed = None if spec.spot else estimate(spec)  # a wrong type or budget is reported before AWS is asked
     clients = Clients(spec.region)
     known = Journal(spec.name).read()
     _check_before(spec, known, clients, is_forced)

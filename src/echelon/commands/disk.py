@@ -6,8 +6,8 @@ import shutil
 
 from echelon.data.batch_plan import AnyPrepared
 from echelon.errors import RunError
-from echelon.explain.describe import show_megabytes
-from echelon.explain.describing import describe_recipe
+from echelon.explain.description import describe_recipe
+from echelon.explain.units import show_megabytes
 from echelon.recipe.schema import Recipe
 from echelon.runfolder import RunFolder
 

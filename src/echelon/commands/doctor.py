@@ -30,7 +30,7 @@ TOOLS: dict[str, tuple[str, ...]] = {
     "sbatch": ("sbatch", "--version"),
     "kubectl": ("kubectl", "version", "--client"),
 }
-"""What is looked for on this machine, and how it tells its version."""
+"""Programs to look for on this machine, and how to ask for their version."""
 
 
 @dataclass(frozen=True)
@@ -40,7 +40,7 @@ class Here:
     machine: Machine
     disk: Disk
     tools: Mapping[str, str | None]
-    """What each says about its version; None if it is missing."""
+    """The version that each reports; None if it is missing."""
     lab_problem: str | None
     """Why there can be no lab here; None if there can."""
 
@@ -56,7 +56,7 @@ class Diagnosis:
 
     @property
     def is_fit(self) -> bool:
-        """Whether nothing needs doing, here or on any host."""
+        """Whether this machine and all hosts are ready."""
         return not any(finding.is_fatal for finding in self.findings) and all(
             host.is_fit for host in self.hosts
         )

@@ -11,11 +11,11 @@ from typing import Any
 from rich.console import Console
 
 from echelon.commands.remote_training import describe_launch
-from echelon.commands.together import own_workers
+from echelon.commands.site_training import own_workers
 from echelon.commands.training import TrainOptions, find_or_prepare, open_run
 from echelon.errors import UserError
 from echelon.launch.cores import available_cores
-from echelon.launch.interfaces import LOOPBACK, card_towards, resolve
+from echelon.launch.interfaces import LOOPBACK, interface_towards, resolve
 from echelon.launch.local import Placement, WorkerSpec, render_worker
 from echelon.launch.site import Place, threads_for
 from echelon.recipe.workers import parse_workers
@@ -30,9 +30,9 @@ class HostPlan:
 
     host: str
     commands: list[str]
-    """What is typed there, by the user or over SSH; nothing if a site's launcher does it."""
+    """The commands that the user or SSH runs there; none under a site's launcher."""
     workers: list[WorkerSpec]
-    """What those become."""
+    """The worker processes that these start."""
 
 
 @dataclass(frozen=True)
@@ -56,7 +56,7 @@ class LaunchPlan:
 
 
 def plan_here(options: TrainOptions, place: Place | None) -> LaunchPlan:
-    """What would be started here and, as far as that is known, elsewhere."""
+    """What would be started here and, as far as known beforehand, elsewhere."""
     recipe, run = open_run(options)
     if place is None or place.size == 1:
         workers = parse_workers(recipe.train.workers).at_start(available_cores())
@@ -106,14 +106,14 @@ def _process_placement(place: Place) -> Placement:
 def _node_placement(place: Place, node: int, workers: int) -> Placement:
     assert place.master is not None
     try:
-        interface = card_towards(resolve(place.master.host)).name
+        interface = interface_towards(resolve(place.master.host)).name
     except UserError:
         interface = _TOLD_LATER
     return Placement(
         size=place.size * workers,
         first_rank=node * workers,
         address=place.master.host,
-        interface=interface if node == place.rank else f"(the card that leads to {place.master.host})",
+        interface=interface if node == place.rank else f"(the interface that leads to {place.master.host})",
     )
 
 

@@ -74,7 +74,7 @@ def evaluate(
     """Score one checkpoint; keeps scores and outputs in the run folder by the name of each set. Scores of
     another than the run's final checkpoint, or with other settings, are kept beside (`trial_name`).
 
-    The keys of `evaluate --json`, a dictionary for each set. The console shows how far a scoring is.
+    The keys of `evaluate --json`, a dictionary for each set. Progress is shown on the console.
     """
     for override in options.overrides:
         if not override.startswith(_SETTABLE):

@@ -70,7 +70,7 @@ class ExperimentResult:
 
 
 def run_experiment(options: ExperimentOptions, console: Console) -> ExperimentResult:
-    """Train what the experiment needs, or go on with it, and compare; writes a chart and a page into its folder."""
+    """Train or resume what the experiment needs, and compare; writes a chart and a page into its folder."""
     stages, notes = choose_stages(options)
     for note in notes:
         tell(console, note)
@@ -94,7 +94,7 @@ def run_experiment(options: ExperimentOptions, console: Console) -> ExperimentRe
 
 
 def choose_stages(options: ExperimentOptions) -> tuple[list[Stage], list[str]]:
-    """What the experiment trains, and what is to be said of it, before anything is trained.
+    """What the experiment will train, and notes on it, before anything is trained.
 
     An exchange that the recipe cannot do is left out; anything else that is wrong is the user's error.
     """

@@ -1,4 +1,4 @@
-"""`lab`: what its verbs do, and their results in words."""
+"""`lab`: its verbs, and their results as text."""
 
 from __future__ import annotations
 

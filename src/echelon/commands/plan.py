@@ -15,7 +15,7 @@ from echelon.cloud.prices import age_warning, price_list
 from echelon.commands.prepare import find_data
 from echelon.errors import UserError
 from echelon.explain.clusters import Cluster, parse_cluster
-from echelon.explain.describing import describe_recipe
+from echelon.explain.description import describe_recipe
 from echelon.explain.hardware import Device, find_gpu_like, processor
 from echelon.explain.plan import (
     ClusterPlan,

@@ -36,15 +36,15 @@ class PrepareDeclaration(Protocol):
         ...
 
     def data_notes(self, recipe: Recipe, prepared: AnyPrepared) -> list[str]:
-        """What is allowed in the data but seldom meant."""
+        """Notes on data that are allowed but rarely intended."""
         ...
 
     def format_prepared(self, prepared: AnyPrepared) -> str:
-        """What preparation made, for people."""
+        """The summary of prepared data as text."""
         ...
 
     def put_data(self, prepared: AnyPrepared, address: str) -> str:
-        """Copy prepared data to an address; where a recipe finds them."""
+        """Copy prepared data to an address; return where a recipe finds them."""
         ...
 
 
@@ -57,13 +57,13 @@ def prepare_data(recipe: Recipe, recipe_folder: Path, console: Console) -> AnyPr
 
 
 def data_notes(recipe: Recipe, prepared: AnyPrepared) -> list[str]:
-    """What is allowed in the data but seldom meant."""
+    """Notes on data that are allowed but rarely intended."""
     task: PrepareDeclaration = find_task(recipe.task)
     return task.data_notes(recipe, prepared)
 
 
 def format_prepared(recipe: Recipe, prepared: AnyPrepared) -> str:
-    """What preparation made, for people."""
+    """The summary of prepared data as text."""
     task: PrepareDeclaration = find_task(recipe.task)
     return task.format_prepared(prepared)
 
@@ -110,7 +110,7 @@ def find_data(recipe: Recipe, recipe_folder: Path) -> AnyPrepared | None:
 
 
 def put_data(recipe: Recipe, prepared: AnyPrepared, address: str) -> str:
-    """Copy prepared data to an address; where a recipe's `data.prepared` finds them."""
+    """Copy prepared data to an address; return where a recipe's `data.prepared` finds them."""
     if not is_address(address):
         raise UserError(f"--to {address}: write it as s3://bucket/folder or gs://bucket/folder")
     task: PrepareDeclaration = find_task(recipe.task)

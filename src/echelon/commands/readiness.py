@@ -1,4 +1,4 @@
-"""Formats whether this machine and the hosts are ready. Pure functions."""
+"""Whether this machine and the hosts are ready, as text. Pure functions."""
 
 from __future__ import annotations
 

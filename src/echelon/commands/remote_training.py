@@ -128,7 +128,7 @@ def on_rented(name: str, options: ClusterOptions) -> ClusterOptions:
 
 
 class Hosts:
-    """The hosts of one run, as their launcher sees them."""
+    """The hosts of one run: checked, installed on and described to their agents."""
 
     def __init__(
         self,
@@ -145,7 +145,7 @@ class Hosts:
         self._remotes = remotes
         self.link: MeasuredLink | None = None
         """How fast they exchange together, once they are ready."""
-        self._size(is_shared=True)  # refuses what cannot be, before anything is done
+        self._size(is_shared=True)  # refuses impossible sizes before anything is done
         if options.tls:
             require_extra("cryptography", "tls")
 
@@ -173,7 +173,7 @@ class Hosts:
         return [self._seat(number, report) for number, report in enumerate(reports)]
 
     def _without_remedied(self, report: HostReport) -> HostReport:
-        """The report without what --install and --sync will put right."""
+        """The report without what --install and --sync will fix."""
         given = {"--install": self._options.install, "--sync": self._options.sync}
         left = tuple(each for each in report.findings if not given.get(each.remedy.split()[0]))
         return replace(report, findings=left)
@@ -240,7 +240,7 @@ class Hosts:
         )
 
     def warn_of_two_parts(self) -> str | None:
-        """What may happen to hosts with own folders, with the number of hosts that was asked for."""
+        """A warning if hosts with their own folders could split into two runs; None otherwise."""
         return warn_of_two_parts(self._size(is_shared=False), len(self._options.hosts))
 
     def _size(self, *, is_shared: bool) -> Size:
@@ -325,7 +325,7 @@ def _kept(
 ) -> Iterator[Callable[[str], bool]]:
     """Rented hosts get the run's folders, and are replaced if they are reclaimed; other hosts are left alone.
 
-    Yields what tells whether a host is set up.
+    Yields a function that says whether a host is set up.
     """
     if options.rented is None:
         yield lambda host: True
@@ -346,7 +346,7 @@ def describe_launch(
     options: ClusterOptions, run: RunFolder, recipe: Recipe, prepared: AnyPrepared, console: Console
 ) -> dict[str, list[str]]:
     """What would be run on every host, by name. Hosts are probed, and nothing is started or changed; only an empty
-    run folder is made where they are looked at from within a container."""
+    run folder is made if they are probed from within a container."""
     with open_hosts(options, run, recipe, prepared) as hosts:
         seats = hosts.look(console)
         specs = hosts.specs(seats, is_shared=all(seat.sees_our_folder for seat in seats))
@@ -412,14 +412,14 @@ def _watch(
             watch.close()
         records.close()
     for watch in watches:  # now that nobody starts an agent again
-        if watch.outcome is None and watch.is_reached:  # back too late, it would wait for the others
+        if watch.outcome is None and watch.is_reached:  # it came back too late and would wait for the others
             stop_host(watch.seat, run.path, now=True)
     witnesses = [watch.seat for watch in watches if watch.outcome == outcome]
     return RunOutcome(outcome, restarts=max(0, screen.generations - 1)), witnesses
 
 
 def _show_stage(show: Show, host: str, line: str) -> None:
-    """Of what an installation prints, its stages: how long each takes is not known beforehand."""
+    """Show the stages among the lines that an installation prints; their share of the time is unknown."""
     if line.endswith(" ...") and not line.startswith(" "):
         show(None, f"{host}: {line.removesuffix(' ...')}")
 

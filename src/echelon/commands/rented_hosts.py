@@ -72,7 +72,7 @@ def _unchecked(cluster: ClusterRecord) -> str:
 
 
 def still_costs(cluster: ClusterRecord) -> str:
-    """What still costs money, and how to end it."""
+    """What still costs money, and the command that removes it."""
     name = cluster.spec.name
     return (
         f"the machines run, at ${cluster.hourly:.2f} an hour; the same command tries again, and `echelon cloud down "

@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 import tarfile
 from pathlib import Path
-from typing import Literal, get_args
+from typing import Literal
 
 from echelon.cloud import prices
 from echelon.errors import UserError
@@ -22,7 +22,6 @@ from echelon.explain.sheet import to_png
 from echelon.runfolder import RunFolder, to_json, write_atomically
 
 Form = Literal["text", "markdown", "json", "html"]
-FORMS: tuple[Form, ...] = get_args(Form)
 _SUFFIXES: dict[str, Form] = {
     ".md": "markdown",
     ".markdown": "markdown",
@@ -47,7 +46,7 @@ def make_reports(runs: list[Path], hourly: float | None, reference: Path | None)
 
 
 def choose_form(form: Form | None, to: Path | None) -> Form:
-    """The form that was named, or that the file's ending asks for; UserError for an ending of another format."""
+    """The given form, or that of the file's suffix; UserError for a suffix of another format."""
     if form is not None:
         return form
     suffix = to.suffix.lower() if to else ""
@@ -76,7 +75,7 @@ def compare_runs(runs: list[Path], hourly: float | None = None) -> Comparison:
 
 
 def render_comparison(comparison: Comparison, form: Form, width: int | None = None) -> str:
-    """A comparison in a form; tables of text fit `width`."""
+    """A comparison in the given form; tables of text fit `width`."""
     match form:
         case "text":
             return comparison_text(comparison, width) + "\n"
@@ -89,7 +88,7 @@ def render_comparison(comparison: Comparison, form: Form, width: int | None = No
 
 
 def write_report(path: Path, text: str) -> None:
-    """Write a report into a file; UserError if that cannot be."""
+    """Write a report to a file; UserError if it cannot be written."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         write_atomically(path, text)

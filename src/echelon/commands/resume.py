@@ -23,7 +23,7 @@ from echelon.runfolder import RunFolder, read_json
 
 _LENGTH_KEYS = ("train.steps", "train.epochs")
 _SAME_RATE = 0.01
-"""Relative difference of two learning rates that nobody needs to be told about."""
+"""Relative difference of two learning rates below which no note is shown."""
 
 
 def is_own_recipe(recipe: Path, run: RunFolder) -> bool:
@@ -32,7 +32,7 @@ def is_own_recipe(recipe: Path, run: RunFolder) -> bool:
 
 
 def load_own_recipe(run: RunFolder, overrides: Sequence[str]) -> Recipe:
-    """The recipe that a run was begun with; a pause that it has reached is over."""
+    """The recipe that a run was begun with, without a `train.stop_at` that it has reached."""
     recipe = load_recipe(run.require().recipe, overrides)
     stop_at = recipe.train.stop_at
     is_asked = any(override.startswith("train.stop_at=") for override in overrides)
@@ -70,10 +70,11 @@ def refuse_other_recipe(run: RunFolder, recipe: Recipe, overrides: Sequence[str]
         )
     is_asked = any(override.partition("=")[0].strip() in _LENGTH_KEYS for override in overrides)
     if _length(before.train) != _length(recipe.train) and not is_asked and last_step(run):
+        train = recipe.train
+        flag = f"--steps {train.steps}" if train.steps is not None else f"--epochs {train.epochs:g}"
         raise RunError(
             f"{run.path}: was begun with {format_length(before.train)} and the recipe now says "
-            f"{format_length(recipe.train)}; give --as-before to keep {format_length(before.train)}, or "
-            f"{_length_flag(recipe.train)} to change it"
+            f"{format_length(train)}; give --as-before to keep {format_length(before.train)}, or {flag} to change it"
         )
 
 
@@ -153,10 +154,6 @@ def last_step(run: RunFolder, kind: str = "step") -> int:
 def format_length(train: Train) -> str:
     """`300 steps`, `2 epochs`."""
     return f"{train.steps:,} steps" if train.steps is not None else f"{train.epochs:g} epochs"
-
-
-def _length_flag(train: Train) -> str:
-    return f"--steps {train.steps}" if train.steps is not None else f"--epochs {train.epochs:g}"
 
 
 def _length(train: Train) -> tuple[int | None, float | None]:

@@ -37,7 +37,7 @@ class RunScreen:
         self._messages.put(message)
 
     def show_news(self) -> None:
-        """Show what is new since the last call."""
+        """Show everything new since the last call."""
         while not self._messages.empty():
             self._screen.show({"kind": "event", "message": self._messages.get()})
         for reader in self._agents:

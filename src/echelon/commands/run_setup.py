@@ -31,7 +31,7 @@ def write_run(run: RunFolder, recipe: Recipe, prepared: AnyPrepared) -> None:
 
 
 def _earlier_starts(run: RunFolder) -> list[Any]:
-    """What the provenance says so far; a damaged one is moved aside, as training can do without."""
+    """The entries of earlier starts; a damaged file is moved aside, because training does not need it."""
     try:
         starts = read_json(run.provenance)
     except FileNotFoundError:

@@ -71,7 +71,7 @@ class RunStatus:
     run: RunSummary
     generation: int | None
     seconds_per_step: float | None
-    """Of the run, where workers take whole steps side by side too."""
+    """Of the run, also if workers take whole steps side by side."""
     seconds_left: float | None
     hosts: list[HostState]
     events: list[str]
@@ -314,7 +314,7 @@ def _is_running(run: RunFolder) -> bool:
 
 
 def holder(run: RunFolder) -> int | None:
-    """The process that trains the run on this machine; RunError where that is another machine."""
+    """The process that trains the run on this machine; RunError if that is another machine."""
     if not run.is_locked():
         return None
     with open(run.lock_file, "rb", opener=open_no_link) as file:
@@ -354,7 +354,7 @@ def _is_same(descriptor: Path, file: os.stat_result) -> bool:
 
 
 def detach(command: Sequence[str], run: RunFolder, console: Console) -> dict[str, Any]:
-    """Run a command in the background, and return when the run has begun to train; RunError where it ends before."""
+    """Run a command in the background, and return when the run has begun to train; RunError if it ends before."""
     run.create()
     begun = len(_starts(run))
     log = run.launcher_log

@@ -41,7 +41,7 @@ def _tunnel(seat: Seat, run: RunFolder, port: int) -> Iterator[None]:
             seat.remote.forward(port, _hear_port(seat, process.stdout))
             yield
         finally:
-            process.stdin.close()  # which ends it there
+            process.stdin.close()  # which ends TensorBoard there
 
 
 def _hear_port(seat: Seat, answers: IO[bytes]) -> int:
@@ -58,7 +58,7 @@ def _hear_port(seat: Seat, answers: IO[bytes]) -> int:
 
 
 def _find_newest(seats: list[Seat], run: RunFolder) -> Seat:
-    """The host with the newest curves, which is where the run's first worker is."""
+    """The host with the newest curves: the one that has the run's first worker."""
 
     def ask(seat: Seat) -> float:
         try:

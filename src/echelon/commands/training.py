@@ -207,7 +207,7 @@ def _local_run(run: Path | None, recipe: Recipe) -> RunFolder:
 
 
 def notes(recipe: Recipe, prepared: AnyPrepared, workers: WorkerRange) -> list[str]:
-    """What is allowed but seldom meant."""
+    """Notes on settings that are allowed but rarely intended."""
     found = []
     steps = length_in_steps(recipe.train, steps_per_epoch(recipe, prepared))
     if note := warm_up_note(recipe, steps):

@@ -87,7 +87,7 @@ def _translate_here(options: TranslateOptions, source: Source) -> Iterator[Trans
 
 
 def translate_in_processes(options: TranslateOptions, lines: Iterable[str]) -> Iterator[Translation]:
-    """The same with several processes, each with the model and its share of the cores."""
+    """As `_translate_here`, by several processes, each with the model and its share of the cores."""
     from echelon.inference.model_folder import available_cores
 
     threads = max(1, available_cores() // options.processes)
@@ -124,7 +124,7 @@ class _Job:
 
 
 _job: _Job | EchelonError | None = None
-"""Of a process of the pool."""
+"""The loaded model of a pool's process."""
 
 
 def _begin(options: TranslateOptions, threads: int) -> None:

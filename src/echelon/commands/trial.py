@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import tempfile
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -46,8 +45,8 @@ def as_trial(recipe: Recipe) -> Recipe:
 
 def this_machine(prepared: AnyPrepared) -> TrialMachine:
     """This machine, measured with a recipe's data."""
-    return TrialMachine(available_cores(), available_memory(), partial(_measure_trial, prepared))
 
+    def measure_trial(recipe: Recipe, workers: int, steps: int) -> dict[str, Any]:
+        return measure(recipe, prepared, workers, steps, warm_up=1)
 
-def _measure_trial(prepared: AnyPrepared, recipe: Recipe, workers: int, steps: int) -> dict[str, Any]:
-    return measure(recipe, prepared, workers, steps, warm_up=1)
+    return TrialMachine(available_cores(), available_memory(), measure_trial)

@@ -9,7 +9,7 @@ from echelon.data.corpora import ChangedText, ParallelText
 
 
 def without_accelerator(label: bytes, marker: str) -> bytes:
-    """The label as it is shown. A doubled marker stands for the character itself; several are no shortcut at all."""
+    """The label as it is displayed. A doubled marker is the character itself; several single ones are no shortcut."""
     appended, marks = _patterns(marker)
     label = appended.sub(b"", label)
     if sum(found.group() == marker.encode() for found in marks.finditer(label)) > 1:

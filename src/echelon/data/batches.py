@@ -20,13 +20,13 @@ from echelon.data.randomness import bit_generator, random_order
 from echelon.errors import DataError
 
 LONGEST = 0xFFFF
-"""Most tokens a side may have whatever the recipe says: two lengths must fit into 32 bits for sorting."""
+"""The most tokens a side may have, whatever the recipe says: two lengths must fit into 32 bits for sorting."""
 ATTENTION_LENGTH = 1024
 """Tokens of a sentence from which attention decides about the memory that a batch takes."""
 BLOCK_PAIRS = 1 << 20
 """Pairs worked on at a time, which bounds the memory it takes."""
 EPOCHS_KEPT = 1
-"""While the next one is made, the last is still there: 4 bytes a pair each."""
+"""Orders kept: the last one is in use while the next is made, 4 bytes a pair each."""
 PAIRS_OF_EPOCH, SLOTS_OF_EPOCH, CORPORA_OF_EPOCH = range(3)
 """What random bits are drawn for."""
 
@@ -234,7 +234,7 @@ def _count_longer(store: PairStore, tokens: int) -> int:
 def _sort_by_length(
     store: PairStore, limit: int
 ) -> tuple[NDArray[np.uint32], NDArray[np.int64], NDArray[np.uint32]]:
-    """Indices of the pairs within the limit, in order of their lengths; where groups of equal lengths start, and the
+    """Indices of the pairs within the limit, ordered by length; where groups of equal lengths start, and the
     end; the lengths of each group (target << 16 | source).
 
     One number of 64 bits a pair, sorted in place, takes half the memory of sorting indices by lengths: with the indices

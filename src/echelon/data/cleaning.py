@@ -44,14 +44,16 @@ _WORDS = re.compile(rf"[{_CHARACTERS}]|[{_LETTERS}]{{1,4}}|[^\s{_CHARACTERS}{_LE
 
 def normalise(line: str, form: NormalForm) -> str:
     """The line in a Unicode normal form, without control and invisible characters, words one space apart."""
-    if not line.isprintable() or SPACE_MARK in line:  # what is replaced is not printable; asking is quick
+    if (
+        not line.isprintable() or SPACE_MARK in line
+    ):  # everything to replace is not printable, which is quick to check
         line = line.translate(REPLACEMENTS)
     return " ".join(unicodedata.normalize(form, line).split())
 
 
 def count_words(line: str) -> int:
     """The number of words in a normalised line; an estimate for scripts without spaces."""
-    if not line.isascii() and UNSPACED.search(line):  # asking first: other scripts must not take longer
+    if not line.isascii() and UNSPACED.search(line):  # checked first, so that other scripts take no longer
         return sum(1 for _ in _WORDS.finditer(line))
     return line.count(" ") + 1 if line else 0
 

@@ -59,12 +59,12 @@ class ParallelText(Protocol):
     def label(self) -> str: ...
     @property
     def names(self) -> tuple[str, str]:
-        """What messages call the two sides."""
+        """The names of the two sides in messages."""
         ...
 
     @property
     def units(self) -> tuple[str, str]:
-        """What messages call a line of each side."""
+        """The name of a line of each side in messages."""
         ...
 
     @property

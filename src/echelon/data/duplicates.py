@@ -41,7 +41,7 @@ def first_occurrences(digests: Path, partition_pairs: int = PARTITION_PAIRS) -> 
         ]
         positions = np.concatenate(found)
         members = values[positions]
-        order = np.argsort(members, kind="stable")  # stable: the first of equal pairs stays the first
+        order = np.argsort(members, kind="stable")  # stable, so that the first of equal pairs comes first
         repeats = order[1:][members[order[1:]] == members[order[:-1]]]
         is_first[positions[repeats]] = False
     return is_first

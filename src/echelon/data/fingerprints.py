@@ -35,7 +35,7 @@ class HashMemory:
     def __init__(self, path: Path) -> None:
         self._path = path
         self._known: dict[str, list[int | str]] = {}
-        with suppress(OSError, ValueError):  # no memory, or a damaged one: hash again
+        with suppress(OSError, ValueError):  # missing or damaged: hash again
             known = read_json(path)
             self._known = known if isinstance(known, dict) else {}
 
@@ -59,7 +59,7 @@ class HashMemory:
         return sha256
 
     def save(self) -> None:
-        """Save the cache without files that are gone. If it cannot be saved, do without."""
+        """Save the cache without files that are gone; a failure to save is ignored."""
         known = {name: entry for name, entry in self._known.items() if os.path.exists(name)}
         temporary = self._path.with_name(f"{self._path.name}.{os.getpid()}")
         with suppress(OSError):

@@ -32,7 +32,7 @@ class Layout:
     """What a reader of both sides must know besides the bytes."""
 
     name: str
-    """What messages call the text."""
+    """The text's name in messages."""
     columns: tuple[int, int] = (1, 2)
     """Which column, or side of a catalogue, is the source and which the target, counted from 1."""
     languages: tuple[str, str] = ("en", "de")

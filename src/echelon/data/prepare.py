@@ -6,8 +6,8 @@ import errno
 import hashlib
 import json
 import os
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -69,17 +69,36 @@ def prepare(
     inputs = hash_inputs(sources)
     settings = _settings(data, has_tokeniser=sources.tokeniser is not None)
     key = _key(settings, inputs)
+    state = ResumeState(cache / "halfway" / key)
+
+    def build(unfinished: Path) -> None:
+        corpora = _build(data, sources, unfinished, state, progress)
+        _check_unchanged(sources, stamps)
+        _write_manifest(unfinished, data, corpora, key=key, inputs=inputs, settings=settings)
+
+    return open_prepared(make_once(cache, key, progress, build, state))
+
+
+def make_once(
+    cache: Path,
+    key: str,
+    progress: Report,
+    build: Callable[[Path], None],
+    state: AbstractContextManager[object] | None = None,
+) -> Path:
+    """The folder of prepared data with that key; unless it is there, `build` makes it, in one process at a time.
+
+    `state`, which `build` may resume from, is left once the folder is published.
+    """
     folder = prepared_folder(cache, key)
     if not folder.exists():
         on_wait = waiting(progress, f"makes {folder}")
         with explaining_disk_errors(cache), exclusive(folder, on_wait) as unfinished:
-            if not folder.exists():  # whom we waited for may have made it
-                with ResumeState(cache / "halfway" / key) as state:
-                    corpora = _build(data, sources, unfinished, state, progress)
-                    _check_unchanged(sources, stamps)
-                    _write_manifest(unfinished, data, corpora, key=key, inputs=inputs, settings=settings)
+            if not folder.exists():  # the process that we waited for may have made it
+                with state or nullcontext():
+                    build(unfinished)
                     publish(unfinished, folder)
-    return open_prepared(folder)
+    return folder
 
 
 def find_prepared(

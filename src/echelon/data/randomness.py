@@ -38,6 +38,6 @@ def symmetric_beta(bits: np.random.PCG64, shape: float) -> float:
             if other < (4 * one * (1 - one)) ** (shape - 1):
                 return float(one)
         else:
-            left, right = one ** (1 / shape), other ** (1 / shape)  # Jöhnk's way
+            left, right = one ** (1 / shape), other ** (1 / shape)  # Jöhnk's algorithm
             if 0 < left + right <= 1:
                 return float(left / (left + right))

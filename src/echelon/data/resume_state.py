@@ -3,7 +3,7 @@
 clean.json          the cleaned corpora, once all of them are cleaned; *.temporary is their text
 tokeniser.model     the vocabulary, once it is learnt
 
-The folder is that of one key, so of the same inputs and settings. Who uses it holds the claim on the key.
+The folder is that of one key, so of the same inputs and settings. Its user holds the exclusive folder of that key.
 """
 
 from __future__ import annotations

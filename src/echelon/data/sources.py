@@ -122,7 +122,7 @@ class Sources:
     test: ParallelText | None
     tokeniser: Path | None
     names: dict[Path, str]
-    """What the recipe calls a file."""
+    """A file as the recipe names it."""
 
     def held_out(self) -> dict[str, ParallelText]:
         return {"valid": self.valid} if self.test is None else {"valid": self.valid, "test": self.test}

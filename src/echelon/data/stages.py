@@ -35,7 +35,7 @@ class Preparation:
     """The folder, workers and progress report of one preparation."""
 
     folder: Path
-    """Where results go."""
+    """The folder for results."""
     state: ResumeState
     in_order: OrderedMap
     report: Report

@@ -45,7 +45,7 @@ class ExpansionError(Exception):
 
 
 class Decompressor(Protocol):
-    """What zlib, lzma, bz2 and zstd have in common."""
+    """The interface of decompressors of zlib, lzma, bz2 and zstd."""
 
     @property
     def eof(self) -> bool: ...
@@ -168,7 +168,7 @@ class _Unpacked:
 
 
 def require_text_size(unpacked_bytes: int, packed_bytes: int) -> None:
-    """ExpansionError if so few bytes cannot stand for so many of text."""
+    """ExpansionError if the compressed bytes are too few for that much text."""
     if unpacked_bytes > max(EXPANSION_FROM_BYTES, MOST_EXPANSION * packed_bytes):
         raise ExpansionError
 

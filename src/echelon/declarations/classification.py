@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from echelon.commands.given_sets import GivenSet, SetOptions
     from echelon.data.images.image_store import PreparedImages
     from echelon.data.progress import Report
-    from echelon.explain.describe_images import ImageDescription
+    from echelon.explain.image_description import ImageDescription
     from echelon.explain.training_set import TrainingSetSize
     from echelon.explain.workload import Workload
     from echelon.export.export_folder import ExportOptions
@@ -85,7 +85,7 @@ class ClassificationDeclaration(TaskDeclaration[ClassificationRecipe, "PreparedI
     def parameter_sizes(
         self, recipe: ClassificationRecipe, prepared: PreparedImages | None
     ) -> Mapping[str, tuple[int, ...]]:
-        from echelon.explain.describe_images import num_classes
+        from echelon.explain.image_description import num_classes
         from echelon.recipe.sizes import image_shape, model_pixels
         from echelon.shapes.images import layers
 
@@ -99,14 +99,14 @@ class ClassificationDeclaration(TaskDeclaration[ClassificationRecipe, "PreparedI
         return parameter_count(image_shape(recipe.model, 1, model_pixels(recipe.data))) > num_numbers
 
     def describe(self, recipe: ClassificationRecipe, prepared: PreparedImages | None) -> ImageDescription:
-        from echelon.explain.describe_images import describe_images
+        from echelon.explain.image_description import describe_images
 
         return describe_images(recipe, prepared)
 
     def format_description(self, description: ImageDescription) -> str:
-        from echelon.explain.describe_images import render_images
+        from echelon.explain.image_description import format_images
 
-        return render_images(description)
+        return format_images(description)
 
     def workload(
         self, recipe: ClassificationRecipe, prepared: PreparedImages | None, steps: int | None

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from echelon.commands.given_sets import GivenSet, SetOptions
     from echelon.data.batch_plan import AnyPrepared
     from echelon.data.progress import Report
-    from echelon.explain.describing import AnyDescription
+    from echelon.explain.description import Description
     from echelon.explain.training_set import TrainingSetSize
     from echelon.explain.workload import Workload
     from echelon.export.export_folder import ExportOptions
@@ -102,7 +102,7 @@ class TaskDeclaration(ABC, Generic[R, P]):
         return f"prepared data: {prepared.folder}"
 
     def put_data(self, prepared: P, address: str) -> str:
-        """Copy prepared data to an address; where a recipe finds them."""
+        """Copy prepared data to an address; return where a recipe finds them."""
         raise UserError(f"--to {address}: is for parallel text")
 
     def write_model_files(self, run: RunFolder, prepared: P) -> None:
@@ -120,7 +120,7 @@ class TaskDeclaration(ABC, Generic[R, P]):
         sizes = self.parameter_sizes(recipe, None)
         return len(sizes) > num_tensors or sum(math.prod(size) for size in sizes.values()) > num_numbers
 
-    def describe(self, recipe: R, prepared: P | None) -> AnyDescription:
+    def describe(self, recipe: R, prepared: P | None) -> Description:
         """What the recipe means, for `describe`."""
         from echelon.explain.plain import describe_plainly
 

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from echelon.commands.given_sets import GivenSet, SetOptions
     from echelon.data.prepared import Prepared
     from echelon.data.progress import Report
-    from echelon.explain.describe import Description
+    from echelon.explain.text_description import TextDescription
     from echelon.explain.training_set import TrainingSetSize
     from echelon.explain.workload import Workload
     from echelon.export.export_folder import ExportOptions
@@ -133,15 +133,15 @@ class TranslationDeclaration(TaskDeclaration[TranslationRecipe, "Prepared"]):
         num_layers = shape.encoder_layers + shape.decoder_layers
         return num_layers > num_tensors or parameter_count(shape) > num_numbers
 
-    def describe(self, recipe: TranslationRecipe, prepared: Prepared | None) -> Description:
-        from echelon.explain.describe import describe
+    def describe(self, recipe: TranslationRecipe, prepared: Prepared | None) -> TextDescription:
+        from echelon.explain.text_description import describe_text
 
-        return describe(recipe, prepared)
+        return describe_text(recipe, prepared)
 
-    def format_description(self, description: Description) -> str:
-        from echelon.explain.describe import render
+    def format_description(self, description: TextDescription) -> str:
+        from echelon.explain.text_description import format_text
 
-        return render(description)
+        return format_text(description)
 
     def workload(self, recipe: TranslationRecipe, prepared: Prepared | None, steps: int | None) -> Workload:
         from echelon.explain.workload import translation_workload

@@ -119,7 +119,7 @@ def _unexplained(session: Sequence[Record]) -> tuple[float, float]:
         since.append(_passed(before, record))
         covered = sum(phases_of(record).values())
         if not covered and record["kind"] == "step":
-            covered = positive(record.get("seconds"))  # it does not say for what
+            covered = positive(record.get("seconds"))  # without saying on what
             unnamed += covered
         if covered:
             gaps.append(sum(since) - covered)

@@ -26,7 +26,7 @@ Algorithm = Literal["ring", "tree", "hierarchical", "all_to_all", "parameter_ser
 
 @dataclass(frozen=True)
 class Interconnect:
-    """What connects hosts, or the workers of one."""
+    """The link between hosts, or between the workers of one."""
 
     bytes_per_s: float
     """In each direction, after headers."""

@@ -40,9 +40,6 @@ EFFICIENCY: dict[str, float] = {
 """What share of its peak a device reaches in whole training steps. `gpu float32` is fitted on the published run that
 is marked for calibration (tests/explain/test_published.py); `gpu half` is what frameworks of those years reached; the
 others are this engine's on a CPU, where `echelon benchmark` says it of a machine as `peak_share`."""
-IMAGES_PER_CORE_S = 61.0
-"""JPEGs of ImageNet that one virtual core decodes and crops a second: fitted on the other run marked for
-calibration."""
 _STEP_OVERHEAD_S = {True: 0.010, False: 0.002}
 """Starting kernels and Python, on a GPU and on a processor."""
 _COPY_BYTES_PER_S = 4e9
@@ -168,7 +165,7 @@ def step_cost(
     profile: Profile | None = None,
     luck: Scenario,
 ) -> StepCost:
-    """One step with so much luck."""
+    """One step in a scenario: a quantile of every uncertain factor."""
     fabric = _fabric(workload, cluster, luck.line)
     training = fabric.size - fabric.serving if exchange == "parameter_server" else cluster.workers
     slots = math.ceil(workload.slots / training)

@@ -70,7 +70,7 @@ class Forecast:
     slope: float
     """The power of the step with which its second half falls; 0 if it does not."""
     slopes: tuple[float, float]
-    """The flattest and the steepest that it may go on with, in the same unit."""
+    """The flattest and the steepest slope with which it may continue, in the same unit."""
     noise: float
     """Of the natural logarithm of two means: the last one seen, and a later one."""
     last_step: float

@@ -27,7 +27,7 @@ class StepTime:
     network: float
     """Exposed communication of the worker that waits least: the others wait for more than the network."""
     stragglers: float
-    """What the others wait for it beyond that."""
+    """How long the others wait for it beyond that."""
     optimiser: float
     checkpoint: float
     other: float

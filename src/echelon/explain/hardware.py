@@ -22,7 +22,7 @@ Format = Literal["float32", "half"]
 
 @dataclass(frozen=True)
 class GpuSpec:
-    """A line of the list."""
+    """A GPU of the list."""
 
     float32: float
     half: float

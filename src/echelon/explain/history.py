@@ -418,7 +418,7 @@ def _standing_steps(records: Sequence[Record]) -> list[Record]:
 def steps_made(records: Sequence[Record]) -> Iterator[tuple[Record, int]]:
     """A worker's steps, each with the number of steps that the run has made since the one before.
 
-    That is 1, but where workers take whole steps side by side: each then records only its own.
+    That is 1, unless workers take whole steps side by side: each then records only its own.
     """
     stands_at: int | None = None
     for record in records:

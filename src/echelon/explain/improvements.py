@@ -60,7 +60,7 @@ def _about_the_network(
     if replanning is None:
         return found
     now = replanning.seconds()
-    waiting = (time.network + time.stragglers) / time.seconds  # more than that no exchange saves
+    waiting = (time.network + time.stragglers) / time.seconds  # no exchange saves more than that
     for exchange, advice in _EXCHANGES.items():
         if exchange != replanning.exchange:
             saved = min(waiting, max(0.0, 1 - replanning.seconds(exchange=exchange) / now)) * stepping

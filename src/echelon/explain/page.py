@@ -79,7 +79,7 @@ def report_sections(report: Report) -> dict[str, str]:
     return {
         "head": _header(report.name, state, _when(report.made))
         + _progress(done, planned)
-        + _test_score(history),
+        + (f'<p class="score">{escape(str(history.test))}</p>' if history.test else ""),
         "tiles": _tiles(report),
         "charts": f'<div class="charts">{"".join(_figure(sheet) for sheet in report.charts.values())}</div>',
         "servers": _servers(history),
@@ -88,10 +88,6 @@ def report_sections(report: Report) -> dict[str, str]:
         "answers": "<h2>Questions and answers</h2>" + "".join(map(_answer, report.answers)),
         "events": _events(history),
     }
-
-
-def _test_score(history: History) -> str:
-    return f'<p class="score">{escape(str(history.test))}</p>' if history.test else ""
 
 
 def _header(title: str, state: str, made: str) -> str:

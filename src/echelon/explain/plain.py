@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from echelon.explain.checkpoints import checkpoint_parts, format_parts, numbers_per_parameter
-from echelon.explain.describe import show_megabytes, some_rates, steps_of
+from echelon.explain.description import Description, format_facts, some_rates, steps_of
 from echelon.explain.workload import FLOAT32_BYTES, Layer, Workload
 from echelon.recipe.schedule import formula
 from echelon.recipe.schema import Recipe
@@ -31,26 +31,10 @@ class SizesDeclaration(Protocol):
 
 
 @dataclass(frozen=True)
-class PlainDescription:
+class PlainDescription(Description):
     """Everything `describe --json` prints."""
 
-    name: str
-    task: str
-    parameters: int
-    parameters_by_layer: dict[str, int]
-    gradient_bytes: int
-    checkpoint_bytes: int
-    """Of one worker alone."""
-    checkpoint_parts: str
     batch: str
-    slots: int
-    flops_per_step: int
-    is_prepared: bool
-    steps_per_epoch: float | None
-    steps: int | None
-    epochs: float | None
-    schedule: str
-    learning_rates: dict[int, float]
 
 
 def describe_plainly(task: SizesDeclaration, recipe: Recipe, prepared: Any) -> PlainDescription:
@@ -82,21 +66,7 @@ def describe_plainly(task: SizesDeclaration, recipe: Recipe, prepared: Any) -> P
 
 def format_plainly(description: PlainDescription) -> str:
     """The description as text for people."""
-    d = description
-    length = f"{d.steps:,} steps" if d.steps is not None else "steps not known before the data is prepared"
-    lines = [
-        f"{d.name}: {d.task}",
-        f"  parameters       {d.parameters:,}",
-        *(f"    {name:<15}{count:>14,}" for name, count in d.parameters_by_layer.items()),
-        f"  gradient         {show_megabytes(d.gradient_bytes)} in float32: what each worker exchanges per step",
-        f"  checkpoint       about {show_megabytes(d.checkpoint_bytes)}: {d.checkpoint_parts}",
-        f"  step             {d.batch} in {d.slots} slots",
-        f"  FLOPs a step     {d.flops_per_step:.3g}",
-        f"  length           {length}{f', {d.epochs:.3g} epochs' if d.epochs is not None else ''}",
-        f"  learning rate    {d.schedule}",
-        *(f"    step {step:<10,}{rate:.3e}" for step, rate in d.learning_rates.items()),
-    ]
-    return "\n".join(lines)
+    return format_facts(description, [], f"{description.batch} in {description.slots} slots")
 
 
 def plain_workload(task: SizesDeclaration, recipe: Recipe, prepared: Any, steps: int | None) -> Workload:

@@ -20,10 +20,10 @@ from echelon.explain.cost import (
     memory_bytes,
     predict,
 )
-from echelon.explain.describe import AUTO_BATCH
 from echelon.explain.profile import Profile
 from echelon.explain.sheet import Sheet
 from echelon.explain.tables import render_table
+from echelon.explain.text_description import AUTO_BATCH
 from echelon.explain.uncertainty import Cause, Estimate
 from echelon.explain.units import format_speed, show_bytes, show_hours, show_step
 from echelon.explain.workload import Workload
@@ -33,7 +33,7 @@ _MOST_POINTS = 200
 _WIDE = 0.3
 """Width of a range, relative to what is expected, from which it is worth measuring more."""
 _WORTH_MEASURING = 0.8
-"""What share of the range may at most be left for a measurement to be worth it."""
+"""A measurement is worth it if it leaves at most this share of the range."""
 
 
 @dataclass(frozen=True)
@@ -49,7 +49,7 @@ class ClusterPlan:
     seconds_range: tuple[float, float]
     """Holds the step's time nine times of ten."""
     range_due_to: Cause
-    """What makes the range wide."""
+    """The factor that widens the range most."""
     narrowed_range: tuple[float, float]
     """The range if that were measured."""
     device: str
@@ -81,13 +81,13 @@ class ClusterPlan:
 def plan_cluster(workload: Workload, cluster: Cluster, profile: Profile | None = None) -> ClusterPlan:
     """A recipe's workload on one cluster."""
     training = cluster.resized(min(cluster.hosts, workload.settings.hosts or cluster.hosts))
-    if workload.exchange == "auto":  # which adds up host by host where hosts have several workers
+    if workload.exchange == "auto":  # which sums host by host if hosts have several workers
         workload = replace(workload, settings=workload.settings.model_copy(update={"hierarchical": True}))
     predictions = {name: predict(workload, training, name, profile) for name in EXCHANGES}
     chosen, training = choose_exchange(workload, training, predictions, profile)
     best = min(predictions.values(), key=lambda found: found.seconds.expected)
     if best.seconds.expected > 0.98 * chosen.seconds.expected:
-        best = chosen  # what is hardly faster is not worth being inexact
+        best = chosen  # an inexact exchange must be clearly faster to be worth it
     hours = _hours(workload, chosen, training.workers)
     needed, held = memory_bytes(workload), cluster.device.memory_bytes
     return ClusterPlan(

@@ -15,14 +15,14 @@ from echelon.explain.answers import Answer, Case, answer_all, improvements_of
 from echelon.explain.charts import Series, line_chart, share_chart, stack_chart
 from echelon.explain.class_accuracy import draw_confusion, read_class_scores
 from echelon.explain.curves import smooth
-from echelon.explain.describing import describe_recipe
+from echelon.explain.description import describe_recipe
 from echelon.explain.diagnosis import find_straggler
 from echelon.explain.history import History, RecordStore, read_history
 from echelon.explain.host_samples import HostLoad, host_state
 from echelon.explain.parameter_servers import draw_serving, find_processes
 from echelon.explain.reference_curve import Reference, answer_reference
 from echelon.explain.sheet import Sheet
-from echelon.explain.workload import Workload, recipe_workload
+from echelon.explain.workload import recipe_workload
 from echelon.monitor.meter import PHASES
 from echelon.monitor.run_state import FRESH_S
 from echelon.recipe.schedule import rate_by_step
@@ -93,7 +93,8 @@ def build_report(
     """Explain a run at any stage; with a `store`, repeated calls read only new records."""
     history = read_history(run, store)
     prepared = _find_prepared(run, history.recipe)
-    case = Case(history, prepared.manifest if prepared else None, _workload(history, prepared), hourly)
+    workload = recipe_workload(history.recipe, prepared, describe_recipe(history.recipe, prepared))
+    case = Case(history, prepared.manifest if prepared else None, workload, hourly)
     known = Reference.load(reference) if reference else None
     answers = answer_all(case, [] if known is None else [answer_reference(known, history)])
     return Report(history.run.name, history, case, answers, draw_charts(case, known), time.time())
@@ -106,10 +107,6 @@ def _find_prepared(run: RunFolder, recipe: Recipe) -> AnyPrepared | None:
         return open_data(recipe, folder) if folder.is_absolute() else None
     except (OSError, ValueError, KeyError, TypeError, DataError):
         return None
-
-
-def _workload(history: History, prepared: AnyPrepared | None) -> Workload:
-    return recipe_workload(history.recipe, prepared, describe_recipe(history.recipe, prepared))
 
 
 def draw_charts(case: Case, reference: Reference | None = None) -> dict[str, Sheet]:

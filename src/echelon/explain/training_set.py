@@ -16,7 +16,7 @@ class TrainingSetSize:
     """The answer of a task to how big its training set is."""
 
     verdict: str
-    """In one or two words, for programs."""
+    """One or two words, for programs."""
     sentence: str
     evidence: list[str] = field(default_factory=list)
 

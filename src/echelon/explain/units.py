@@ -11,6 +11,11 @@ def show_bytes(count: float) -> str:
     return f"{count:.0f} bytes"
 
 
+def show_megabytes(num_bytes: int) -> str:
+    """A size for people."""
+    return f"{num_bytes / 1e6:,.1f} MB"
+
+
 def show_rate(bytes_per_s: float) -> str:
     """A network rate in bits, as lines are sold."""
     bits = 8 * bytes_per_s

@@ -10,10 +10,10 @@ from echelon.data.batch_plan import AnyPrepared
 from echelon.data.images.image_store import PreparedImages
 from echelon.data.prepared import Prepared
 from echelon.explain.checkpoints import CheckpointPart, checkpoint_parts, numbers_per_parameter
-from echelon.explain.describe import mean_tokens, recipe_shape
-from echelon.explain.describe_images import num_classes
-from echelon.explain.describing import AnyDescription
+from echelon.explain.description import Description
 from echelon.explain.hardware import Format
+from echelon.explain.image_description import num_classes
+from echelon.explain.text_description import mean_tokens, recipe_shape
 from echelon.recipe.schema import (
     ClassificationRecipe,
     ExchangeClass,
@@ -128,7 +128,7 @@ class WorkloadDeclaration(Protocol):
     def workload(self, recipe: Recipe, prepared: AnyPrepared | None, steps: int | None) -> Workload: ...
 
 
-def recipe_workload(recipe: Recipe, prepared: AnyPrepared | None, description: AnyDescription) -> Workload:
+def recipe_workload(recipe: Recipe, prepared: AnyPrepared | None, description: Description) -> Workload:
     """A recipe's step."""
     task: WorkloadDeclaration = find_task(recipe.task)
     return task.workload(recipe, prepared, description.steps)

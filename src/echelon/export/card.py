@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 from echelon.inference.exported_model import ExportManifest
-from echelon.recipe.schema import TranslationRecipe
+from echelon.recipe.schema import Recipe, TranslationRecipe
+
+R = TypeVar("R", bound=Recipe)
 
 _USE = {
     "safetensors": "```python\nfrom echelon import Translator\n\n"
@@ -18,34 +20,65 @@ _USE = {
 
 
 @dataclass(frozen=True)
-class CardFacts:
-    """What the card says beyond the recipe."""
+class CardFacts(Generic[R]):
+    """What a card says of a model of any task."""
 
     manifest: ExportManifest
-    recipe: TranslationRecipe
+    recipe: R
     scores: Mapping[str, Any]
     """By split, as `evaluate` keeps them."""
     bytes: int
     licence: str
-    is_edge: bool
     check: Mapping[str, Any]
+    is_edge: bool = False
+
+    @property
+    def size_and_licence(self) -> str:
+        manifest = self.manifest
+        return (
+            f"in {manifest.precision}, {self.bytes / 1e6:,.1f} MB on disk. "
+            f"Format: {manifest.format}. Licence: {self.licence}."
+        )
+
+    def training(self, data: str, step: str) -> str:
+        """The section about training."""
+        manifest, recipe = self.manifest, self.recipe
+        return (
+            f"## Training\n\n`recipe.toml` is the whole recipe. {data}Checkpoint: {manifest.checkpoint} (step "
+            f"{manifest.step:,}); {step} a step, {recipe.train.precision}, {recipe.optimiser.kind}, "
+            f"seed {recipe.seed}."
+        )
+
+    def files(self, compared: str) -> str:
+        """The section about the files, and how the model `compared` with PyTorch's."""
+        return (
+            "## Files\n\n`sha256sum -c SHA256SUMS` checks them. When this folder was written its outputs were "
+            f"compared with the PyTorch model's on {compared}"
+        )
 
 
-def render_card(facts: CardFacts) -> str:
+Facts = CardFacts[TranslationRecipe]
+
+
+def render_card(facts: Facts) -> str:
     """The card in Markdown, its head in the form that model hubs read."""
     sections = [
         _head(facts),
         _use(facts),
         _data(facts),
-        _training(facts),
-        _scores(facts),
+        facts.training("", f"{facts.recipe.train.batch_tokens:,} target tokens"),
+        format_scores(
+            facts.scores,
+            "BLEU {bleu:.2f} | chrF {chrf:.2f} | perplexity {perplexity:.2f}",
+            "sacreBLEU signature",
+        ),
         _limits(facts),
         _files(facts),
     ]
     return "\n\n".join(sections) + "\n"
 
 
-def _head(facts: CardFacts) -> str:
+def _head(facts: Facts) -> str:
     text, sizes = facts.manifest.text, facts.manifest.sizes
     assert text is not None
     return (
@@ -53,12 +86,11 @@ def _head(facts: CardFacts) -> str:
         f"tags:\n- translation\n- echelon\n---\n\n# {facts.manifest.name}\n\n"
         f"Translates {text.source_language} to {text.target_language}. A Transformer with "
         f"{sizes['parameters']:,} parameters ({sizes['encoder_layers']} + {sizes['decoder_layers']} layers of width "
-        f"{sizes['d_model']}, vocabulary {sizes['vocabulary']:,}), in {facts.manifest.precision}, "
-        f"{facts.bytes / 1e6:,.1f} MB on disk. Format: {facts.manifest.format}. Licence: {facts.licence}."
+        f"{sizes['d_model']}, vocabulary {sizes['vocabulary']:,}), {facts.size_and_licence}"
     )
 
 
-def _use(facts: CardFacts) -> str:
+def _use(facts: Facts) -> str:
     how = _USE[facts.manifest.format].format(folder="this-folder", example="The dog sleeps.")
     if facts.is_edge:
         how = (
@@ -69,7 +101,7 @@ def _use(facts: CardFacts) -> str:
     return f"## Use\n\n{how}"
 
 
-def _data(facts: CardFacts) -> str:
+def _data(facts: Facts) -> str:
     corpora = "\n".join(f"- {corpus.label}" for corpus in facts.recipe.data.train)
     return (
         f"## Data\n\nTrained on:\n\n{corpora}\n\nText is brought to Unicode {facts.recipe.data.clean.unicode} "
@@ -77,33 +109,23 @@ def _data(facts: CardFacts) -> str:
     )
 
 
-def _training(facts: CardFacts) -> str:
-    train = facts.recipe.train
-    return (
-        f"## Training\n\n`recipe.toml` is the whole recipe. Checkpoint: {facts.manifest.checkpoint} (step "
-        f"{facts.manifest.step:,}); {train.batch_tokens:,} target tokens a step, {train.precision}, "
-        f"{facts.recipe.optimiser.kind}, seed {facts.recipe.seed}."
-    )
+def format_scores(scores: Mapping[str, Any], columns: str, signature: str) -> str:
+    """A section with a table of scores by split, and their signatures, called `signature`.
 
-
-def _scores(facts: CardFacts) -> str:
-    table = format_scores(facts.scores, "BLEU {bleu:.2f} | chrF {chrf:.2f} | perplexity {perplexity:.2f}")
-    signatures = sorted({str(score["signature"]) for score in facts.scores.values()})
-    return table + (f"\n\nsacreBLEU signature: `{'`, `'.join(signatures)}`." if signatures else "")
-
-
-def format_scores(scores: Mapping[str, Any], columns: str) -> str:
-    """A section with a table of scores by split; `columns` has headings and formats, e.g. `loss {loss:.4f}`."""
+    `columns` has headings and formats, e.g. `loss {loss:.4f}`.
+    """
     if not scores:
         return "## Scores\n\nNone: `echelon evaluate` has not scored this checkpoint. Do not rely on it untested."
     headings, formats = zip(*(column.split() for column in columns.split(" | ")), strict=True)
     row = " | ".join(["| {split}", *formats, "{checkpoint} |"])
     rows = [row.format_map({**score, "split": split}) for split, score in sorted(scores.items())]
     head = " | ".join(["| set", *headings, "checkpoint |"])
-    return "\n".join(["## Scores", "", head, "|---" * (len(headings) + 2) + "|", *rows])
+    found = "`, `".join(sorted({str(score["signature"]) for score in scores.values()}))
+    rule = "|---" * (len(headings) + 2) + "|"
+    return "\n".join(["## Scores", "", head, rule, *rows, "", f"{signature}: `{found}`."])
 
 
-def _limits(facts: CardFacts) -> str:
+def _limits(facts: Facts) -> str:
     text = facts.manifest.text
     assert text is not None
     return (
@@ -114,11 +136,10 @@ def _limits(facts: CardFacts) -> str:
     )
 
 
-def _files(facts: CardFacts) -> str:
+def _files(facts: Facts) -> str:
     check = facts.check
-    return (
-        "## Files\n\n`sha256sum -c SHA256SUMS` checks them. When this folder was written its outputs were compared "
-        f"with the PyTorch model's on {check['sentences']} sentences: log-probabilities of tokens differ by at most "
+    return facts.files(
+        f"{check['sentences']} sentences: log-probabilities of tokens differ by at most "
         f"{check['largest_difference']:.2g}, and {check['equal_translations']} of {check['sentences']} translations "
         "are the same, word for word."
     )

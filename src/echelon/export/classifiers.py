@@ -15,8 +15,9 @@ from torch import nn
 from echelon.data.images.batches import take_middle
 from echelon.data.images.image_store import Pixels, open_images
 from echelon.errors import DataError, PackageError, UserError
+from echelon.export.card import CardFacts
 from echelon.export.export_folder import ExportOptions, manifest_of, packaged, summarise, write_scores
-from echelon.export.picture_card import PictureFacts, render_picture_card
+from echelon.export.picture_card import render_picture_card
 from echelon.export.picture_graph import write_picture_onnx
 from echelon.files.checkpoint_layout import default_choice
 from echelon.inference.exported_model import PackageFolder
@@ -74,7 +75,7 @@ def export_classifier(run: RunFolder, recipe: ClassificationRecipe, options: Exp
         options.show(0.75, "classifying them with the written model")
         check = compare_pictures(_read_back(package, recipe, rules, pictures), wanted)
         scores = write_scores(package, run, weights)
-        facts = PictureFacts(manifest, recipe, scores, package.num_bytes(), options.licence, asdict(check))
+        facts = CardFacts(manifest, recipe, scores, package.num_bytes(), options.licence, asdict(check))
         write_atomically(package.card, render_picture_card(facts))
     return summarise(options, manifest, asdict(check))
 

@@ -69,10 +69,11 @@ def export_translator(run: RunFolder, recipe: TranslationRecipe, options: Export
         sources = real_sentences(run, tokeniser, recipe.data.max_tokens)
         scorer = _scorer(package, tokeniser, options)
         check = compare(scorer, TorchScorer(model), sources, options.precision, _after_writing(options.show))
-        facts = CardFacts(manifest, recipe, {}, 0, options.licence, options.edge, asdict(check))
         scores = write_scores(package, run, weights)
-        card = render_card(replace(facts, scores=scores, bytes=package.num_bytes()))
-        write_atomically(package.card, card)
+        facts = CardFacts(
+            manifest, recipe, scores, package.num_bytes(), options.licence, asdict(check), options.edge
+        )
+        write_atomically(package.card, render_card(facts))
     return summarise(options, manifest, asdict(check))
 
 

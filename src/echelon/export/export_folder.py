@@ -36,7 +36,7 @@ class ExportOptions:
     force: bool = False
     """Replace an earlier export at the same place."""
     show: Callable[[float, str], None] = lambda share, doing: None
-    """Told the share that is done, and what is being done."""
+    """Called with the share that is done and the current stage."""
 
     def __post_init__(self) -> None:
         if self.precision == "int8" and self.format != "ctranslate2":

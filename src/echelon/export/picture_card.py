@@ -2,12 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any
-
-from echelon.export.card import format_scores
-from echelon.inference.exported_model import ExportManifest
+from echelon.export.card import CardFacts, format_scores
 from echelon.recipe.schema import ClassificationRecipe
 
 _MOST_CLASSES = 20
@@ -20,26 +15,29 @@ _USE = {
 }
 
 
-@dataclass(frozen=True)
-class PictureFacts:
-    """What the card says beyond the recipe."""
-
-    manifest: ExportManifest
-    recipe: ClassificationRecipe
-    scores: Mapping[str, Any]
-    """By split, as `evaluate` keeps them."""
-    bytes: int
-    licence: str
-    check: Mapping[str, Any]
+_LIMITS = (
+    "## Limits\n\nIt knows the classes above and nothing else: any picture is put into one of them, however far it "
+    "is from all it has learnt from. Probabilities are the model's own and not calibrated."
+)
+Facts = CardFacts[ClassificationRecipe]
 
 
-def render_picture_card(facts: PictureFacts) -> str:
+def render_picture_card(facts: Facts) -> str:
     """The card in Markdown, its head in the form that model hubs read."""
-    sections = [_head(facts), _use(facts), _training(facts), _scores(facts), _limits(), _files(facts)]
+    train, data = facts.recipe.train, facts.recipe.data
+    columns = "top-1 {top1:.2f}% | top-5 {top5:.2f}% | loss {loss:.4f}"
+    sections = [
+        _head(facts),
+        "## Use\n\n" + _USE[facts.manifest.format].format(**facts.manifest.sizes),
+        facts.training(f"Data: {data.path or data.source}. ", f"{train.batch_images:,} pictures"),
+        format_scores(facts.scores, columns, "Signature"),
+        _LIMITS,
+        _files(facts),
+    ]
     return "\n\n".join(sections) + "\n"
 
 
-def _head(facts: PictureFacts) -> str:
+def _head(facts: Facts) -> str:
     rules, manifest = facts.manifest.pictures, facts.manifest
     assert rules is not None
     names = ", ".join(rules.classes[:_MOST_CLASSES])
@@ -48,42 +46,13 @@ def _head(facts: PictureFacts) -> str:
         f"---\nlicense: {facts.licence}\ntags:\n- image-classification\n- echelon\n---\n\n# {manifest.name}\n\n"
         f"Tells {len(rules.classes)} classes of pictures apart: {names}{f' and {more} more' if more > 0 else ''}. "
         f"A network of the kind {facts.recipe.model.preset} with {manifest.sizes['parameters']:,} parameters, for "
-        f"pictures of {rules.pixels}x{rules.pixels}, in {manifest.precision}, {facts.bytes / 1e6:,.1f} MB on disk. "
-        f"Format: {manifest.format}. Licence: {facts.licence}."
+        f"pictures of {rules.pixels}x{rules.pixels}, {facts.size_and_licence}"
     )
 
 
-def _use(facts: PictureFacts) -> str:
-    return "## Use\n\n" + _USE[facts.manifest.format].format(**facts.manifest.sizes)
-
-
-def _training(facts: PictureFacts) -> str:
-    train, data = facts.recipe.train, facts.recipe.data
-    return (
-        f"## Training\n\n`recipe.toml` is the whole recipe. Data: {data.path or data.source}. Checkpoint: "
-        f"{facts.manifest.checkpoint} (step {facts.manifest.step:,}); {train.batch_images:,} pictures a step, "
-        f"{train.precision}, {facts.recipe.optimiser.kind}, seed {facts.recipe.seed}."
-    )
-
-
-def _scores(facts: PictureFacts) -> str:
-    table = format_scores(facts.scores, "top-1 {top1:.2f}% | top-5 {top5:.2f}% | loss {loss:.4f}")
-    signatures = sorted({str(score["signature"]) for score in facts.scores.values()})
-    return table + (f"\n\nSignature: `{'`, `'.join(signatures)}`." if signatures else "")
-
-
-def _limits() -> str:
-    return (
-        "## Limits\n\nIt knows the classes above and nothing else: any picture is put into one of them, however far it "
-        "is from all it has learnt from. Probabilities are the model's own and not calibrated."
-    )
-
-
-def _files(facts: PictureFacts) -> str:
+def _files(facts: Facts) -> str:
     check = facts.check
-    return (
-        "## Files\n\n`sha256sum -c SHA256SUMS` checks them. When this folder was written its outputs were compared "
-        f"with the PyTorch model's on {check['pictures']} pictures: probabilities differ by at most "
-        f"{check['largest_difference']:.2g}, and {check['equal_classes']} of {check['pictures']} are put into the same "
-        "class."
+    return facts.files(
+        f"{check['pictures']} pictures: probabilities differ by at most {check['largest_difference']:.2g}, and "
+        f"{check['equal_classes']} of {check['pictures']} are put into the same class."
     )

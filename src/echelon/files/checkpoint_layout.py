@@ -61,7 +61,7 @@ class TrainingState:
     """This step's scoring was broken off, and comes first when the run is resumed."""
 
     def take_over(self, other: TrainingState) -> None:
-        """Stand where `other` does."""
+        """Copy all fields of `other`."""
         vars(self).update(vars(other))
 
     def to_json(self, files: Sequence[str]) -> str:
@@ -132,7 +132,7 @@ def write_state(folder: Path, state: TrainingState, files: Sequence[str]) -> Wri
 
 
 def write_sidecar(folder: Path, name: str, written: Written) -> None:
-    """Vouch for a file that is on the disk."""
+    """Write the sidecar of a file that is on the disk."""
     content = {ALGORITHM: written.checksum, "bytes": written.bytes}
     write_atomically(folder / (name + _SIDECARS[ALGORITHM]), json.dumps(content) + "\n")
 
@@ -187,7 +187,7 @@ def _sidecars(folder: Path) -> list[Path]:
 
 
 def move_aside(folder: Path) -> Path:
-    """Keep a damaged checkpoint for whoever wants to look at it, under a name that is never resumed from."""
+    """Keep a damaged checkpoint for inspection, under a name that is never resumed from."""
     number = 1
     while (aside := folder.with_name(f"damaged-{folder.name}-{number}")).exists():
         number += 1
@@ -196,7 +196,7 @@ def move_aside(folder: Path) -> Path:
 
 @dataclass(frozen=True)
 class Sidecar:
-    """What vouches for a file."""
+    """The path of a file's sidecar."""
 
     algorithm: str
     checksum: object

@@ -25,7 +25,7 @@ class Decoding:
     min_length: int = 0
     """No end of sentence before this many tokens."""
     max_length: int | None = None
-    """A translation is cut off here; where not given, one and a half source lengths and 20 behind its prefix."""
+    """A translation is cut off here; by default one and a half source lengths plus 20 after its prefix."""
     temperature: float | None = None
     """Draw at random in place of searching: 1 from the model's own probabilities, less is more cautious."""
     top_k: int = 0
@@ -139,7 +139,7 @@ class Translation:
     alternatives: tuple[Alternative, ...]
     """Best first; at least one."""
     alignment: Alignment | None = None
-    """Of the best one, where it was asked for."""
+    """Of the best one, if it was asked for."""
 
     @property
     def text(self) -> str:

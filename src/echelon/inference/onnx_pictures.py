@@ -23,7 +23,7 @@ class OnnxPictures:
         options.intra_op_num_threads = threads
         try:
             self._session = runtime.InferenceSession(str(file), options, providers=["CPUExecutionProvider"])
-        except Exception as error:  # ONNX Runtime's own errors have no common class
+        except Exception as error:  # ONNX Runtime's errors have no common base class
             raise PackageError(f"{file}: cannot be used: {error}") from error
 
     def probabilities(self, pictures: Pixels) -> NDArray[np.float32]:

@@ -55,7 +55,7 @@ class Translator:
         self.engine = engine
         self.rules = rules
         self.decoding = decoding
-        """What is used where `translate` is told nothing else: the recipe's beam and length penalty."""
+        """The default options of `translate`: the recipe's beam and length penalty."""
         self._tokeniser = tokeniser
 
     def __repr__(self) -> str:
@@ -130,10 +130,6 @@ class Translator:
         stream = iter(lines)
         while batch := list(islice(stream, at_a_time)):
             yield from self.translate(batch, decoding)
-
-    def count_tokens(self, text: str) -> int:
-        """Source tokens of a text, as the model would read it."""
-        return len(self._tokeniser.encode([self._clean(text)])[0])
 
     def encode_prefix(self, prefix: str, how: Decoding) -> list[int]:
         """The tokens that a translation begins with; UserError if it cannot begin with them."""

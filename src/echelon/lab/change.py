@@ -34,7 +34,7 @@ class HostStatus:
     address: str
     running: bool
     connected: bool
-    """Its cable is in and it sees the shared folder."""
+    """Its link is up and it sees the shared folder."""
     frozen: bool
     rate: str
     cpus: float
@@ -102,7 +102,7 @@ class Change:
 
     def boot(self, host: HostLayout) -> None:
         if processes.find_first(self._processes(host)) is None:
-            self._switch_off(host)  # what a crash may have left of it
+            self._switch_off(host)  # leftovers of a crash
             self._switch_on(host)
 
     def freeze(self, host: HostLayout) -> None:

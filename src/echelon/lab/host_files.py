@@ -42,7 +42,7 @@ def start_command(host: HostLayout, cgroup_procs: Path) -> list[str]:
 def render_boot(plan: LabPlan, host: HostLayout, sshd: str, visible: Sequence[Path] = ()) -> str:
     """What the first process of a host does before it becomes sshd.
 
-    `visible` are folders that programs need; where they lie in a private place, such as /tmp, hosts see them there.
+    `visible` are folders that programs need; those in a private place, such as /tmp, are mounted there.
     """
     hidden = [path for path in visible if _is_private(path)]
     lines = ["set -eu", *_gather(plan, host, hidden), *_arrange(plan, hidden), *_settle(host)]

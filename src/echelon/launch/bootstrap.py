@@ -41,7 +41,7 @@ def main() -> None:
 
 
 def install(order: dict[str, Any], wheel: bytes) -> dict[str, Any]:
-    """Make the environment what `order` says; does nothing where it is that already."""
+    """Make the environment what `order` says; does nothing if it is that already."""
     environment = Path(order["environment"]).expanduser()
     python = environment / "bin" / "python"
     environment.parent.mkdir(parents=True, exist_ok=True)
@@ -117,7 +117,7 @@ def _step(title: str, command: list[str]) -> None:
 
 
 def _versions(python: Path) -> dict[str, Any] | None:
-    """What is installed; `order` leaves out what need not be the same."""
+    """The installed versions, of the packages that `order` names."""
     if not python.exists():
         return None
     result = subprocess.run(

@@ -1,4 +1,4 @@
-"""Are the hosts ready? All are asked side by side, and every problem of every host is found before anything starts."""
+"""Check that hosts are ready: all are probed in parallel, and every problem is found before anything starts."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import contextlib
 import secrets
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import chain
 from pathlib import Path
 from typing import TypeVar
@@ -38,14 +39,14 @@ Value = TypeVar("Value")
 
 @dataclass(frozen=True)
 class HostReport:
-    """What was found out about a host, and what is wrong with it."""
+    """What is known of a host, and what is wrong with it."""
 
     host: Host
     python: tuple[str, ...] = ()
     """How to run Python with Echelon there."""
     facts: HostFacts | None = None
     route: Route | None = None
-    """Where it meets the other hosts."""
+    """The address and interface at which other hosts reach it."""
     link: MeasuredLink | None = None
     """The speed at which all hosts exchange together."""
     findings: tuple[Finding, ...] = ()
@@ -56,8 +57,8 @@ class HostReport:
 
 
 @dataclass
-class _Guest:
-    """A host while it is being asked."""
+class _HostProbe:
+    """A host and what its probe has answered so far."""
 
     host: Host
     session: Session | None = None
@@ -67,50 +68,56 @@ class _Guest:
 
 
 def check_hosts(hosts: Sequence[Host], remotes: Mapping[str, Remote], needs: Needs) -> list[HostReport]:
-    """Ask all hosts, `remotes` by their names, and have them try their network; never raises for a host's sake."""
-    guests = [_Guest(host) for host in hosts]
+    """Probe all hosts, `remotes` by name, and their network. A host's failure is a finding, never an exception."""
+    probes = [_HostProbe(host) for host in hosts]
     try:
         if needs.container and needs.run_folder:
             # A container sees nothing above what is mounted.
             needs.run_folder.mkdir(parents=True, exist_ok=True)
         with _shared_token(needs.run_folder) as token:
-            side_by_side(guests, lambda guest: _ask(guest, remotes[guest.host.name], needs, token))
-        network = _find_network(guests, needs)
-        link = _measure_link(guests, network) if needs.measures_link else None
+            side_by_side(probes, lambda probe: _ask(probe, remotes[probe.host.name], needs, token))
+        network = _find_network(probes, needs)
+        link = _measure_link(probes, network) if needs.measures_link else None
     finally:
-        side_by_side(guests, lambda guest: guest.session.close() if guest.session else None)
-    return _report(guests, needs, network, link)
+        side_by_side(probes, lambda probe: probe.session.close() if probe.session else None)
+    return _report(probes, needs, network, link)
 
 
 def _report(
-    guests: Sequence[_Guest], needs: Needs, network: Network, link: MeasuredLink | None
+    probes: Sequence[_HostProbe], needs: Needs, network: Network, link: MeasuredLink | None
 ) -> list[HostReport]:
     here = own_versions()
-    facts = {guest.host.name: guest.facts for guest in guests if guest.facts}
-    together, meeting = judge_together(facts), judge_network(network, list(facts), needs)
+    facts = {probe.host.name: probe.facts for probe in probes if probe.facts}
+    together, in_network = judge_together(facts), judge_network(network, list(facts), needs)
     reports = []
-    for guest in guests:
-        name = guest.host.name
-        own = judge_host(guest.host, guest.facts, here, needs) if guest.facts else []
-        findings = (*guest.findings, *own, *together.get(name, ()), *meeting.get(name, ()), *judge_link(link))
+    for probe in probes:
+        name = probe.host.name
+        own = judge_host(probe.host, probe.facts, here, needs) if probe.facts else []
+        findings = (
+            *probe.findings,
+            *own,
+            *together.get(name, ()),
+            *in_network.get(name, ()),
+            *judge_link(link),
+        )
         reports.append(
-            HostReport(guest.host, tuple(guest.python), guest.facts, network.routes.get(name), link, findings)
+            HostReport(probe.host, tuple(probe.python), probe.facts, network.routes.get(name), link, findings)
         )
     return reports
 
 
-def _ask(guest: _Guest, remote: Remote, needs: Needs, token: tuple[Path, str] | None) -> None:
-    """Everything that a host can tell on its own; what keeps it from telling becomes a finding."""
+def _ask(probe: _HostProbe, remote: Remote, needs: Needs, token: tuple[Path, str] | None) -> None:
+    """Ask a host all that it knows by itself; a failure becomes a finding."""
     try:
-        guest.python = _find_program(remote, needs)
-        guest.session = session = Session(remote, guest.python)
+        probe.python = _find_program(remote, needs)
+        probe.session = session = Session(remote, probe.python)
         machine = TypeAdapter(Machine).validate_python(session.ask("machine", _ANSWER_S))
         disk = session.ask("disk", _ANSWER_S, folder=str(needs.run_folder)) if needs.run_folder else None
         data = None
         if needs.data:
             data = session.ask("data", _ANSWER_S, folder=str(needs.data.folder), key=needs.data.key)
         shares = session.ask("sees_file", _ANSWER_S, path=str(token[0]), content=token[1]) if token else None
-        guest.facts = HostFacts(
+        probe.facts = HostFacts(
             machine=machine,
             disk=TypeAdapter(Disk | None).validate_python(disk),
             clock=session.clock_offset(),
@@ -118,9 +125,9 @@ def _ask(guest: _Guest, remote: Remote, needs: Needs, token: tuple[Path, str] | 
             shares_run_folder=shares,
         )
     except RemoteError as error:
-        guest.findings.append(Finding(error.message, error.remedy))
+        probe.findings.append(Finding(error.message, error.remedy))
     except ValidationError:
-        guest.findings.append(
+        probe.findings.append(
             Finding(
                 "its Echelon is another version, too different to ask", "--install puts the right one there"
             )
@@ -142,7 +149,7 @@ def _find_program(remote: Remote, needs: Needs) -> list[str]:
 
 @contextlib.contextmanager
 def _shared_token(run_folder: Path | None) -> Iterator[tuple[Path, str] | None]:
-    """A file where the run folder is or will be, by which a host that shares the folder can be told."""
+    """A file in the run folder, or where it will be, that shows which hosts share the folder."""
     if run_folder is None:
         yield None
         return
@@ -150,7 +157,7 @@ def _shared_token(run_folder: Path | None) -> Iterator[tuple[Path, str] | None]:
     try:
         path.write_text(content)
     except OSError:
-        yield None  # that it cannot be written is found by `disk`, where this machine is one of the hosts
+        yield None  # `disk` reports it if this machine is one of the hosts
         return
     try:
         yield path, content
@@ -158,29 +165,29 @@ def _shared_token(run_folder: Path | None) -> Iterator[tuple[Path, str] | None]:
         path.unlink(missing_ok=True)
 
 
-def _find_network(guests: Sequence[_Guest], needs: Needs) -> Network:
+def _find_network(probes: Sequence[_HostProbe], needs: Needs) -> Network:
     """Have every host try to reach every other, and choose where each meets them.
 
-    Hosts call those after them first, then those before them. If two called each other at once, WireGuard would drop
+    Hosts call those after them first, then those before them: if two called each other at once, WireGuard would drop
     both handshakes, and again whenever it repeats them at the same moment.
     """
-    present = {guest.host.name: guest for guest in guests if guest.facts}
-    machines = {name: guest.facts.machine for name, guest in present.items() if guest.facts}
+    present = {probe.host.name: probe for probe in probes if probe.facts}
+    machines = {name: probe.facts.machine for name, probe in present.items() if probe.facts}
     possible = candidates(machines, needs.interface)
     names = {name: f"{secrets.token_hex(8)} {name}" for name in present}
     ports = dict[str, dict[str, int]]()
 
-    def listen(guest: _Guest) -> None:
-        own = guest.host.name
+    def listen(probe: _HostProbe) -> None:
+        own = probe.host.name
         addresses = [route.address for route in possible[own]]
-        ports[own] = _ask_or_note(guest, "listen", {}, addresses=addresses, name=names[own])
+        ports[own] = _ask_or_note(probe, "listen", {}, addresses=addresses, name=names[own])
 
-    def reach(guest: _Guest, others: Sequence[str]) -> list[Attempt]:
-        own = guest.host.name
-        targets = [(name, route.address) for name in others for route in possible[name]]
+    def reach(others: Mapping[str, Sequence[str]], probe: _HostProbe) -> list[Attempt]:
+        own = probe.host.name
+        targets = [(name, route.address) for name in others[own] for route in possible[name]]
         asked = [(names[name], address, ports[name].get(address, 0)) for name, address in targets]
         nothing: list[list[str | None]] = []
-        answers = _ask_or_note(guest, "reach", nothing, targets=asked)
+        answers = _ask_or_note(probe, "reach", nothing, targets=asked)
         return [
             Attempt(own, name, address, error, own_address)
             for (name, address), (error, own_address) in zip(targets, answers, strict=bool(answers))
@@ -190,61 +197,56 @@ def _find_network(guests: Sequence[_Guest], needs: Needs) -> Network:
     order = list(present)
     after = {name: order[place + 1 :] for place, name in enumerate(order)}
     before = {name: order[:place] for place, name in enumerate(order)}
-    attempts = [
-        *chain.from_iterable(
-            side_by_side(present.values(), lambda guest: reach(guest, after[guest.host.name]))
-        ),
-        *chain.from_iterable(
-            side_by_side(present.values(), lambda guest: reach(guest, before[guest.host.name]))
-        ),
-    ]
-    side_by_side(present.values(), lambda guest: _ask_or_note(guest, "stop_listening", None))
+    attempts = list[Attempt]()
+    for others in (after, before):
+        attempts += chain.from_iterable(side_by_side(present.values(), partial(reach, others)))
+    side_by_side(present.values(), lambda probe: _ask_or_note(probe, "stop_listening", None))
     return choose_routes(machines, possible, attempts)
 
 
-def _measure_link(guests: Sequence[_Guest], network: Network) -> MeasuredLink | None:
-    """A short all-reduce over all hosts; None where they cannot form a group, or it failed on one of them."""
-    versions = {guest.facts.machine.versions.torch for guest in guests if guest.facts}
+def _measure_link(probes: Sequence[_HostProbe], network: Network) -> MeasuredLink | None:
+    """A short all-reduce over all hosts; None if they cannot form a group, or it failed on one of them."""
+    versions = {probe.facts.machine.versions.torch for probe in probes if probe.facts}
     if (
-        len(network.routes) < max(2, len(guests))
+        len(network.routes) < max(2, len(probes))
         or network.unreached
         or len(versions) != 1
         or None in versions
     ):
         return None
-    store = network.routes[guests[0].host.name].address
-    port = _ask_or_note(guests[0], "open_store", 0, address=store)
+    store = network.routes[probes[0].host.name].address
+    port = _ask_or_note(probes[0], "open_store", 0, address=store)
     if not port:
         return None
     group = {
-        "WORLD_SIZE": str(len(guests)),
+        "WORLD_SIZE": str(len(probes)),
         "MASTER_ADDR": store,
         "MASTER_PORT": str(port),
         "OMP_NUM_THREADS": "1",
     }
-    ranks = {guest.host.name: str(rank) for rank, guest in enumerate(guests)}
+    ranks = {probe.host.name: str(rank) for rank, probe in enumerate(probes)}
 
-    def take_part(guest: _Guest) -> MeasuredLink | None:
-        name = guest.host.name
+    def take_part(probe: _HostProbe) -> MeasuredLink | None:
+        name = probe.host.name
         own = {"RANK": ranks[name], "GLOO_SOCKET_IFNAME": network.routes[name].interface}
-        answer = _ask_or_note(guest, "link", {"error": ""}, environment=group | own, seconds=_LINK_S)
+        answer = _ask_or_note(probe, "link", {"error": ""}, environment=group | own, seconds=_LINK_S)
         if "error" not in answer:
             return TypeAdapter(MeasuredLink).validate_python(answer)
         if answer["error"]:
             what = f"a test all-reduce over all hosts failed: {answer['error']}"
-            guest.findings.append(Finding(what, "open all ports between the hosts, and only between them"))
+            probe.findings.append(Finding(what, "open all ports between the hosts, and only between them"))
         return None
 
-    links = side_by_side(guests, take_part)
+    links = side_by_side(probes, take_part)
     return links[0] if all(links) else None
 
 
-def _ask_or_note(guest: _Guest, question: str, otherwise: Value, **values: object) -> Value:
-    """A host's answer; where it fails, that is noted and `otherwise` returned."""
-    assert guest.session is not None
+def _ask_or_note(probe: _HostProbe, question: str, otherwise: Value, **values: object) -> Value:
+    """A host's answer; a failure becomes a finding, and `otherwise` is returned."""
+    assert probe.session is not None
     try:
-        answer: Value = guest.session.ask(question, _LINK_S + _ANSWER_S, **values)
+        answer: Value = probe.session.ask(question, _LINK_S + _ANSWER_S, **values)
     except RemoteError as error:
-        guest.findings.append(Finding(error.message, error.remedy))
+        probe.findings.append(Finding(error.message, error.remedy))
         return otherwise
     return answer

@@ -22,7 +22,7 @@ from echelon.launch.ssh import Remote, explain_failure
 from echelon.untrusted import require_image
 
 PYTHON = "python3"
-"""What a container's Python is called where nobody says otherwise."""
+"""A container's Python, unless --python names another."""
 _ASK_S = 60.0
 _LOOK = """
 echo "uid=$(id -u)"
@@ -64,7 +64,7 @@ class DockerHost:
 
 
 def check_image(image: str) -> None:
-    """HostsError where docker would not take this for an image: a name with a dash in front is an option to it."""
+    """HostsError if docker would not take this for an image: a name with a dash in front is an option to it."""
     try:
         require_image(image)
     except ValueError as error:
@@ -132,7 +132,7 @@ def render_transfer(image: str, remote: Remote) -> str:
 
 
 def look_at(remote: Remote, folders: Sequence[Path] = ()) -> DockerHost:
-    """What a container on this host can have; RemoteError where docker cannot be used there."""
+    """What a container on this host can have; RemoteError if docker cannot be used there."""
     completed = remote.run(["sh", "-c", _LOOK, "sh", *map(str, folders)], timeout_s=_ASK_S)
     said = completed.stderr.decode(errors="replace").strip()
     pairs = [line.partition("=") for line in completed.stdout.decode(errors="replace").splitlines()]
@@ -148,7 +148,7 @@ def look_at(remote: Remote, folders: Sequence[Path] = ()) -> DockerHost:
 
 
 def find_image(remote: Remote, image: str) -> str | None:
-    """The image's id on a host; None where it is not there."""
+    """The image's id on a host; None if it is not there."""
     check_image(image)
     completed = remote.run(["docker", "image", "inspect", "--format={{.Id}}", image], timeout_s=_ASK_S)
     if completed.status == 0:

@@ -1,4 +1,4 @@
-"""The control groups of this process, in which containers and jobs have their limits."""
+"""The control groups of this process, which set the limits of containers and jobs."""
 
 from __future__ import annotations
 
@@ -6,13 +6,13 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 Read = Callable[[Path], str | None]
-"""What a file says; None where there is none."""
+"""Returns a file's text, None if it is missing."""
 
 _GROUPS = Path("/sys/fs/cgroup")
 
 
 def groups_of(controller: str, read: Read) -> Iterator[Path]:
-    """Folders of this process's groups and of all above them, of both versions: a limit may stand in any."""
+    """Folders of this process's groups and of all above them, of cgroup v1 and v2: any of them may set a limit."""
     for line in (read(Path("/proc/self/cgroup")) or "").splitlines():
         _, controllers, path = line.split(":", 2)
         if not controllers:

@@ -8,18 +8,18 @@ import os
 from echelon.launch.control_groups import Read, groups_of, read_text
 
 _FILES = (["cpu.max"], ["cpu.cfs_quota_us", "cpu.cfs_period_us"])
-"""Where time and period stand, in microseconds, by version."""
+"""Files with the quota and its period in microseconds, of cgroup v2 and v1."""
 
 
 def available_cores() -> int:
-    """Cores this process may use: a container, a control group or `taskset` may leave it fewer than there are."""
+    """Cores this process may use: a container, a control group or `taskset` may allow fewer than the machine has."""
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     quota = cpu_quota(read_text)
     return cores if quota is None else max(1, min(cores, math.floor(quota + 0.5)))
 
 
 def cpu_quota(read: Read) -> float | None:
-    """CPUs' worth of time that the control groups of this process allow; None where they set no limit."""
+    """CPUs' worth of time that the control groups of this process allow; None if they set no limit."""
     quotas = list[float]()
     for group in groups_of("cpu", read):
         for names in _FILES:

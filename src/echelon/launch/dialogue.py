@@ -16,7 +16,7 @@ from echelon.launch.ssh import Remote, explain_failure
 from echelon.runfolder import parse_json, to_json
 
 MARK = "echelon-answer "
-"""What an answer's line begins with: a login script on the host may print what it likes."""
+"""The prefix of an answer's line: login scripts on the host may print lines of their own."""
 _LEAVE_S = 3.0
 
 
@@ -27,7 +27,7 @@ def say(answer: dict[str, Any]) -> None:
 
 
 def parse_answer(host: str, line: bytes, about: str = "") -> dict[str, Any]:
-    """A host's answer, which is an object in JSON; RemoteError if it is another thing, or says that it failed."""
+    """A host's answer, a JSON object; RemoteError if it is anything else, or reports a failure."""
     try:
         answer = parse_json(line)
     except ValueError:
@@ -69,12 +69,12 @@ class Dialogue:
         self.write(to_json(message).encode() + b"\n")
 
     def write(self, data: bytes) -> None:
-        """Send bytes as they are."""
+        """Send raw bytes."""
         assert self._process.stdin is not None
         try:
             self._process.stdin.write(data)
         except OSError:
-            self.answer("the transfer")  # where it says why it left
+            self.answer("the transfer")  # which says why it left
             raise self._failure() from None
 
     def answer(self, question: str, timeout_s: float | None = None) -> dict[str, Any]:
@@ -116,7 +116,7 @@ class Dialogue:
         self._answers.put(None)
 
     def _failure(self) -> RemoteError:
-        """Why it ended without an answer."""
+        """The error for a program that ended without an answer."""
         status = self._process.wait()
         self._stderr.seek(0)
         said = self._stderr.read().decode(errors="replace")

@@ -1,4 +1,4 @@
-"""What is wrong with hosts, and what to do about it: decided from what they said, without asking anything."""
+"""What is wrong with hosts, and what to do about it: pure functions of what probes found."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _SMALL_SHM = 64 << 20
 
 @dataclass(frozen=True)
 class Finding:
-    """Something wrong with a host or with this machine. One that is not fatal is worth knowing and stops nothing."""
+    """A problem of a host or of this machine. One that is not fatal is shown, and training starts anyway."""
 
     what: str
     remedy: str
@@ -37,16 +37,16 @@ class PreparedData:
 
 @dataclass(frozen=True)
 class Needs:
-    """What a run asks of its hosts, and how to find it there."""
+    """What a run requires of its hosts, and where it is on them."""
 
     run_folder: Path | None = None
     data: PreparedData | None = None
     disk_bytes: int = 1 << 30
     memory_bytes: int = 1 << 30
     python: str | None = None
-    """Which Python to use there; None looks where it may be."""
+    """Which Python to use there; None searches the usual places."""
     interface: str | None = None
-    """Which network interface to use; None finds out."""
+    """Which network interface to use; None chooses one."""
     measures_link: bool = True
     """Whether the hosts are to try a short all-reduce, which takes some seconds."""
     container: str | None = None
@@ -62,9 +62,9 @@ class HostFacts:
     """Where the run folder is or will be."""
     clock: ClockOffset
     data_problem: str | None
-    """None where the data are there, or none are needed."""
+    """None if the data are there, or none are needed."""
     shares_run_folder: bool | None
-    """Whether the run folder there is the one here; None where that could not be tried."""
+    """Whether the run folder there is the one here; None if that could not be tried."""
 
 
 @dataclass(frozen=True)
@@ -174,7 +174,7 @@ def judge_limits(machine: Machine) -> list[Finding]:
 
 
 def judge_together(facts: Mapping[str, HostFacts]) -> dict[str, list[Finding]]:
-    """What only shows when hosts are compared: one machine under two names, and GPUs that differ."""
+    """Problems that show when hosts are compared: one machine under two names, GPUs that differ."""
     findings = dict[str, list[Finding]]()
     first = dict[str, str]()
     most = max((len(fact.machine.gpus) for fact in facts.values()), default=0)
@@ -223,7 +223,7 @@ def judge_link(link: MeasuredLink | None) -> list[Finding]:
 
 
 def show_bytes(count: float) -> str:
-    """In words that fit a table: 12 kB, 3.4 MB, 5.6 GB."""
+    """Short enough for a table: 12 kB, 3.4 MB, 5.6 GB."""
     for unit in ("B", "kB", "MB", "GB"):
         if count < 999.5:
             return f"{count:.0f} {unit}" if unit == "B" or count >= 99.5 else f"{count:.1f} {unit}"

@@ -13,7 +13,7 @@ from echelon.runfolder import parse_json
 from echelon.untrusted import HOST, IPV6, USER
 
 AwsAddress = Literal["private", "public"]
-"""`private`: the private IP address; `public`: the public DNS name, or the public IP address where there is none.
+"""`private`: the private IP address; `public`: the public DNS name, or the public IP address if there is none.
 AWS resolves the public name to the private address within its own network."""
 
 _MENTION = re.compile(rf"(?P<user>{USER}@)?(?:\[(?P<ipv6>{IPV6})\]|(?P<name>{HOST}))(?::(?P<count>[^:]*))?")
@@ -26,7 +26,7 @@ class Host:
 
     name: str
     workers: int | None = None
-    """None: one worker per GPU, or, where there are none, as many as the recipe says."""
+    """None: one worker per GPU, or, without GPUs, as many as the recipe says."""
 
     def __str__(self) -> str:
         name = f"[{self.name}]" if ":" in self.name else self.name
@@ -35,7 +35,7 @@ class Host:
 
 @dataclass(frozen=True)
 class _Mention:
-    """A host where it is named."""
+    """A host as a command line or a file names it."""
 
     name: str
     workers: int | None
@@ -46,7 +46,7 @@ class _Mention:
 def load_hosts(source: str | Path, aws_address: AwsAddress = "private") -> list[Host]:
     """Hosts from a text like `a:2,b:2`, or from a file: a hostfile or what `aws ec2 describe-instances` prints.
 
-    A Path is a file. A text is one where such a file exists, or where it has a slash in it or ends in .json.
+    A Path is a file. So is a text if such a file exists, or if it contains a slash or ends in .json.
     """
     if isinstance(source, str) and not _is_file_name(source):
         return parse_hosts(source)
@@ -147,7 +147,7 @@ def _parse_count(text: str, where: str) -> int:
 
 
 def _parse_line(words: Sequence[str], where: str) -> _Mention:
-    """The words of one line of a hostfile."""
+    """Parse the words of one line of a hostfile."""
     mention = _parse_mention(words[0], where)
     values = dict[str, int]()
     for word in words[1:]:
@@ -201,7 +201,7 @@ def _listed(source: str, problems: Sequence[str]) -> str:
 
 
 def _find_instances(document: Any) -> Iterator[dict[str, Any]]:
-    """Instances wherever `--query` may have left them: in reservations, or in lists of their own."""
+    """Instances, nested as `--query` left them: in reservations or in plain lists."""
     if isinstance(document, list):
         for entry in document:
             yield from _find_instances(entry)

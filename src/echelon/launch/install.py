@@ -19,7 +19,7 @@ from echelon.launch.wheel import Wheel, pack_wheel
 
 ENVIRONMENT = "~/.echelon/env"
 Tell = Callable[[str, str], None]
-"""Called with the host and a line about what goes on there."""
+"""Called with the host and a line of its progress."""
 
 _FIND_BASE_PYTHON = """
 version=$1
@@ -55,7 +55,7 @@ class Installed:
 
     python: str
     was_there: bool
-    """Nothing had to be done."""
+    """Whether it was complete already."""
 
 
 def install_hosts(
@@ -73,7 +73,7 @@ def install(
     *,
     wheel: Wheel | None = None,
 ) -> Installed:
-    """Make a host's environment the same as here; does nothing where it is. RemoteError with what pip said."""
+    """Make a host's environment the same as here; does nothing if it is. RemoteError with what pip said."""
     wheel = wheel or pack_wheel()
     python = find_base_python(remote, options.base_python)
     source = Path(bootstrap.__file__).read_text(encoding="utf-8")
@@ -104,7 +104,7 @@ def render_order(options: InstallOptions, wheel: Wheel) -> dict[str, Any]:
 
 
 def find_base_python(remote: Remote, named: str | None = None) -> str:
-    """A Python there of the version here, to make the environment with."""
+    """The host's Python of our version, with which to make the environment."""
     version = "{}.{}".format(*sys.version_info)
     places = [named] if named else [f"python{version}", "python3", f"{sys.base_prefix}/bin/python3"]
     completed = remote.run(["sh", "-c", _FIND_BASE_PYTHON, "sh", version, *places], timeout_s=60)

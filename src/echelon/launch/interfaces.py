@@ -1,4 +1,4 @@
-"""Which of this host's network cards leads where. The kernel is asked; nothing is sent."""
+"""Which network interface of this host leads to an address. Only the kernel is asked; nothing is sent."""
 
 from __future__ import annotations
 
@@ -13,57 +13,63 @@ LOOPBACK = "127.0.0.1"
 
 
 @dataclass(frozen=True)
-class Card:
-    """A network card with one of its addresses."""
+class InterfaceAddress:
+    """A network interface with one of its addresses."""
 
     name: str
     address: str
 
 
-def own_cards() -> list[Card]:
-    """Every address of this host, with its card; loopback too."""
-    return [Card(found.name, address) for found in find_interfaces() for address in found.addresses]
+def own_interfaces() -> list[InterfaceAddress]:
+    """Every address of this host with its interface, loopback included."""
+    return [
+        InterfaceAddress(found.name, address) for found in find_interfaces() for address in found.addresses
+    ]
 
 
-def card_towards(address: str) -> Card:
-    """The card, and its address, by which packets to `address` leave; the card that has it where it is our own."""
+def interface_towards(address: str) -> InterfaceAddress:
+    """The interface by which packets to `address` leave; for an own address, the one that has it."""
     with socket.socket(_family(address), socket.SOCK_DGRAM) as asker:
         try:
             asker.connect((address, 9))
         except OSError as error:
-            raise UserError(f"no network card of this host leads to {address}: {error.strerror}") from None
-        return card_of(asker.getsockname()[0])
+            raise UserError(
+                f"no network interface of this host leads to {address}: {error.strerror}"
+            ) from None
+        return interface_of(asker.getsockname()[0])
 
 
-def card_of(address: str) -> Card:
-    """The card that has this address of ours."""
-    for card in own_cards():
-        if card.address == address or (is_loopback(card.address) and is_loopback(address)):
-            return Card(card.name, address)
-    raise UserError(f"{address} is no address of this host; its addresses are {_own_addresses()}")
+def interface_of(address: str) -> InterfaceAddress:
+    """The interface that has this address of ours."""
+    for interface in own_interfaces():
+        if interface.address == address or (is_loopback(interface.address) and is_loopback(address)):
+            return InterfaceAddress(interface.name, address)
+    raise UserError(f"{address} is no address of this host; its addresses are {_list_addresses()}")
 
 
-def card_named(name: str) -> Card:
-    """The card of this name, as GLOO_SOCKET_IFNAME gives it."""
-    for card in own_cards():
-        if card.name == name:
-            return card
-    raise UserError(f"GLOO_SOCKET_IFNAME: this host has no network card {name!r}, only {_own_addresses()}")
+def interface_named(name: str) -> InterfaceAddress:
+    """The interface of this name, as GLOO_SOCKET_IFNAME gives it."""
+    for interface in own_interfaces():
+        if interface.name == name:
+            return interface
+    raise UserError(
+        f"GLOO_SOCKET_IFNAME: this host has no network interface {name!r}, only {_list_addresses()}"
+    )
 
 
 def own_address(name: str) -> str:
-    """Which of this host's addresses `name` means; UserError where it is another host's."""
-    return card_of(resolve(name)).address
+    """Which of this host's addresses `name` means; UserError if it is another host's."""
+    return interface_of(resolve(name)).address
 
 
 def resolve(name: str) -> str:
-    """The address that a host's name stands for; UserError where nobody knows it."""
+    """The address of a host name; UserError if it does not resolve."""
     try:
         found = socket.getaddrinfo(name, None, type=socket.SOCK_STREAM)
     except (OSError, UnicodeError) as error:
         raise UserError(f"{name}: no such host ({error})") from None
     addresses = [str(entry[4][0]) for entry in found]
-    return min(addresses, key=lambda address: ":" in address)  # IPv4 where it has both
+    return min(addresses, key=lambda address: ":" in address)  # IPv4 if it has both
 
 
 def is_loopback(address: str) -> bool:
@@ -74,5 +80,5 @@ def _family(address: str) -> socket.AddressFamily:
     return socket.AF_INET6 if ":" in address else socket.AF_INET
 
 
-def _own_addresses() -> str:
-    return ", ".join(f"{card.address} ({card.name})" for card in own_cards())
+def _list_addresses() -> str:
+    return ", ".join(f"{interface.address} ({interface.name})" for interface in own_interfaces())

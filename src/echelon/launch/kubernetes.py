@@ -20,7 +20,7 @@ _STORAGE = "/echelon"
 _CLAIM = "echelon"
 _RECIPE_FOLDER, _RECIPE_FILE = "/recipe", "recipe.toml"
 _SAVING_S = 300
-"""How long a pod that must go may take to save."""
+"""How long an evicted pod may take to save."""
 _RUNTIME = "torch-distributed"
 """The runtime that Kubeflow Trainer brings along: its pods are told who they are, as torchrun would want it."""
 
@@ -29,7 +29,7 @@ Manifest = dict[str, Any]
 
 @dataclass(frozen=True)
 class KubernetesSpec:
-    """What the pods are to be."""
+    """What to run, in how many pods, with which resources."""
 
     name: str
     image: str
@@ -151,7 +151,7 @@ def _job(spec: KubernetesSpec) -> Manifest:
 
 
 def _failure_rules(container: Any) -> list[Manifest]:
-    """Pods that saved and left come back; a failure that no restart can help ends the job."""
+    """Pods that saved and left are started again; a failure that a restart cannot fix ends the job."""
     return [
         {
             "action": "FailJob",

@@ -71,11 +71,11 @@ class Placement:
     local_size: int | None = None
     """Where this host runs several launchers: the workers of all of them."""
     threads: int | None = None
-    """Threads of a worker; its share of this process's cores where nobody knows better."""
+    """Threads of a worker; its share of this process's cores unless the launcher says otherwise."""
     generation: int = 0
     """Whose lease on the run folder the workers depend on; 0 for none."""
     shares_folder: bool = True
-    """Whether the other hosts see the same run folder; where not, each host keeps checkpoints of its own."""
+    """Whether the other hosts see the same run folder; if not, each host keeps its own checkpoints."""
 
 
 def render_worker(
@@ -188,7 +188,7 @@ class LocalJob:
         self._killed: set[int] = set()
         self._has_asked = False
         self.failed_at = math.inf
-        """When the worker failed that `watch` raised an error for: 0 where it died or fell silent without a word."""
+        """When the worker failed that `watch` raised an error for: 0 if it died or fell silent without a word."""
         try:
             if place is None:
                 listener = listen("127.0.0.1")
@@ -234,8 +234,8 @@ class LocalJob:
     def watch(self, on_poll: Callable[[], None]) -> bool:
         """Wait for all workers, calling `on_poll` often; True if they finished, False if they were interrupted.
 
-        A stop request makes the workers save and leave, another kills them. Raises WorkerError where a worker failed,
-        TrainingError where they were killed before they had saved. No worker is left when this returns or raises.
+        A stop request makes the workers save and leave, another kills them. Raises WorkerError if a worker failed,
+        TrainingError if they were killed before they had saved. No worker is left when this returns or raises.
         """
         try:
             while None in self._statuses():
@@ -387,7 +387,7 @@ def _status(process: subprocess.Popen[bytes]) -> int | None:
 
 
 def _is_stopped(process: subprocess.Popen[bytes]) -> bool:
-    """Whether a running worker is stopped by SIGSTOP or a debugger; False where the system does not tell."""
+    """Whether a running worker is stopped by SIGSTOP or a debugger; False if the system does not tell."""
     try:
         state = Path(f"/proc/{process.pid}/stat").read_text().rpartition(")")[2].split()[0]
     except OSError:

@@ -1,4 +1,4 @@
-"""What a machine is: versions, cores, memory, disk, GPUs, network interfaces. Asked on the machine itself."""
+"""Facts about this machine: versions, cores, memory, disk, GPUs, network interfaces."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _GPU_QUERY = ("nvidia-smi", "--query-gpu=name,memory.total,driver_version", "--f
 
 @dataclass(frozen=True)
 class Versions:
-    """What has to be the same on every host."""
+    """Versions that must be the same on every host."""
 
     echelon: str
     source: str
@@ -51,7 +51,7 @@ class Interface:
     networks: tuple[str, ...]
     """The network of each address, e.g. 10.0.0.0/24."""
     speed_mbit: int
-    """As its driver says; 0 where it does not."""
+    """As the driver reports it; 0 if it does not."""
     is_loopback: bool
 
 
@@ -66,19 +66,19 @@ class Gpu:
 
 @dataclass(frozen=True)
 class Disk:
-    """Room and speed where a folder is or will be."""
+    """Free space and write speed of the disk of a folder that exists or will be made."""
 
     folder: str
     """The folder, or the nearest one above it that exists."""
     free_bytes: int
     write_bytes_per_s: float | None
-    """Through to the disk; None where nothing can be written."""
+    """With fsync; None if nothing can be written."""
     error: str | None = None
 
 
 @dataclass(frozen=True)
 class Machine:
-    """Everything about a machine that can be had without writing to it."""
+    """Everything about a machine that can be read without writing to it."""
 
     hostname: str
     identity: str
@@ -193,7 +193,7 @@ def parse_gpus(listing: str) -> list[Gpu]:
 
 
 def measure_disk(folder: Path) -> Disk:
-    """Free space and write speed where `folder` is or will be; leaves nothing behind."""
+    """Measure free space and write speed of the disk of `folder`, which need not exist; leaves nothing behind."""
     place = nearest_existing(folder)
     try:
         free = shutil.disk_usage(place).free
@@ -205,12 +205,12 @@ def measure_disk(folder: Path) -> Disk:
 
 
 def nearest_existing(folder: Path) -> Path:
-    """The folder, or the nearest above it that exists."""
+    """The folder, or its nearest parent that exists."""
     return next(place for place in (folder, *folder.parents) if place.is_dir())
 
 
 def _write_speed(folder: Path, limit_bytes: int) -> float:
-    """Bytes per second, through to the disk."""
+    """Measure bytes per second, fsync included."""
     block = os.urandom(_BLOCK_BYTES)  # some file systems would not write zeros
     started, written = time.monotonic(), 0
     with tempfile.TemporaryFile(dir=folder, prefix=".echelon-") as file:

@@ -1,4 +1,4 @@
-"""How much memory this process and those it starts may still take."""
+"""How much more memory this process and its children may use."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ import psutil
 from echelon.launch.control_groups import Read, groups_of, read_text
 
 _FILES = (("memory.max", "memory.current"), ("memory.limit_in_bytes", "memory.usage_in_bytes"))
-"""Where limit and usage stand, by version."""
+"""Files with the limit and the usage, of cgroup v2 and v1."""
 
 
 def available_memory() -> int:
-    """Bytes that are free: a container or a job's control group may leave less than the machine has."""
+    """Free bytes: a container or a job's control group may allow less than the machine has."""
     left = group_memory_left(read_text)
     free = int(psutil.virtual_memory().available)
     return free if left is None else min(free, left)
@@ -30,7 +30,7 @@ def group_memory_left(read: Read) -> int | None:
 
 
 def _file_cache(statistics: str) -> int:
-    """Bytes of files that the kernel drops before it runs out: of groups below as well, as the usage counts them."""
+    """Bytes of the file cache, which the kernel can drop; groups below are included, as in the usage."""
     values = dict(line.split(" ", 1) for line in statistics.splitlines() if " " in line)
     value = values.get("total_inactive_file", values.get("inactive_file", "0")).strip()
     return int(value) if value.isdigit() else 0

@@ -50,7 +50,7 @@ class Probe:
         return False
 
     def data(self, folder: str, key: str) -> str | None:
-        """What is wrong with the prepared data; None where they are there, with this key and all files whole."""
+        """What is wrong with the prepared data; None if they have this key and all files are complete."""
         try:
             manifest = read_json(Path(folder) / "manifest.json")
             if manifest["key"] != key:
@@ -91,7 +91,7 @@ class Probe:
         self._listeners.clear()
 
     def open_store(self, address: str) -> int:
-        """Bind the socket at which the link test's group will meet; its port."""
+        """Bind the socket of the link test's store; return its port."""
         family = socket.AF_INET6 if ":" in address else socket.AF_INET
         self._store = socket.create_server((address, 0), family=family, backlog=128)
         port: int = self._store.getsockname()[1]
@@ -130,7 +130,7 @@ def _answer_callers(listener: socket.socket, name: bytes) -> None:
 
 
 def _call(name: str, address: str, port: int) -> str | None:
-    """What went wrong with reaching `name`; None where it answered."""
+    """The error of connecting to `name`; None if it answered."""
     try:
         with socket.create_connection((address, port), timeout=REACH_S) as connection:
             answer = b"".join(iter(lambda: connection.recv(256), b""))

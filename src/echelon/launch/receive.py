@@ -33,7 +33,7 @@ class SentFile:
 
 
 class SyncReceiver:
-    """Takes a folder's files in; `have` says how much of each is there already."""
+    """Receives a folder's files; `have` says how much of each is there already."""
 
     def __init__(self, target: Path, files: list[SentFile]) -> None:
         for file in files:
@@ -41,7 +41,7 @@ class SyncReceiver:
             if path.is_absolute() or ".." in path.parts or not path.parts:
                 raise ValueError(f"{file.name!r} would lie outside the folder")
         self._target = target
-        # What is there under its name already can only be mended in place.
+        # A folder that exists under its final name can only be repaired in place.
         self._folder = target if target.is_dir() else target.with_name(f".{target.name}.arriving")
         self._files = {file.name: file for file in files}
 
@@ -98,7 +98,7 @@ class SyncReceiver:
             sync_to_disk(self._target.parent)
 
     def _remove_others(self) -> None:
-        """What an earlier transfer left that is not to come this time."""
+        """Leftovers of an earlier transfer that are not part of this one."""
         ours = {path for name in self._files for path in (self._folder / name, self._part(name))}
         for path in self._folder.rglob("*"):
             if path not in ours and not path.is_dir():
@@ -110,7 +110,7 @@ class SyncReceiver:
 
 
 def _digest_of(path: Path) -> tuple[int, str] | None:
-    """A file's size and SHA-256; None where there is none."""
+    """A file's size and SHA-256; None if there is none."""
     return (path.stat().st_size, sha256_of_file(path)) if path.is_file() else None
 
 

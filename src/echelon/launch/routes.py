@@ -21,7 +21,7 @@ class Route:
     network: str = ""
     """E.g. 10.0.0.0/24."""
     speed_mbit: int = 0
-    """The interface's; 0 where it is not known."""
+    """The interface's; 0 if it is not known."""
 
 
 @dataclass(frozen=True)
@@ -33,14 +33,14 @@ class Attempt:
     target: str
     address: str
     error: str | None
-    """None where it got through."""
+    """None if it got through."""
     own_address: str | None
     """The address from which it would send."""
 
 
 @dataclass(frozen=True)
 class Unreached:
-    """A host that cannot get through to another, at the address that suits the others best."""
+    """A pair of hosts that cannot connect, at the address that works best for the others."""
 
     source: str
     target: str
@@ -57,7 +57,7 @@ class Network:
 
 
 def candidates(machines: Mapping[str, Machine], interface: str | None = None) -> dict[str, list[Route]]:
-    """Where each host could meet the others; only on `interface` where one is named.
+    """Where each host could meet the others; only on `interface` if one is named.
 
     Loopback serves hosts that are all the same machine, and a host on its own; nothing else is as safe there.
     """
@@ -114,7 +114,7 @@ def _common_networks(possible: Mapping[str, Sequence[Route]]) -> Iterator[dict[s
 def _best_of(
     host: str, choices: Sequence[Route], attempts: Sequence[Attempt], ways_of_ssh: set[tuple[str, str | None]]
 ) -> Route:
-    """The route that serves most others, before how well it does."""
+    """Prefer the route that reaches most hosts, then the faster one."""
 
     def preference(route: Route) -> tuple[int, int, int, bool]:
         successes = [attempt for attempt in attempts if not attempt.error]

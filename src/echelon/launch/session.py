@@ -39,7 +39,7 @@ _CLOCK_S = 10.0
 def find_python(remote: Remote, override: str | None = None) -> str:
     """The Python with Echelon on a host: `override`, or the path of the one here, or what `--install` made.
 
-    Of several the one with the same code and torch as here. Raises RemoteError where none can import Echelon.
+    Of several the one with the same code and torch as here. Raises RemoteError if none can import Echelon.
     """
     places = [override] if override else [sys.executable, INSTALLED_PYTHON]
     here = own_versions()
@@ -88,6 +88,6 @@ class Session(Dialogue):
 
 
 def offset_of(exchanges: Sequence[tuple[float, float, float]]) -> ClockOffset:
-    """From times (sent here, read there, received here): the quickest exchange leaves the least to doubt."""
+    """The offset from times (sent here, read there, received here): the quickest exchange is the most certain."""
     sent, there, received = min(exchanges, key=lambda exchange: exchange[2] - exchange[0])
     return ClockOffset(there - (sent + received) / 2, (received - sent) / 2)

@@ -35,16 +35,16 @@ class Place:
     """One of the processes that a launcher started side by side, each to become part of one group."""
 
     launcher: str
-    """What the user knows it as."""
+    """The launcher's name in messages."""
     rank: int
     size: int
     local_rank: int = 0
     local_size: int = 1
     """Processes that this launcher started on this host."""
     job: str = ""
-    """Tells this start from others on the same run folder."""
+    """Distinguishes this start from others on the same run folder."""
     master: Address | None = None
-    """Where process 0 listens, where that is known beforehand."""
+    """Where process 0 listens, if that is known beforehand."""
     secret_file: Path | None = None
     """What the processes know each other by if they meet at `master`; ECHELON_SECRET if not given."""
     is_host: bool = False
@@ -60,9 +60,9 @@ class Place:
 
 
 def find_place(environ: Mapping[str, str]) -> Place | None:
-    """The place that a launcher gave this process; None where it was started on its own.
+    """The place that a launcher gave this process; None if it was started on its own.
 
-    UserError where the launcher's variables are incomplete or contradict each other.
+    UserError if the launcher's variables are incomplete or contradict each other.
     """
     if "TORCHELASTIC_RUN_ID" in environ:
         return _torchrun(_Variables("torchrun", environ))
@@ -75,7 +75,7 @@ def find_place(environ: Mapping[str, str]) -> Place | None:
     if "PET_NODE_RANK" in environ:
         return _kubeflow(_Variables("kubeflow", environ))
     if "JOB_COMPLETION_INDEX" in environ and NODES_VARIABLE in environ:
-        return _kubernetes(_Variables("kubernetes", environ))
+        return _Variables("kubernetes", environ).host_place("JOB_COMPLETION_INDEX", NODES_VARIABLE, "")
     for name in ("CLUSTER_SPEC", "TF_CONFIG"):  # Vertex AI sets both, and only the first tells all pools
         if environ.get(name):
             return _cluster_spec(_Variables("vertex", environ), name)
@@ -84,7 +84,7 @@ def find_place(environ: Mapping[str, str]) -> Place | None:
 
 @dataclass(frozen=True)
 class _Variables:
-    """What one launcher left in the environment."""
+    """The environment variables of one launcher."""
 
     launcher: str
     environ: Mapping[str, str]
@@ -101,7 +101,7 @@ class _Variables:
         return "-".join(self.environ[name] for name in names if self.environ.get(name))
 
     def given_master(self) -> Address | None:
-        """Where the user says that process 0 shall listen."""
+        """The address at which process 0 listens, as the user gave it."""
         if "MASTER_ADDR" not in self.environ and "MASTER_PORT" not in self.environ:
             return None
         if not self.environ.get("MASTER_ADDR"):
@@ -168,7 +168,7 @@ def _slurm(variables: _Variables) -> Place:
 
 
 def expand_tasks_per_node(text: str) -> list[int]:
-    """SLURM's list of tasks on each node, `2(x3),1`, in full; empty where it is not such a list."""
+    """SLURM's list of tasks on each node, `2(x3),1`, in full; empty if it is not such a list."""
     counts: list[int] = []
     for part in text.split(","):
         match = re.fullmatch(r"([0-9]+)(?:\(x([0-9]+)\))?", part)
@@ -183,10 +183,6 @@ def _kubeflow(variables: _Variables) -> Place:
     given = {name: variables.environ[pet] for name, pet in named.items() if pet in variables.environ}
     told = _Variables(variables.launcher, {**variables.environ, **given})
     return told.host_place("PET_NODE_RANK", "PET_NNODES", "")
-
-
-def _kubernetes(variables: _Variables) -> Place:
-    return variables.host_place("JOB_COMPLETION_INDEX", NODES_VARIABLE, "")
 
 
 _ROLES = ("chief", "master", "worker", "ps", "evaluator")
@@ -221,7 +217,7 @@ def _cluster_spec(variables: _Variables, name: str) -> Place | None:
 
 
 def threads_for(place: Place, environ: Mapping[str, str]) -> int | None:
-    """Threads for the one worker of this process; None where the process stands for a host.
+    """Threads for the one worker of this process; None if the process stands for a host.
 
     A launcher that bound the process to cores of its own has given it those; otherwise the host's processes share.
     """
@@ -258,7 +254,7 @@ def place_by_hand(nodes: int | None, node_rank: int | None, master: str | None) 
 
 
 def parse_address(text: str) -> Address:
-    """ADDR:PORT as --master takes it."""
+    """Parse ADDR:PORT of --master."""
     host, _, port = text.rpartition(":")
     if not host or not re.fullmatch(r"[0-9]{1,5}", port) or not 0 < int(port) < 65536:
         raise UserError(f"--master {text}: it must be ADDR:PORT, an address of node 0 and a free port there")

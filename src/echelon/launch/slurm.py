@@ -1,4 +1,4 @@
-"""SLURM: the file that sbatch takes. Its job saves and queues again when it must make room, and goes on later."""
+"""SLURM: the file that sbatch takes. A preempted job saves, is queued again and resumes later."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from echelon.errors import INTERRUPTED_STATUS, EchelonError, UserError
 from echelon.runfolder import RunFolder, write_atomically
 
 _WARNING_S = 120
-"""How long before its time is over a job is told, so that it can save."""
+"""How long before its time limit a job is signalled, so that it can save."""
 _APART_S = 60
 """How long after the first task the last one may end."""
 
 
 @dataclass(frozen=True)
 class SbatchSpec:
-    """What a job is to be."""
+    """What to run, and on what."""
 
     name: str
     command: Sequence[str]
@@ -92,7 +92,7 @@ def _directive(option: str) -> str:
 
 
 def submit(text: str, run: RunFolder) -> str:
-    """Keep the file in the run folder and hand it to sbatch; the job's number."""
+    """Keep the file in the run folder and submit it with sbatch; return the job's number."""
     write_atomically(run.sbatch, text)
     try:
         result = subprocess.run(

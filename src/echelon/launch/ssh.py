@@ -72,7 +72,7 @@ class Remote:
         self._lock = threading.Lock()
 
     def run(self, command: Sequence[str], *, stdin: bytes | None = None, timeout_s: float) -> Completed:
-        """Run a command to its end; RemoteError where that is impossible, or takes longer than `timeout_s`.
+        """Run a command to its end; RemoteError if that is impossible, or takes longer than `timeout_s`.
 
         What a command has begun on another host goes on there when time is up: only its input and output end.
         """
@@ -101,7 +101,7 @@ class Remote:
         stdout: Stream = subprocess.DEVNULL,
         stderr: Stream = subprocess.DEVNULL,
     ) -> subprocess.Popen[bytes]:
-        """Start a command and return the process here that stands for it; RemoteError where there is no connection.
+        """Start a command and return the process here that stands for it; RemoteError if there is no connection.
 
         What it writes never reaches the terminal by itself: hosts may write anything.
 
@@ -282,7 +282,7 @@ def render_local(command: Sequence[str]) -> list[str]:
 
 
 def explain_failure(host: str, by_hand: str, status: int, stderr: str) -> RemoteError | None:
-    """What kept a command from running, from its exit status and what was said; None where it did run."""
+    """What kept a command from running, from its exit status and what was said; None if it did run."""
     if status == _NOT_FOUND and re.search("not found|No such file", stderr):
         return RemoteError(
             host,

@@ -23,14 +23,6 @@ Progress = Callable[[str, int, int], None]
 """Called with the host, bytes sent so far and bytes to send."""
 
 
-@dataclass(frozen=True)
-class Synced:
-    """A folder that is now on a host."""
-
-    sent_bytes: int
-    total_bytes: int
-
-
 def sync_hosts(
     remotes: Sequence[Remote],
     source: Path,
@@ -38,11 +30,11 @@ def sync_hosts(
     *,
     pythons: Mapping[str, Sequence[str]] | None = None,
     progress: Progress = lambda host, sent, total: None,
-) -> dict[str, Synced | RemoteError]:
-    """Copy a folder to all hosts at once; for each what was done, or what went wrong."""
+) -> dict[str, int | RemoteError]:
+    """Copy a folder to all hosts at once; for each the bytes that were sent, or what went wrong."""
     files = list_files(source)
 
-    def sync(remote: Remote) -> Synced:
+    def sync(remote: Remote) -> int:
         python = (pythons or {}).get(remote.host)
         return sync_folder(remote, source, target, files=files, python=python, progress=progress)
 
@@ -57,11 +49,11 @@ def sync_folder(
     files: Sequence[SentFile] | None = None,
     python: Sequence[str] | None = None,
     progress: Progress = lambda host, sent, total: None,
-) -> Synced:
-    """Make `target` on a host hold what `source` holds here, sending only what is not there yet.
+) -> int:
+    """Make `target` on a host hold what `source` holds here; return the bytes that it did not have yet.
 
-    `files` are those of `source`, where the caller has listed them. Raises RemoteError; what had arrived then stays,
-    and the next call goes on from there.
+    `files` are those of `source`, if the caller has listed them. Raises RemoteError; what had arrived then stays,
+    and the next call resumes there.
     """
     files = list_files(source) if files is None else files
     python = [find_python(remote)] if python is None else python
@@ -83,11 +75,11 @@ def sync_folder(
             _send(other, source, piece, count)
         other.send({"end": True})
         other.answer("the end of the transfer")
-    return Synced(sent, sum(file.bytes for file in files))
+    return sent
 
 
 def list_files(folder: Path) -> list[SentFile]:
-    """The files in a folder, by name, with their SHA-256; DataError where there is something else in it."""
+    """The files in a folder, by name, with their SHA-256; DataError if there is something else in it."""
     if not folder.is_dir():
         raise DataError(f"{folder}: there is no such folder to copy")
     paths = sorted(path for path in folder.rglob("*") if path.is_symlink() or not path.is_dir())
@@ -116,7 +108,7 @@ class _Piece:
 
 
 def _find_missing(source: Path, file: SentFile, there: tuple[int, str] | None) -> _Piece | None:
-    """What a host lacks of a file, of which it has so many bytes with that SHA-256."""
+    """The part of a file that a host lacks, given the size and SHA-256 of what it has."""
     if there is None:
         return _Piece(file, 0)
     count, sha256 = there
@@ -144,7 +136,7 @@ def _check_room(host: str, target: Path, needed: int, free: int) -> None:
 
 
 def _send(other: Dialogue, source: Path, piece: _Piece, count: Callable[[int], None]) -> None:
-    """Send the rest of a file, and all of it where the whole then turns out wrong there."""
+    """Send the rest of a file, and all of it again if its checksum is then wrong there."""
     name = piece.file.name
     for begin in (piece.offset, 0):
         other.send({"file": name, "offset": begin})

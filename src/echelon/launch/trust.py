@@ -12,12 +12,12 @@ from echelon.errors import RunError
 
 
 def digest_of(content: bytes) -> str:
-    """By which a file is known, wherever it lies."""
+    """The SHA-256 by which a file is known, wherever it is."""
     return hashlib.sha256(content).hexdigest()
 
 
 def trust(digest: str) -> None:
-    """Know a file from now on; RunError where that cannot be noted down."""
+    """Trust a file from now on; RunError if that cannot be recorded."""
     note = _note(digest)
     try:
         note.parent.mkdir(mode=0o700, parents=True, exist_ok=True)

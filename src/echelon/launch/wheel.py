@@ -1,4 +1,4 @@
-"""Echelon as it runs here, as a wheel that pip can install elsewhere.
+"""The running Echelon as a wheel that pip can install elsewhere.
 
 A checkout, changed or not, is packed by its own build backend. An installed package is packed from the list of its
 files that pip keeps.

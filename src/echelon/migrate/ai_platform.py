@@ -75,7 +75,7 @@ _MOST_T4 = 4
 
 
 def convert(document: Any) -> tuple[dict[str, Any], list[str]]:
-    """The [chief], [workers], ... of a VertexSpec, with region and hours where they are given, and what to know.
+    """The [chief], [workers], ... of a VertexSpec, with region and hours if they are given, and notes.
 
     UserError if the document is not such a configuration.
     """

@@ -15,7 +15,7 @@ from echelon.models.transformer import CrossAttention, Memory, Transformer
 
 
 def alignment_layer(layers: int) -> int:
-    """The layer whose attention follows the words best: the one before the last, where there are as many."""
+    """The layer whose attention follows the words best: the second to last, if there are two."""
     return max(0, layers - 2)
 
 

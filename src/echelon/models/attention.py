@@ -35,7 +35,7 @@ def attend_plainly(
     q_BHQE: Tensor, k_BHKE: Tensor, v_BHKE: Tensor, bias: Tensor | None, dropout: Dropout | None
 ) -> Tensor:
     if bias is None:
-        bias = torch.zeros(1, device=q_BHQE.device)  # not a number: this makes the sum float32
+        bias = torch.zeros(1, device=q_BHQE.device)  # not a plain number: this makes the sum float32
     scores_BHQK = torch.add(bias, q_BHQE @ k_BHKE.transpose(2, 3), alpha=q_BHQE.shape[3] ** -0.5)
     weights_BHQK = scores_BHQK.softmax(dim=3).to(v_BHKE.dtype)
     return (weights_BHQK if dropout is None else dropout(weights_BHQK)) @ v_BHKE

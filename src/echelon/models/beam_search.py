@@ -18,7 +18,7 @@ from echelon.models.sequences import Sequences
 from echelon.models.transformer import Transformer
 
 KEPT_SHARE = 0.75
-"""Where fewer of the sentences are still searched, the others leave, which costs a copy of the cache."""
+"""Below this share of sentences still searched, finished ones are dropped, which copies the cache."""
 
 
 @dataclass(frozen=True)
@@ -37,7 +37,7 @@ class Search:
     longest: int | None = None
     """In place of these: how long a translation is at most, its prefix included."""
     min_length: int = 0
-    """No end of sentence before so many other tokens."""
+    """No end of sentence before this many other tokens."""
     bos: int = 2
     eos: int = 1
     never: tuple[int, ...] = (0, 2, 3)
@@ -79,7 +79,7 @@ class Beams:
     tokens_BKT: Tensor
     """All tokens so far, from the beginning of sentence on."""
     scores_BK: Tensor
-    """Log-probabilities; -inf where a sentence has fewer than K hypotheses."""
+    """Log-probabilities; -inf if a sentence has fewer than K hypotheses."""
 
     @property
     def length(self) -> int:
@@ -133,7 +133,7 @@ def first_beams(source: Sequences, search: Search) -> Beams:
 
 
 def forced_tokens(prefixes: Sequence[Sequence[int]], device: torch.device) -> Tensor:
-    """The prefixes as a rectangle, -1 behind the end of each; without columns where there are none."""
+    """The prefixes as a rectangle, -1 after the end of each; without columns if there are none."""
     longest = max((len(prefix) for prefix in prefixes), default=0)
     rows = [[*prefix, *[-1] * (longest - len(prefix))] for prefix in prefixes]
     return torch.tensor(rows, dtype=torch.int64, device=device).view(len(rows), longest)

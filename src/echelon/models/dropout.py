@@ -16,7 +16,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 LEVELS = 1 << 16
-"""A share is rounded to so many parts: each number's fate takes 16 random bits."""
+"""A share is rounded to one of this many parts: each number takes 16 random bits."""
 
 _WORD = 1 << 64
 
@@ -30,7 +30,7 @@ class Drop:
 
     @property
     def scale(self) -> float:
-        """What the others are multiplied by, so that the mean stays."""
+        """The factor for the others, which keeps the mean."""
         return LEVELS / (LEVELS - self.dropped_levels)
 
 
@@ -49,7 +49,7 @@ class Dropout(nn.Module):
         return _drop_on_cpu(x, self.draw()) if x.device.type == "cpu" else F.dropout(x, self.share)
 
     def draw(self) -> Drop:
-        """The next use: takes one number from torch's generator, where anything is dropped at all."""
+        """The next use: takes one number from torch's generator, if anything is dropped at all."""
         if not self.training or self.share == 0:
             return Drop()
         dropped_levels = min(max(round(self.share * LEVELS), 1), LEVELS - 1)  # some, and never all

@@ -196,7 +196,7 @@ class _AddNormSettings:
 
 
 class _AddNorm(torch.autograd.Function):
-    """Stream and norm; no stream where nothing is added to x before its norm."""
+    """Stream and norm; no stream if nothing is added to x before its norm."""
 
     @staticmethod
     def forward(

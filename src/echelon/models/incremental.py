@@ -142,7 +142,7 @@ def _attend_target(attention: SelfAttention, x_BKD: Tensor, cache_2BHTKE: Tensor
 def _attend_source(
     attention: CrossAttention, x_BKD: Tensor, keys_values: tuple[Tensor, Tensor], bias_B11S: Tensor | None
 ) -> Tensor:
-    """Attention to the source, the hypotheses of a sentence as so many queries to the same keys."""
+    """Attention to the source, the hypotheses of a sentence being queries to the same keys."""
     (q_BHKE,) = split_heads(attention.query(x_BKD), 1, attention.heads)
     mixed_BHKE = attend(q_BHKE, *keys_values, bias_B11S)
     out_BKD: Tensor = attention.output(join_heads(mixed_BHKE))

@@ -112,7 +112,7 @@ _output_loss: Callable[[Tensor, Tensor, Tensor, _ToLosses], SummedLoss] = _Outpu
 
 @dataclass(frozen=True)
 class _Gradients:
-    """Where the gradients of the smoothed sum go; None if nobody wants one."""
+    """Buffers for the gradients of the smoothed sum; None if none is needed."""
 
     hidden_MD: Tensor | None
     output_VD: Tensor | None
@@ -148,7 +148,7 @@ class _Rows:
     kernels: Kernels | None
 
     def __call__(self, sums: SummedLoss, logits_CV: Tensor, targets_C: Tensor, wants_gradient: bool) -> None:
-        """Add the losses of a chunk to the sums; where wanted, the gradient of the logits takes their place."""
+        """Add the losses of a chunk to the sums; if wanted, the gradient overwrites the logits."""
         if self.kernels is not None and supports(logits_CV.dtype):
             _add_all(sums, self.kernels.losses_(logits_CV, targets_C, self.smoothing, wants_gradient))
             return

@@ -26,7 +26,7 @@ class Sampling:
     temperature: float = 1.0
     """What the logits are divided by: less than 1 makes likely tokens likelier."""
     top_k: int = 0
-    """Draw among so many of the likeliest tokens; 0: among all."""
+    """Draw among this many of the likeliest tokens; 0: among all."""
 
 
 @torch.no_grad()

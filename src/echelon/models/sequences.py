@@ -17,9 +17,9 @@ import torch.nn.functional as F
 from torch import Tensor
 
 ROWS = 32
-"""Matrix products have a multiple of so many rows. torch compiles one for every shape that it meets (oneDNN), in half a
-millisecond and half a megabyte, and packed batches have hundreds of lengths. This makes them few, for 16 rows too many,
-on average, in a slot of a thousand."""
+"""Matrix products have a multiple of this many rows. torch compiles one for every shape that it meets (oneDNN), in half
+a millisecond and half a megabyte, and packed batches have hundreds of lengths. Rounding up makes them few, for 16 rows
+too many, on average, in a slot of a thousand."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -31,7 +31,7 @@ class Sequences:
     offsets: Tensor
     """[B+1] int64; `offsets[i]:offsets[i+1]` is sequence i."""
     lengths: tuple[int, ...] = ()
-    """The lengths as Python numbers; read from `offsets` where not given, which on a GPU waits for it."""
+    """The lengths as Python numbers; if not given, read from `offsets`, which on a GPU waits for it."""
 
     def __post_init__(self) -> None:
         if not self.lengths:

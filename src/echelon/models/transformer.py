@@ -96,7 +96,7 @@ class Transformer(nn.Module):
 
 
 class Embeddings(nn.Module):
-    """One matrix where the shape is tied, so that it is saved and exchanged once; otherwise three."""
+    """One matrix if the embeddings are tied, so that it is saved and exchanged once; otherwise three."""
 
     def __init__(self, shape: TransformerShape) -> None:
         super().__init__()
@@ -147,7 +147,7 @@ class Decoder(nn.Module):
 
 
 def run_layer(layer: Callable[..., Any], recomputes: bool, *inputs: Any) -> Any:
-    """What the layer makes of its inputs; where it recomputes, the gradient starts from them once more."""
+    """The layer's output; if it recomputes, backward starts from its inputs once more."""
     if recomputes and torch.is_grad_enabled():
         return checkpoint(layer, *inputs, use_reentrant=False)
     return layer(*inputs)
@@ -228,7 +228,7 @@ class FeedForward(nn.Module):
 
 
 class SelfAttention(nn.Module):
-    """Each token looks at the tokens of its own sequence; where causal, not at those after it."""
+    """Each token attends to the tokens of its own sequence; if causal, not to those after it."""
 
     def __init__(self, shape: TransformerShape, dropouts: Dropouts, is_causal: bool) -> None:
         super().__init__()

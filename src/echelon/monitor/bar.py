@@ -1,4 +1,4 @@
-"""How far something is that takes longer than a moment: a bar with ETA on a terminal, lines now and then elsewhere."""
+"""Progress of anything that takes a while: a bar with ETA on a terminal, a line now and then elsewhere."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ from rich.table import Column
 from echelon.monitor.screen import show_seconds
 
 NARROW = 70
-"""Columns below which a bar gives way to numbers."""
+"""On narrower terminals numbers replace the bar."""
 _NUMBERS = 16
 """Columns of percent and ETA."""
 _QUIET_S = 2.0
-"""What takes no longer than this is not worth a line in a log."""
+"""Shorter work gets no line in a log."""
 
 
 def open_bars(console: Console) -> Progress:
@@ -74,7 +74,7 @@ def working(console: Console, what: str) -> Iterator[Show]:
 
 
 class _Lines:
-    """A line for every tenth of something that takes long."""
+    """A line for every tenth of the work."""
 
     def __init__(self, console: Console, what: str) -> None:
         self._console, self._what = console, what

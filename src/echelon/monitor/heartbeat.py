@@ -1,4 +1,4 @@
-"""Heartbeats: how a launcher sees that its workers make progress, and which one does not.
+"""Heartbeats: how a launcher sees that its workers make progress, and which one hangs.
 
 A worker beats from what it is doing, never from a thread of its own: after each part of its set-up, at each slot of
 a step, at each batch it scores, and on entering and leaving each collective. A beat is three numbers in memory that
@@ -42,7 +42,7 @@ class Heart:
 
     @contextlib.contextmanager
     def waiting(self) -> Iterator[None]:
-        """Wraps a collective: inside, this worker waits for others and is not to blame for being silent."""
+        """Wraps a collective: inside, this worker waits for others and may be silent."""
         self._turns += 1
         self.beat()
         yield
@@ -64,7 +64,7 @@ def open_heart() -> Heart:
 
 @dataclass(frozen=True)
 class Pulse:
-    """What a worker's heartbeat says of it."""
+    """A worker's heartbeat as the launcher reads it."""
 
     beats: int
     turns: int
@@ -77,7 +77,7 @@ class Pulse:
 
     @property
     def is_waiting(self) -> bool:
-        """For others, who are to blame if it is silent."""
+        """For others: while it waits, its silence is theirs."""
         return self.turns % 2 == 1 and not self.is_stopped
 
 

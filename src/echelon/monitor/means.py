@@ -23,7 +23,7 @@ def smoothing_width(points: int) -> int:
 
 
 def warm_up_steps(steps: int) -> int:
-    """How many of the first steps say little about the others; none of a few."""
+    """How many of the first steps to leave out as warm-up; none if there are only a few."""
     return math.ceil(_SHARE * steps) if steps > 20 else 0
 
 

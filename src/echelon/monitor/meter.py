@@ -20,7 +20,7 @@ PHASES: tuple[Phase, ...] = get_args(Phase)
 
 
 class StepMeter:
-    """A stop watch whose laps have names, and a counter of what the cluster's network card moves meanwhile."""
+    """A stop watch whose laps have names, and a counter of what the cluster's network interface moves meanwhile."""
 
     def __init__(
         self,
@@ -37,7 +37,7 @@ class StepMeter:
             card.take()
 
     def lap(self, phase: Phase) -> None:
-        """What has passed since the last lap was `phase`."""
+        """Count the time since the last lap as `phase`."""
         self._laps.append((phase, self._now()))
 
     def take(self) -> dict[str, Any]:

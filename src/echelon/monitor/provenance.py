@@ -22,7 +22,7 @@ _MAX_DIFF_CHARACTERS = 200_000
 
 
 def collect_provenance(hosts: list[str] | None = None) -> dict[str, Any]:
-    """What is needed to say later, and elsewhere, how a run was made."""
+    """Collect what is needed to reproduce this start of a run."""
     return {
         "time": datetime.now(UTC).isoformat(timespec="seconds"),
         "command": redact_text(shlex.join(sys.argv)),

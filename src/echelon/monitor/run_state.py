@@ -11,7 +11,7 @@ from echelon.monitor.records import read_records, skim_records, training_records
 from echelon.runfolder import RunFolder, read_json
 
 FRESH_S = 30.0
-"""Records that came this recently from hosts with folders of their own are those of a run that is going on."""
+"""A run on hosts with their own folders counts as training while its records are no older than this."""
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""What a host does while it trains: processors, memory, disks, network cards and GPUs, every other second.
+"""What a host does while it trains: processors, memory, disks, network interfaces and GPUs, every other second.
 
 The first worker of each host samples, in a thread, into its own records.
 """
@@ -107,7 +107,7 @@ def _disk_bytes(before: Any, now: Any) -> tuple[int, int] | tuple[None, None]:
 
 
 def _busy_share(before: Any, now: Any) -> float:
-    """What share of all processors' time between two counts was not idle."""
+    """The share of all processors' time between two counts that was not idle."""
     spent = {name: getattr(now, name) - getattr(before, name) for name in now._fields if name != "guest"}
     total = sum(spent.values())
     return 1 - (spent["idle"] + spent.get("iowait", 0.0)) / total if total > 0 else 0.0
@@ -124,7 +124,7 @@ def _moved(before: dict[str, tuple[int, int]], now: dict[str, tuple[int, int]]) 
 
 
 class SamplerThread:
-    """Writes a sample every so often until it is stopped."""
+    """Writes a sample at a fixed interval until it is stopped."""
 
     def __init__(self, sampler: HostSampler, records: RecordWriter, every_s: float = SAMPLE_S) -> None:
         self._sampler, self._records, self._every_s = sampler, records, every_s

@@ -85,6 +85,6 @@ def _network_problems(recipe: ClassificationRecipe) -> Iterator[Problem]:
 
 
 def _seen_pixels(recipe: ClassificationRecipe) -> int | None:
-    """Height and width of what the model sees; None where that is missing, which is a problem of its own."""
+    """Height and width of what the model sees; None if that is missing, which is reported by itself."""
     data = recipe.data
     return None if data.source == "folder" and data.pixels is None else model_pixels(data)

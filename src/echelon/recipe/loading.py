@@ -38,7 +38,7 @@ def load_recipe(path: Path, overrides: Sequence[str] = ()) -> Recipe:
     table = read_toml(path)
     if problems := list(
         secret_problems(table)
-    ):  # an override may hide them, but not where the file itself is copied
+    ):  # an override may hide them, unless the file itself is copied
         raise RecipeError(str(path), problems)
     for override in overrides:
         apply_override(table, override)
@@ -139,7 +139,7 @@ def _list_index(place: list[Any], part: str, override: str) -> int:
 
 
 def parse_value(text: str) -> Any:
-    """A TOML value, or the text itself where it is not one (so that strings need no quotes)."""
+    """A TOML value, or the text itself if it is not one (so that strings need no quotes)."""
     try:
         parsed = tomllib.loads(f"value = {text}")
     except tomllib.TOMLDecodeError:
@@ -168,7 +168,7 @@ def _kind_of(table: dict[str, Any]) -> type[Recipe]:
 
 
 def _problems_of_the_rest(table: dict[str, Any], error: pydantic.ValidationError) -> list[Problem]:
-    """Problems between the keys that are right one by one, where the recipe can do without the wrong ones."""
+    """Problems between keys that are valid one by one, if the recipe is whole without the invalid ones."""
     rest = copy.deepcopy(table)
     wrong = [_walk(details["loc"], _kind_of(table))[0] for details in error.errors()]
     for keys in wrong:
@@ -216,7 +216,7 @@ def _as_problem(details: ErrorDetails, recipe: type[Section]) -> Problem:
         case "missing":
             return Problem(key, f"is missing; {_meaning(keys[-1], section)}")
         case "union_tag_not_found":
-            return Problem(f"{key}.kind", f"is missing; use one of {_expected_tags(recipe, keys[-1])}")
+            return Problem(f"{key}.kind", f"is missing; use one of {', '.join(_variants(recipe, keys[-1]))}")
         case "union_tag_invalid":
             tag, expected = str(context["tag"]), context["expected_tags"].replace("'", "")
             return Problem(
@@ -273,10 +273,6 @@ def _variants(holder: type[Section] | None, key: str) -> dict[str, type[Section]
     if len(sections) < 2:
         return {}
     return {typing.get_args(section.model_fields["kind"].annotation)[0]: section for section in sections}
-
-
-def _expected_tags(recipe: type[Section], key: str) -> str:
-    return ", ".join(_variants(recipe, key))
 
 
 def _near(word: str, candidates: Sequence[str]) -> str:

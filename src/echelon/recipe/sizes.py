@@ -14,7 +14,7 @@ NATIVE_PIXELS = {"digits": 8, "cifar10": 32, "idx": 28}
 
 
 def model_sizes(model: Model) -> Sizes:
-    """Widths and depths, the preset's where the recipe does not say otherwise."""
+    """Widths and depths, the preset's unless the recipe says otherwise."""
     preset = PRESETS[model.preset]
     return {
         "d_model": model.d_model or preset["d_model"],

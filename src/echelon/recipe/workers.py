@@ -12,12 +12,12 @@ ANY_NUMBER = 1 << 20
 
 @dataclass(frozen=True)
 class WorkerRange:
-    """The fewest and the most workers that a run may have; equal where the number is fixed."""
+    """The fewest and the most workers that a run may have; equal if the number is fixed."""
 
     fewest: int
     most: int
     is_auto: bool = False
-    """Whether the fastest number is to be found by measurement; where nobody measures, there is one for each core."""
+    """Whether the fastest number is to be measured; without a measurement, one worker for each core."""
 
     def __str__(self) -> str:
         if self.is_auto:

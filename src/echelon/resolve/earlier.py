@@ -1,4 +1,4 @@
-"""What a run, or its mirror, has found for "auto" before."""
+"""Values of "auto" that a run, or its mirror, has found before."""
 
 from __future__ import annotations
 

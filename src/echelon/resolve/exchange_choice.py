@@ -24,7 +24,7 @@ SETTINGS: dict[Candidate, dict[str, Any]] = {
     "low_rank": {"exchange": "low_rank"},
     "local": {"exchange": "local"},
 }
-"""What makes it of a recipe."""
+"""The recipe's settings that select it."""
 _BACKWARD = 2 / 3
 """Of a slot's time."""
 _AS_FAST = 1.1
@@ -97,7 +97,7 @@ class Measured:
 
 @dataclass(frozen=True)
 class Choice:
-    """What "auto" has come to."""
+    """What "auto" becomes."""
 
     exchange: Candidate
     hosts: int | None
@@ -152,7 +152,7 @@ def _best(names: Collection[Candidate], measured: Measured) -> Candidate:
 
 
 def _advice(measured: Measured, best: Candidate, allowed: Collection[ExchangeClass]) -> str:
-    """What allowing more would give."""
+    """A hint at what a less exact exchange would gain."""
     better = _best(list(measured.num_bytes), measured)
     if class_of(better) in allowed or measured.step_s(better) > WORTH_IT * min(
         measured.step_s(best), measured.alone_s

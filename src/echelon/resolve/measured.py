@@ -31,7 +31,7 @@ MEMORY_SHARE = 0.7
 
 @dataclass(frozen=True)
 class TrialMachine:
-    """A machine on which a few steps are measured."""
+    """A machine on which candidates are measured."""
 
     cores: int
     free_bytes: int
@@ -66,7 +66,7 @@ def find_workers(recipe: Recipe, machine: TrialMachine, console: Console) -> Wor
     for workers in worker_candidates(machine.cores, recipe.train.slots):
         try:
             result = machine.measure(recipe, workers, TRIAL_STEPS)
-        except WorkerError as error:  # such as too little memory for so many
+        except WorkerError as error:  # such as too little memory for this many workers
             failure = error
             said.append(f"{workers}: failed")
         else:
@@ -192,7 +192,7 @@ def find_slot(
     for slot in candidates:
         try:
             rate, memory = measure_slot(slot)
-        except WorkerError as error:  # such as too little memory for so large a slot
+        except WorkerError as error:  # such as too little memory for a slot of this size
             if not rates or error.exit_code == FINAL_STATUS:
                 raise
             break

@@ -1,4 +1,4 @@
-"""What resolving asks of the workers that have met."""
+"""What resolving "auto" needs of the group of workers."""
 
 from __future__ import annotations
 

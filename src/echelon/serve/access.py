@@ -26,13 +26,13 @@ class Token(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True)
 
     name: Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$")]
-    """What metrics and the audit log call it."""
+    """Its name in metrics and in the audit log."""
     token: Annotated[str, Field(min_length=16)] | None = None
     sha256: Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")] | None = None
     """Of the token, which then nobody can read from the file."""
     requests_per_minute: PositiveFloat | None = None
     expires: datetime | date | None = None
-    """A day counts to its end; times are UTC unless they say otherwise."""
+    """A date includes the whole day; times are UTC unless they name a zone."""
 
     @model_validator(mode="after")
     def _has_one_secret(self) -> Token:
@@ -79,7 +79,7 @@ class Access:
     """Which paths are only for those who have a token."""
     find_token: Callable[[HTTPConnection], str] = bearer_token
     advice: str = "a token is needed: Authorization: Bearer TOKEN"
-    """What those without a token are told."""
+    """The message for requests without a token."""
 
     def identify(self, connection: HTTPConnection) -> Token | None:
         """The token that a request has, even if it has expired; None for none or a wrong one."""

@@ -13,7 +13,7 @@ Line = Annotated[str, Field(max_length=1 << 20)]
 
 
 class TranslateRequest(BaseModel):
-    """Lines to translate, and how. What is left out is as the model's recipe has it."""
+    """Lines to translate, and how. Defaults are those of the model's recipe."""
 
     model_config = ConfigDict(extra="forbid", use_attribute_docstrings=True, allow_inf_nan=False)
 
@@ -28,7 +28,7 @@ class TranslateRequest(BaseModel):
     temperature: Annotated[float, Field(gt=0.01, le=10)] | None = None
     """Draw at random in place of searching; 1: as likely as the model finds them."""
     top_k: Annotated[int, Field(ge=1, le=1000)] | None = None
-    """Draw among so many of the likeliest tokens; only with a temperature."""
+    """Draw among this many of the likeliest tokens; only with a temperature."""
     seed: Annotated[int, Field(ge=0, lt=SEEDS)] | None = None
     """Draw the same again; only with a temperature."""
     prefix: Annotated[str, Field(max_length=2000)] | None = None
@@ -47,7 +47,7 @@ class TranslateRequest(BaseModel):
         return [self.text] if isinstance(self.text, str) else self.text
 
     def decoding(self, defaults: Decoding) -> Decoding:
-        """UserError if the wishes do not go together."""
+        """UserError if the options contradict each other."""
         beam = self.beam
         if self.temperature is None:
             beam = max(self.beam or defaults.beam, self.n_best or 1)

@@ -1,4 +1,4 @@
-"""The HTTP interface: translate or classify, describe the model, say how the server is."""
+"""The HTTP interface: translate or classify, describe the model, report health and metrics."""
 
 from __future__ import annotations
 

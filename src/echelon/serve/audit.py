@@ -25,7 +25,7 @@ class Handled:
     """As it was sent, without the query."""
     client: str
     route: str = "other"
-    """The path of what answered it, or "other": there is no end of paths that clients can make up."""
+    """The path of its endpoint, or "other": clients can make up any number of paths."""
     token: str = ""
     """Its name; empty if it had none, or a wrong one."""
     status: int = 499
@@ -58,7 +58,7 @@ class AuditLog:
         self.path = path
         self.num_lost = 0
         self._is_cut = False
-        """Whether the file ends in half a line."""
+        """Whether the file ends in an incomplete line."""
         self._file = self._open()
 
     def _open(self) -> int:

@@ -27,7 +27,7 @@ class Waiting:
     decoding: Decoding
     result: asyncio.Future[Translation] = field(hash=False)
     request: object = None
-    """Where its lines are to be drawn by themselves, as they were drawn before with the same seed."""
+    """The request, if it draws with a seed: its lines are not batched with others, so that they are drawn the same."""
     since: float = field(default_factory=time.monotonic)
 
 

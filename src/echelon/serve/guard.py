@@ -26,7 +26,7 @@ _HEADERS = {
     "referrer-policy": "no-referrer",
 }
 OPEN_PATHS = ("/health", "/ready")
-"""Asked by load balancers, which have no token and ask often."""
+"""Requested often by load balancers, which have no token."""
 
 
 @dataclass(frozen=True)

@@ -27,7 +27,7 @@ _BACKLOG = 1024
 
 @dataclass(frozen=True)
 class ListenOptions:
-    """Where a server listens, and for whom."""
+    """Where a server listens, and which names and proxies it accepts."""
 
     host: str = "127.0.0.1"
     port: int = 8000
@@ -128,7 +128,7 @@ class HttpServer(uvicorn.Server):
             http=type("Protocol", (TimedProtocol,), {"patience_s": limits.receive_s}),
             ws="none",
             log_config=None,
-            log_level="error",  # what strangers send is no news, and would fill the log
+            log_level="error",  # malformed requests of strangers would fill the log
             access_log=False,
             server_header=False,
             limit_concurrency=limits.connections,

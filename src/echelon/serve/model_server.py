@@ -40,7 +40,7 @@ class ServeOptions:
     model: Path
     checkpoint: str | None = None
     engine: str = "auto"
-    """ctranslate2, torch, or auto: CTranslate2 where it is installed."""
+    """ctranslate2, torch, or auto: CTranslate2 if it is installed."""
     precision: str = "float32"
     """Of CTranslate2: float32 or int8."""
     threads: int | None = None
@@ -72,7 +72,7 @@ class _Server(HttpServer):
         yield
 
     def _stop(self) -> None:
-        if self._state.is_stopping:  # told twice: at once
+        if self._state.is_stopping:  # a second signal: at once
             self.force_exit = self.should_exit = True
         self._state.is_stopping = True
         asyncio.get_running_loop().call_later(self._drain_s, self._leave)
@@ -147,7 +147,7 @@ class Served:
     precision: str
     model: ServedModel
     body_bytes: int = 0
-    """What a request must be allowed to have at least."""
+    """The least bytes that a request's body must be allowed."""
 
 
 class LoadDeclaration(Protocol):

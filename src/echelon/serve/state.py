@@ -60,7 +60,7 @@ class ServerState:
             self.metrics.audit_lost.set(self.audit.num_lost)
 
     def why_not_ready(self) -> str | None:
-        """What keeps it from taking another request; None if nothing does."""
+        """Why it cannot take another request; None if it can."""
         if self.is_stopping:
             return "stopping"
         if self.num_waiting() >= self.limits.queue_lines or not self.budget.has_room(self.limits.body_bytes):

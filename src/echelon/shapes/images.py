@@ -41,5 +41,5 @@ def parameters_by_part(shape: ImageShape) -> dict[str, int]:
 
 
 def training_flops(shape: ImageShape, pictures: int) -> int:
-    """FLOPs of forward and backward over so many pictures."""
+    """FLOPs of forward and backward of a number of pictures."""
     return 3 * pictures * sum(layer.flops for layer in layers(shape))

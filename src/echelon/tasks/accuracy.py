@@ -16,7 +16,7 @@ _CONFUSED_PAIRS = 20
 def ranked_guesses(logits_NK: Tensor, labels_N: Tensor) -> tuple[list[int], list[int]]:
     """How many classes were thought likelier than the right one, and the likeliest, of each picture.
 
-    Classes that are as likely as the right one count as likelier where their number is lower, so that a network which
+    Classes that are as likely as the right one count as likelier if their number is lower, so that a network which
     says nothing scores by chance, and as a sorted list would.
     """
     right_N1 = logits_NK.gather(1, labels_N[:, None])

@@ -195,7 +195,7 @@ def build_network(recipe: ClassificationRecipe, classes: int, pixels: int) -> nn
 
 
 def classify(model: nn.Module, images_NCPP: Tensor, evaluate: ImageEvaluation) -> Tensor:
-    """Logits [N, K] in float32; where several views of a picture are looked at, log of the mean of probabilities."""
+    """Logits [N, K] in float32; with several views of a picture, the log of the mean of their probabilities."""
     seen = views(images_NCPP, evaluate)
     if len(seen) == 1:
         logits_NK: Tensor = model(images_NCPP).float()

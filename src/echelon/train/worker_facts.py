@@ -50,7 +50,7 @@ def start_sampler(records: RecordWriter) -> SamplerThread | None:
 
 
 def cluster_card() -> str:
-    """The network card that leads to the other workers, as the launcher found it; loopback on one machine."""
+    """The network interface that leads to the other workers, as the launcher found it; loopback on one machine."""
     name = os.environ.get("GLOO_SOCKET_IFNAME") or os.environ.get("NCCL_SOCKET_IFNAME", "lo")
     return name.removeprefix("=").split(",")[0]
 

@@ -13,9 +13,9 @@ import pytest
 
 from echelon.data.demo_corpus import SHA256, EmbeddedCorpus, Pair, generate
 from echelon.data.demo_corpus.chance import Chance, Weighted
+from echelon.data.demo_corpus.corpus import Sentences
 from echelon.data.demo_corpus.german_forms import full_infinitive, full_participle, noun_form, present
 from echelon.data.demo_corpus.nouns import NOUNS, Noun
-from echelon.data.demo_corpus.sentences import Sentences
 from echelon.data.demo_corpus.verbs import Case, Verb
 from tests.data.demo_corpus.words import ALL_VERBS
 

@@ -6,11 +6,14 @@ from pathlib import Path
 import pytest
 
 from echelon.errors import UserError
-from echelon.migrate.openseq2seq.syntax import Named, Table, read_assignments
+from echelon.migrate.openseq2seq.syntax import Named, Table, read_what_can_be
 
 
 def read(text: str) -> Table:
-    return read_assignments(text, "config.py")
+    variables, problem = read_what_can_be(text, "config.py")
+    if problem is not None:
+        raise problem
+    return variables
 
 
 def test_what_configurations_are_written_with_is_understood() -> None:

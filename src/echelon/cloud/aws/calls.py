@@ -25,7 +25,7 @@ THROTTLED = (
     "EC2ThrottledException",
     "SlowDown",
 )
-"""Throttled, perhaps by others in the account: waited out for as long as it takes."""
+"""Throttled, perhaps by others in the account: repeated for as long as it takes."""
 _FAILED_THERE = (
     "InternalError",
     "InternalFailure",
@@ -65,7 +65,7 @@ _REMEDIES = {
 _POLL_S = 3.0
 _LONGEST_PAUSE_S = 20.0
 _UNREACHABLE_S = 60.0
-"""How long an answer is waited for when none comes: a laptop may have changed its network."""
+"""How long to wait for an answer: a laptop may have changed its network."""
 
 
 @dataclass(frozen=True)
@@ -98,7 +98,7 @@ class Clients:
                     error.may_be_done = is_lost
                     raise
             pause_s = min(_LONGEST_PAUSE_S, 2.0 ** min(attempt, 10))
-            self.clock.sleep(pause_s * random.uniform(0.5, 1.0))  # not in step with others
+            self.clock.sleep(pause_s * random.uniform(0.5, 1.0))  # jitter
         raise AssertionError("unreachable")
 
     def wait_until(self, is_done: Callable[[], bool], what: str, limit_s: float) -> None:
@@ -169,7 +169,7 @@ def _open_session(region: str | None) -> Any:
 
 
 def _explain(operation: str, error: dict[str, Any]) -> CloudError:
-    """AWS has refused a call."""
+    """AWS refused a call."""
     code, said = str(error.get("Code", "")), str(error.get("Message", "")).rstrip(".")
     remedy = _REMEDIES.get(code, "")
     message = f"{operation}: {said} ({code})" + (f"; {remedy}" if remedy else "")

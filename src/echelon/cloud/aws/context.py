@@ -149,7 +149,7 @@ class Single:
 
     name = ""
     duplicate = ""
-    """AWS's word for one that is there already."""
+    """AWS's error code for a resource that exists already."""
     is_irreplaceable = False
     """Whether machines, if there are any, depend on the very one that was made first."""
 

@@ -86,7 +86,7 @@ class Machines:
         if missing:
             record = self._order(ids, missing)
         for number, id_ in enumerate(record.ids):
-            if not _is_tagged(usable.get(id_, {}), number):
+            if {"Key": HOST_TAG, "Value": str(number)} not in usable.get(id_, {}).get("Tags", []):
                 self._tag(id_, number)
         self.wait_for_machines(range(count))
 
@@ -295,7 +295,3 @@ class Machines:
 
 def _without_order(record: PartRecord) -> PartRecord:
     return replace(record, order="", numbers=(), address="")
-
-
-def _is_tagged(instance: dict[str, Any], number: int) -> bool:
-    return {"Key": HOST_TAG, "Value": str(number)} in instance.get("Tags", [])

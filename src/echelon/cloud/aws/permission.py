@@ -12,7 +12,7 @@ from echelon.errors import CloudError
 
 ROLE_PATH = "/echelon/"
 SSM_POLICY = "iam::aws:policy/AmazonSSMManagedInstanceCore"
-"""AWS's own policy of what the Session Manager needs on a machine."""
+"""AWS's managed policy for the Session Manager."""
 
 
 class Role(Single):

@@ -89,7 +89,7 @@ def _processors(options: dict[str, int]) -> int:
 
 
 def format_quota_request(spec: ClusterSpec, quota: Quota, wanted: float) -> str:
-    """What is too low, the command that asks for more, and the reason that AWS wants to hear."""
+    """The quota that is too low, the command that requests more, and a reason for the request."""
     vcpus = machine("aws", spec.type).vcpus
     return (
         f"{spec.count} x {spec.type} need {spec.count * vcpus} virtual processors; in {spec.region} your account may "

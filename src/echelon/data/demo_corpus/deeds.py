@@ -250,7 +250,10 @@ class Deeds:
 
     def _elaborated(self, clause: Clause, plain: bool) -> Clause:
         """Perhaps with a manner, company or place; a negated clause stays as it is."""
-        if plain or _has_no_room(clause):
+        is_long = any(
+            isinstance(meaning, NounPhrase) and meaning.owner is not None for meaning in clause.objects
+        )
+        if plain or is_long:
             return clause
         roll = self.chance.below(100)
         verb = clause.verb
@@ -274,11 +277,6 @@ class Deeds:
             other = self.phrases.object("family guest", clause.subject, plain=True)
             return clause._replace(company=Prepositional("with", "mit", "dative", other))
         return clause
-
-
-def _has_no_room(clause: Clause) -> bool:
-    """Whether the objects are long enough already."""
-    return any(isinstance(meaning, NounPhrase) and meaning.owner is not None for meaning in clause.objects)
 
 
 def _clash(clause: Clause, subject: Phrase) -> bool:

@@ -51,7 +51,7 @@ class Times:
     def settle(self, clause: Clause, negated: bool = False) -> Clause:
         """The clause in a tense or with a modal, perhaps with a time or a frequency."""
         clause = clause._replace(negated=negated)
-        if self.chance.happens(20) and _takes_modal(clause):
+        if self.chance.happens(20) and clause.verb.is_willed:
             return self.with_modal(clause)
         tense = self.chance.draw(_TENSES)
         if tense == "perfect" and not clause.verb.stative:
@@ -174,7 +174,3 @@ def _happened(clause: Clause) -> bool:
     """Whether a verb without a progressive still tells of something with a time: she moved in May."""
     happens = clause.goal or clause.place or clause.verb.english in ("see", "hear")
     return clause.tense == "past" and bool(happens)
-
-
-def _takes_modal(clause: Clause) -> bool:
-    return clause.verb.is_willed

@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Any
 
 from echelon.data.corpora import resolve
-from echelon.data.exclusive_folder import exclusive, publish
 from echelon.data.images.cifar10 import Cifar10
 from echelon.data.images.digits import Digits
 from echelon.data.images.download import fetch_cifar10
@@ -32,9 +31,9 @@ from echelon.data.images.image_store import (
 )
 from echelon.data.images.pixels import DECODING_VERSION, middle, resize
 from echelon.data.images.sources import ImageSource, Opened, Pictures, Unreadable
-from echelon.data.prepare import explaining_disk_errors, ignore, prepared_folder
+from echelon.data.prepare import ignore, make_once, prepared_folder
 from echelon.data.prepared import MANIFEST, InputEntry
-from echelon.data.progress import Progress, Report, waiting
+from echelon.data.progress import Progress, Report
 from echelon.data.shards import FileEntry
 from echelon.errors import DataError
 from echelon.recipe.image_sections import ImageData
@@ -54,15 +53,12 @@ def prepare_images(
     """
     source = find_source(data, recipe_folder, cache, progress)
     key = _key(data, source)
-    folder = prepared_folder(cache, key)
-    if not folder.exists():
-        on_wait = waiting(progress, f"makes {folder}")
-        with explaining_disk_errors(cache), exclusive(folder, on_wait) as unfinished:
-            if not folder.exists():  # whom we waited for may have made it
-                progress(Progress("fetch", 0, 1, "pictures"))
-                _build(data, source, key, unfinished, progress)
-                publish(unfinished, folder)
-    return open_images(folder)
+
+    def build(unfinished: Path) -> None:
+        progress(Progress("fetch", 0, 1, "pictures"))
+        _build(data, source, key, unfinished, progress)
+
+    return open_images(make_once(cache, key, progress, build))
 
 
 def find_images(data: ImageData, *, recipe_folder: Path, cache: Path) -> PreparedImages | None:

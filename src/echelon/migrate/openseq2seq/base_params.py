@@ -242,7 +242,7 @@ def _decay_steps(settings: Settings, parameters: Settings, steps_per_epoch: int 
 def _piecewise(
     settings: Settings, parameters: Settings, rate: float | None, steps_per_epoch: int | None
 ) -> dict[str, Any]:
-    """Boundaries are epochs where the training's length is, and steps otherwise."""
+    """Boundaries are epochs if the training's length is, and steps otherwise."""
     boundaries = parameters.numbers("boundaries")
     rates = [rate, *((rate or 0.0) * decay for decay in parameters.numbers("decay_rates"))]
     if settings.number("num_epochs") is not None:

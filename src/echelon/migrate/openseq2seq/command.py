@@ -76,13 +76,13 @@ class _Config:
 
     recipe: Path
     text: str | None
-    """The recipe's, where it is a converted one."""
+    """The recipe's, if it is a converted one."""
     run: Path
     infer_source: str | None
     """The file that a converted configuration translates with --mode=infer; beside the recipe if relative."""
 
     def write_recipe(self) -> str:
-        """The recipe's path, where a converted one is now too."""
+        """The recipe's path; a converted one is written there."""
         if self.text is not None:
             self.recipe.parent.mkdir(parents=True, exist_ok=True)
             write_atomically(self.recipe, self.text)

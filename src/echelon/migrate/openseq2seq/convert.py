@@ -54,7 +54,7 @@ def convert(
 ) -> Made:
     """The recipe that a configuration means.
 
-    `workers` is how many processes or GPUs the configuration was used with, where the file does not say; `changes`
+    `workers` is how many processes or GPUs the configuration was used with, if the file does not say; `changes`
     replace settings of base_params. UserError if the file is no such configuration, or has no equivalent.
     """
     variables, problem = read_what_can_be(text, where)
@@ -116,7 +116,7 @@ def _scoring_notes(own: Mapping[str, Table], train: Table, read: Collection[str]
 
 
 def _change(base: Table, key: str, text: str) -> None:
-    """Set `a/b` in the tables, the value read as Python's where it is one."""
+    """Set `a/b` in the tables, the value read as Python's if it is one."""
     *tables, last = key.split("/")
     place = base
     for name in tables:

@@ -44,7 +44,7 @@ class Settings:
         return int(value)
 
     def numbers(self, key: str) -> list[Any]:
-        """A list of numbers, empty where it is not given; UserError if it is something else."""
+        """A list of numbers, empty if it is not given; UserError if it is something else."""
         values = self.get(key, [])
         if not isinstance(values, list | tuple) or not all(map(_is_number, values)):
             raise self.error(key, f"is {values!r}, not a list of numbers")
@@ -58,12 +58,12 @@ class Settings:
         return value
 
     def name(self, key: str) -> str:
-        """The name of a class or function, or of a text in its place; empty where it is not given."""
+        """The name of a class or function, or of a text in its place; empty if it is not given."""
         value = self.get(key)
         return value.name if isinstance(value, Named) else str(value or "")
 
     def inner(self, key: str) -> Settings:
-        """The table under a key; an empty one where it is not given."""
+        """The table under a key; an empty one if it is not given."""
         value = self.get(key)
         if value is not None and not isinstance(value, Table):
             raise self.error(key, "is not a dictionary")

@@ -71,14 +71,6 @@ PREDEFINED = {"tf": "tensorflow"}
 _CONVERSIONS: dict[str, Callable[[Any], Any]] = {"int": int, "float": float, "str": str}
 
 
-def read_assignments(text: str, where: str) -> Table:
-    """The file's variables; UserError with line and column if it holds more Python than a configuration needs."""
-    variables, problem = read_what_can_be(text, where)
-    if problem is not None:
-        raise problem
-    return variables
-
-
 def read_what_can_be(text: str, where: str) -> tuple[Table, UserError | None]:
     """The file's variables, and the first thing in it that cannot be read.
 

@@ -174,7 +174,7 @@ def _convert_languages(train: Settings, draft: Draft) -> None:
 
 
 def _languages(source: str, target: str) -> tuple[str, str] | None:
-    """What tells train.en.tok from train.de.tok, where that is a two-letter code in each."""
+    """What distinguishes train.en.tok from train.de.tok, if that is a two-letter code in each."""
     parts = [PurePosixPath(path).name.split(".") for path in (source, target)]
     if len(parts[0]) != len(parts[1]):
         return None

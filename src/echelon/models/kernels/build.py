@@ -29,7 +29,7 @@ class KernelsUnavailableError(Exception):
 
 @cache
 def load_library() -> ctypes.CDLL:
-    """The compiled kernels of this machine, from the cache where they are in it."""
+    """The compiled kernels of this machine, from the cache if they are in it."""
     if platform.system() != "Linux":
         raise KernelsUnavailableError("own kernels are built on Linux only")
     folder, name, compiler = cache_folder(), fingerprint(), find_compiler()

@@ -20,7 +20,7 @@ class KernelChoice:
 
 
 def choose_kernels(setting: Literal["auto", "off"], device: torch.device, precision: str) -> KernelChoice:
-    """Own kernels where they are wanted and can be had; compiles them at first use, which takes some seconds."""
+    """The own kernels, if wanted and available; compiled at first use, which takes some seconds."""
     if setting == "off":
         return KernelChoice(None, "plain PyTorch (train.kernels is off)")
     if device.type != "cpu":

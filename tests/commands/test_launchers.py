@@ -14,7 +14,7 @@ import yaml
 from rich.console import Console
 
 from echelon.commands.launch_options import LaunchOptions
-from echelon.commands.launching import launch
+from echelon.commands.launchers import launch
 from echelon.commands.remote_training import ClusterOptions
 from echelon.commands.training import TrainOptions
 from echelon.errors import RecipeError, UserError
@@ -67,7 +67,7 @@ def test_a_dry_run_by_hand_shows_what_is_typed_on_every_host(options: TrainOptio
     assert [each["RANK"] for each in found] == ["0", "1", "2", "3"]
     assert {each["WORLD_SIZE"] for each in found} == {"4"}
     assert found[2]["GLOO_SOCKET_IFNAME"] == "lo", "this host's card is known"
-    assert found[0]["GLOO_SOCKET_IFNAME"] == "(the card that leads to 127.0.0.1)"
+    assert found[0]["GLOO_SOCKET_IFNAME"] == "(the interface that leads to 127.0.0.1)"
 
 
 def test_a_dry_run_inside_a_sites_launcher_shows_this_process(

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from echelon.data.batch_plan import plan_images
 from echelon.data.images.image_store import PreparedImages
 from echelon.explain.checkpoints import checkpoint_parts, format_parts
-from echelon.explain.describe import show_megabytes, some_rates, steps_of
+from echelon.explain.description import Description, format_facts, some_rates, steps_of
 from echelon.recipe.schedule import formula
 from echelon.recipe.schema import ClassificationRecipe
 from echelon.recipe.sizes import image_shape, model_pixels
@@ -24,32 +24,15 @@ ASSUMED_CLASSES = {"digits": 10, "cifar10": 10, "idx": 10, "folder": 1000}
 
 
 @dataclass(frozen=True)
-class ImageDescription:
+class ImageDescription(Description):
     """Everything `describe --json` prints of image classification."""
 
-    name: str
-    task: str
-    parameters: int
-    parameters_by_layer: dict[str, int]
     model: str
     classes: int
     pixels: int
-    gradient_bytes: int
-    checkpoint_bytes: int
-    """Of one worker alone."""
-    checkpoint_parts: str
     images_per_step: int
-    slots: int
-    flops_per_step: int
-    is_prepared: bool
-    """Whether the number of classes comes from the prepared data."""
     images: dict[str, int]
     """Of each split, once the data is prepared."""
-    steps_per_epoch: float | None
-    steps: int | None
-    epochs: float | None
-    schedule: str
-    learning_rates: dict[int, float]
 
 
 def describe_images(recipe: ClassificationRecipe, prepared: PreparedImages | None) -> ImageDescription:
@@ -88,28 +71,13 @@ def num_classes(recipe: ClassificationRecipe, prepared: PreparedImages | None) -
     return prepared.num_classes if prepared else ASSUMED_CLASSES[recipe.data.source]
 
 
-def render_images(description: ImageDescription) -> str:
+def format_images(description: ImageDescription) -> str:
     """The description as text for people."""
     d = description
     data = ", ".join(f"{name} {count:,}" for name, count in d.images.items()) or "not prepared yet"
-    lines = [
-        f"{d.name}: {d.task}",
+    about = [
         f"  model            {d.model}, {d.classes:,} classes{'' if d.is_prepared else ' (assumed)'}, "
         f"{d.pixels}x{d.pixels} pixels",
         f"  pictures         {data}",
-        f"  parameters       {d.parameters:,}",
-        *(f"    {name:<15}{count:>14,}" for name, count in d.parameters_by_layer.items()),
-        f"  gradient         {show_megabytes(d.gradient_bytes)} in float32: what each worker exchanges per step",
-        f"  checkpoint       about {show_megabytes(d.checkpoint_bytes)}: {d.checkpoint_parts}",
-        f"  step             {d.images_per_step:,} pictures in {d.slots} slots",
-        f"  FLOPs a step     {d.flops_per_step:.3g}",
-        f"  length           {_length(d)}",
-        f"  learning rate    {d.schedule}",
-        *(f"    step {step:<10,}{rate:.3e}" for step, rate in d.learning_rates.items()),
     ]
-    return "\n".join(lines)
-
-
-def _length(d: ImageDescription) -> str:
-    steps = f"{d.steps:,} steps" if d.steps is not None else "steps not known before the data is prepared"
-    return steps + (f", {d.epochs:.3g} epochs" if d.epochs is not None else "")
+    return format_facts(d, about, f"{d.images_per_step:,} pictures in {d.slots} slots")

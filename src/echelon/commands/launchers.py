@@ -1,4 +1,4 @@
-"""`train` by any launcher: which one is meant, what it would run, and how its end is shown."""
+"""`train` by any launcher: choose it, run it or show what it would run, and return what the verb prints."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from rich.console import Console
 from echelon.commands.dry_run import as_arguments, plan_here, plan_over_ssh
 from echelon.commands.launch_options import LaunchOptions
 from echelon.commands.results import format_training
-from echelon.commands.together import train_together
+from echelon.commands.site_training import train_at_site
 from echelon.commands.training import TrainOptions, open_run, train
 from echelon.console import SafeConsole, tell
 from echelon.errors import INTERRUPTED_STATUS, EchelonError, RefusedError, StoppedError, UserError
@@ -41,7 +41,7 @@ class Launched:
 
 
 def launch(options: TrainOptions, how: LaunchOptions, console: Console) -> Launched:
-    """Train, or have the launcher that was asked for do it; `--dry-run` only says what would be run where."""
+    """Train with the launcher that was asked for or found; with `--dry-run`, return what would be run where."""
     how.refuse_idle()
     if options.cluster is not None:
         return _launch_over_ssh(options, how, console)
@@ -61,7 +61,7 @@ def launch(options: TrainOptions, how: LaunchOptions, console: Console) -> Launc
     if place is None or place.size == 1:
         result = train(options, console)
         return _trained(result, INTERRUPTED_STATUS if place else 1)
-    return _launch_together(options, place, console)
+    return _launch_at_site(options, place, console)
 
 
 def _launch_over_ssh(options: TrainOptions, how: LaunchOptions, console: Console) -> Launched:
@@ -73,17 +73,17 @@ def _launch_over_ssh(options: TrainOptions, how: LaunchOptions, console: Console
     return _trained(train(options, console), 1)
 
 
-def _launch_together(options: TrainOptions, place: Place, console: Console) -> Launched:
+def _launch_at_site(options: TrainOptions, place: Place, console: Console) -> Launched:
     if not place.is_first and not place.is_host:
-        return _launch_quietly(options, place, console)
-    result = train_together(options, place, console)
+        return _launch_silently(options, place, console)
+    result = train_at_site(options, place, console)
     return _trained(result, 1 if place.launcher == "by hand" else INTERRUPTED_STATUS)
 
 
-def _launch_quietly(options: TrainOptions, place: Place, console: Console) -> Launched:
-    """As one of a site's processes that process 0 speaks for, where it can."""
+def _launch_silently(options: TrainOptions, place: Place, console: Console) -> Launched:
+    """Train as one of a site's processes; process 0 prints for them if it can."""
     try:
-        result = train_together(options, place, SafeConsole(quiet=True))
+        result = train_at_site(options, place, SafeConsole(quiet=True))
     except (StoppedError, RefusedError) as error:  # process 0 was told to stop as well, or shows the error
         return Launched({}, "", error.exit_status, is_shown=False)
     except EchelonError as error:
@@ -104,7 +104,7 @@ def _find_place(how: LaunchOptions, environ: Mapping[str, str]) -> Place | None:
 
 
 def _workers_per_node(options: TrainOptions, how: LaunchOptions) -> int:
-    """One for each GPU where the user says nothing."""
+    """One for each GPU unless the user says otherwise."""
     if options.workers is None:
         return how.gpus_per_node or 1
     if not options.workers.is_fixed:

@@ -1,4 +1,4 @@
-"""What a recipe means before anything runs, computed without torch."""
+"""What a recipe of translation means before anything runs, computed without torch."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from typing import Any
 from echelon.data.batch_plan import plan_batches, step_tokens
 from echelon.data.prepared import Prepared
 from echelon.explain.checkpoints import checkpoint_parts, format_parts
-from echelon.recipe.length import length_in_steps
-from echelon.recipe.schedule import formula, rate_by_step
-from echelon.recipe.schema import Recipe, TranslationRecipe
+from echelon.explain.description import Description, format_facts, some_rates, steps_of
+from echelon.recipe.schedule import formula
+from echelon.recipe.schema import TranslationRecipe
 from echelon.recipe.sizes import transformer_shape
 from echelon.shapes.transformer import (
     TokenCounts,
@@ -23,41 +23,24 @@ from echelon.shapes.transformer import (
 )
 
 ASSUMED_LENGTH = 25
-"""Tokens of a sentence until the data has been prepared."""
+"""Tokens of a sentence, assumed until the data is prepared."""
 AUTO_BATCH = 'batch = "auto" is found when training begins; counted here with'
 
 
 @dataclass(frozen=True)
-class Description:
-    """Everything `describe --json` prints."""
+class TextDescription(Description):
+    """Everything `describe --json` prints of translation."""
 
-    name: str
-    task: str
-    parameters: int
-    parameters_by_layer: dict[str, int]
     vocabulary: int
     model: dict[str, Any]
-    gradient_bytes: int
-    checkpoint_bytes: int
-    """Of one worker alone."""
-    checkpoint_parts: str
     tokens_per_step: int
     is_batch_auto: bool
     """Whether training will find `tokens_per_step` out; what is counted here is counted with the recipe's number."""
     target_tokens_per_step: int
-    slots: int
-    flops_per_step: int
-    is_prepared: bool
-    """Whether counts come from the prepared data; otherwise from the recipe and an assumed sentence length."""
     training_pairs: int | None
-    steps_per_epoch: float | None
-    steps: int | None
-    epochs: float | None
-    schedule: str
-    learning_rates: dict[int, float]
 
 
-def describe(recipe: TranslationRecipe, prepared: Prepared | None) -> Description:
+def describe_text(recipe: TranslationRecipe, prepared: Prepared | None) -> TextDescription:
     """What the recipe means; with prepared data, what it means for that data."""
     shape = recipe_shape(recipe, prepared)
     plan = plan_batches(recipe, prepared) if prepared else None
@@ -65,7 +48,7 @@ def describe(recipe: TranslationRecipe, prepared: Prepared | None) -> Descriptio
     per_epoch = plan.steps_per_epoch if plan else None
     steps = steps_of(recipe, per_epoch)
     parts = checkpoint_parts(recipe, parameter_count(shape), matrices(shape))
-    return Description(
+    return TextDescription(
         name=recipe.name,
         task=recipe.task,
         parameters=parameter_count(shape),
@@ -90,7 +73,7 @@ def describe(recipe: TranslationRecipe, prepared: Prepared | None) -> Descriptio
     )
 
 
-def render(description: Description) -> str:
+def format_text(description: TextDescription) -> str:
     """The description as text for people."""
     d, model = description, description.model
     source = (
@@ -98,24 +81,18 @@ def render(description: Description) -> str:
         if d.is_prepared
         else f"data not prepared yet; sentences of {ASSUMED_LENGTH} tokens assumed"
     )
-    lines = [
-        f"{d.name}: {d.task}",
+    about = [
         f"  model            {model['encoder_layers']}+{model['decoder_layers']} layers, width {model['d_model']}, "
         f"inner width {model['d_ff']}, {model['heads']} heads, {model['norm']}-norm",
         f"  vocabulary       {d.vocabulary:,} pieces{'' if d.is_prepared else ' at most'}",
-        f"  parameters       {d.parameters:,}",
-        *(f"    {name:<15}{count:>14,}" for name, count in d.parameters_by_layer.items()),
-        f"  gradient         {show_megabytes(d.gradient_bytes)} in float32: what each worker exchanges per step",
-        f"  checkpoint       about {show_megabytes(d.checkpoint_bytes)}: {d.checkpoint_parts}",
-        f"  step             {AUTO_BATCH + ' ' if d.is_batch_auto else ''}"
-        f"at most {d.tokens_per_step:,} tokens in {d.slots} slots "
-        f"(about {d.target_tokens_per_step:,} target tokens; {source})",
-        f"  FLOPs a step     {d.flops_per_step:.3g}",
-        f"  length           {_length(d)}",
-        f"  learning rate    {d.schedule}",
-        *(f"    step {step:<10,}{rate:.3e}" for step, rate in d.learning_rates.items()),
     ]
-    return "\n".join(lines)
+    step = (
+        f"{AUTO_BATCH + ' ' if d.is_batch_auto else ''}at most {d.tokens_per_step:,} tokens in {d.slots} slots "
+        f"(about {d.target_tokens_per_step:,} target tokens; {source})"
+    )
+    return format_facts(
+        d, about, step, f" of {d.training_pairs:,} pairs" if d.training_pairs is not None else ""
+    )
 
 
 def recipe_shape(recipe: TranslationRecipe, prepared: Prepared | None) -> TransformerShape:
@@ -138,38 +115,9 @@ def _assumed_tokens(recipe: TranslationRecipe) -> TokenCounts:
     return TokenCounts.of([(ASSUMED_LENGTH, ASSUMED_LENGTH)] * pairs)
 
 
-def steps_of(recipe: Recipe, per_epoch: float | None) -> int | None:
-    """None if the recipe counts epochs and the data is not prepared."""
-    if recipe.train.steps is None and per_epoch is None:
-        return None
-    return length_in_steps(recipe.train, per_epoch or 0.0)
-
-
 def _by_layer(shape: TransformerShape) -> dict[str, int]:
     counts: dict[str, int] = {}
     for parameter in parameters(shape):
         part = parameter.layer.split(".")[0]
         counts[part] = counts.get(part, 0) + parameter.count
     return counts
-
-
-def some_rates(recipe: Recipe, steps: int | None) -> dict[int, float]:
-    """A few steps' learning rates, if the number of steps is known."""
-    if steps is None:
-        return {}
-    rate = rate_by_step(recipe, steps)
-    warm_up = getattr(recipe.schedule, "warmup_steps", 0)
-    chosen = {1, warm_up, steps // 4, steps // 2, 3 * steps // 4, steps}
-    return {step: rate(step) for step in sorted(chosen) if 1 <= step <= steps}
-
-
-def _length(d: Description) -> str:
-    steps = f"{d.steps:,} steps" if d.steps is not None else "steps not known before the data is prepared"
-    epochs = f", {d.epochs:.3g} epochs" if d.epochs is not None else ""
-    pairs = f" of {d.training_pairs:,} pairs" if epochs and d.training_pairs is not None else ""
-    return f"{steps}{epochs}{pairs}"
-
-
-def show_megabytes(num_bytes: int) -> str:
-    """A size for people."""
-    return f"{num_bytes / 1e6:,.1f} MB"

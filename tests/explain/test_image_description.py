@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from echelon.data.images.prepare import prepare_images
-from echelon.explain.describing import describe_recipe, format_description
+from echelon.explain.description import describe_recipe, format_description
 from echelon.explain.workload import recipe_workload
 from echelon.recipe.loading import load_recipe
 from tests.sample_image_recipe import sample_image_recipe

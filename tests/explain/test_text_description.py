@@ -12,7 +12,7 @@ from echelon.commands.prepare import prepare_data
 from echelon.data.batch_plan import plan_batches
 from echelon.data.prepared import Prepared
 from echelon.explain.checkpoints import checkpoint_parts, format_parts
-from echelon.explain.describe import ASSUMED_LENGTH, describe, render
+from echelon.explain.text_description import ASSUMED_LENGTH, describe_text, format_text
 from echelon.recipe.loading import load_translation_recipe
 from echelon.recipe.schedule import rate_by_step
 from tests.sample_corpus import write_corpus
@@ -22,7 +22,7 @@ WMT = load_translation_recipe(Path(__file__).parents[2] / "recipes" / "wmt16-en-
 
 
 def test_transformer_base_has_its_known_sizes() -> None:
-    description = describe(WMT, None)
+    description = describe_text(WMT, None)
     assert description.parameters == 60_880_896
     assert sum(description.parameters_by_layer.values()) == description.parameters
     assert description.parameters_by_layer["embeddings"] == 32768 * 512
@@ -34,7 +34,7 @@ def test_transformer_base_has_its_known_sizes() -> None:
 
 def test_flops_follow_from_the_assumed_sentences() -> None:
     """6 FLOPs a parameter and token, for the matrices each token meets, and a little for attention."""
-    description = describe(WMT, None)
+    description = describe_text(WMT, None)
     sentences = 32_768 // ASSUMED_LENGTH
     tokens = sentences * ASSUMED_LENGTH
     assert description.target_tokens_per_step == tokens
@@ -48,7 +48,7 @@ def test_flops_follow_from_the_assumed_sentences() -> None:
     [({"kind": "adamw"}, 3), ({"kind": "sgd"}, 2), ({"kind": "sgd", "momentum": 0.0}, 1)],
 )
 def test_the_checkpoint_holds_what_the_optimiser_keeps(optimiser: dict[str, object], numbers: int) -> None:
-    description = describe(sample_recipe(optimiser=optimiser), None)
+    description = describe_text(sample_recipe(optimiser=optimiser), None)
     assert description.checkpoint_bytes == 4 * numbers * description.parameters
 
 
@@ -75,16 +75,18 @@ def test_a_low_rank_checkpoint_has_factors_of_the_matrices_that_gain() -> None:
 
 
 def test_learning_rates_are_shown_at_the_start_the_peak_and_the_end() -> None:
-    description = describe(WMT, None)
+    description = describe_text(WMT, None)
     assert list(description.learning_rates) == [1, 8000, 75_000, 150_000, 225_000, 300_000]
     rate = rate_by_step(WMT, 300_000)
     assert description.learning_rates == {step: rate(step) for step in description.learning_rates}
 
 
 def test_a_recipe_in_epochs_has_no_steps_before_its_data_is_prepared() -> None:
-    description = describe(sample_recipe("train.steps=", "train.epochs=3"), None)
+    description = describe_text(sample_recipe("train.steps=", "train.epochs=3"), None)
     assert (description.steps, description.epochs, description.learning_rates) == (None, 3.0, {})
-    assert "length           steps not known before the data is prepared, 3 epochs\n" in render(description)
+    assert "length           steps not known before the data is prepared, 3 epochs\n" in format_text(
+        description
+    )
 
 
 def test_prepared_data_gives_real_counts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -93,7 +95,7 @@ def test_prepared_data_gives_real_counts(tmp_path: Path, monkeypatch: pytest.Mon
     recipe = load_translation_recipe(path, ["train.steps=", "train.epochs=4"])
     prepared = prepare_data(recipe, path.parent, Console(file=io.StringIO()))
     assert isinstance(prepared, Prepared)
-    description = describe(recipe, prepared)
+    description = describe_text(recipe, prepared)
     plan = plan_batches(recipe, prepared)
     assert description.is_prepared
     assert description.training_pairs == 180
@@ -102,25 +104,25 @@ def test_prepared_data_gives_real_counts(tmp_path: Path, monkeypatch: pytest.Mon
     assert description.steps is not None
     assert 4 * plan.steps_per_epoch <= description.steps < 4 * plan.steps_per_epoch + 1
     assert 0 < description.target_tokens_per_step <= recipe.train.batch_tokens
-    assert f"length           {description.steps} steps, 4 epochs of 180 pairs\n" in render(description)
-    assert "prepared data)" in render(description)
-    in_steps = describe(load_translation_recipe(path), prepared)
+    assert f"length           {description.steps} steps, 4 epochs of 180 pairs\n" in format_text(description)
+    assert "prepared data)" in format_text(description)
+    in_steps = describe_text(load_translation_recipe(path), prepared)
     assert in_steps.epochs == pytest.approx(100 / plan.steps_per_epoch)
 
 
 def test_a_batch_that_training_will_find_is_not_shown_as_known() -> None:
-    description = describe(sample_recipe("train.batch=auto"), None)
+    description = describe_text(sample_recipe("train.batch=auto"), None)
     assert description.is_batch_auto
     assert (
         '  step             batch = "auto" is found when training begins; counted here with at most 1,024 tokens in 4 '
         "slots (about 1,000 target tokens; "
-    ) in render(description)
+    ) in format_text(description)
 
 
 def test_the_description_in_words() -> None:
     recipe = sample_recipe("train.steps=4000", "schedule.warmup_steps=500")
     assert (
-        render(describe(recipe, None))
+        format_text(describe_text(recipe, None))
         == """\
 sample: translation
   model            4+4 layers, width 128, inner width 256, 4 heads, pre-norm

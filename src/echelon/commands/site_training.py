@@ -1,4 +1,4 @@
-"""`train` as one of several processes that form one group: a site's launcher started them, or a user on each host.
+"""`train` as one of the processes of a site: its launcher started them, or a user on each host.
 
 Process 0 prepares the data and the run folder; the others wait for it, and hosts that do not see its folder make
 one of their own. Then each runs an agent, which ends with it. The group is fixed: what fails in one process ends all of
@@ -63,7 +63,7 @@ from echelon.errors import (
     UserError,
 )
 from echelon.launch.cores import available_cores
-from echelon.launch.interfaces import card_towards, is_loopback, own_address, resolve
+from echelon.launch.interfaces import interface_towards, is_loopback, own_address, resolve
 from echelon.launch.local import Placement, StopRequests, listen, signals_call
 from echelon.launch.site import Address, Place, threads_for
 from echelon.monitor.records import RecordWriter
@@ -80,10 +80,10 @@ _REFUSE_S = 60.0
 _SILENT_S = 15.0
 """How long another process may be silent. Longer than `restart.silence_seconds`: losing one ends the run."""
 _RESULT_S = 60.0
-"""How long process 0 may take to say what came of the run."""
+"""How long process 0 may take to send the result."""
 
 _UNTIL_EXIT: list[Rendezvous] = []
-"""Connections last as long as process 0: by their end, the others see that it has spoken and left."""
+"""Connections stay open until process 0 exits: their end tells the others that it has left."""
 
 _NO_SECRET = (
     "warning: whoever reaches this port and has the recipe can take a host's place; give every host the same secret, "
@@ -91,19 +91,19 @@ _NO_SECRET = (
 )
 
 
-def train_together(options: TrainOptions, place: Place, console: Console) -> dict[str, Any]:
+def train_at_site(options: TrainOptions, place: Place, console: Console) -> dict[str, Any]:
     """As `train`, with the other processes of `place`; the result, or the error, is the same in all of them.
 
     Raises RefusedError if the group does not begin or has failed, which process 0 tells the user, StoppedError if told
     to stop before training began, and other errors for what only this process knows.
     """
     with signals_call(_raise_stopped):
-        part = _Part(options, place, console)
-        return part.lead() if place.is_first else part.follow()
+        process = _SiteProcess(options, place, console)
+        return process.lead() if place.is_first else process.follow()
 
 
 def own_workers(options: TrainOptions, place: Place, recipe: Recipe) -> int:
-    """How many workers this process starts; UserError where that, or their batch, cannot be known."""
+    """How many workers this process starts; UserError if that, or their batch, cannot be known."""
     refuse_auto_batch(recipe)
     if place.is_host:
         workers = parse_workers(recipe.train.workers)
@@ -123,8 +123,8 @@ def _raise_stopped() -> NoReturn:
     raise StoppedError("stopped before training began; the same command begins again")
 
 
-class _Part:
-    """One process's part of a training."""
+class _SiteProcess:
+    """One of the processes that train together: process 0 leads, the others follow."""
 
     def __init__(self, options: TrainOptions, place: Place, console: Console) -> None:
         self._place = place
@@ -139,7 +139,7 @@ class _Part:
         self._noun = "node" if place.is_host else "process"
 
     def lead(self) -> dict[str, Any]:
-        """Process 0's."""
+        """Gather the others, train and send them the result: process 0's part."""
         address = self._own_address()
         port = self._place.master.port if self._place.master else 0
         with (
@@ -166,7 +166,7 @@ class _Part:
                 raise
 
     def follow(self) -> dict[str, Any]:
-        """Every other process's."""
+        """Join process 0, train and hear the result: every other process's part."""
         place = self._place
         if place.master is None and not place.has_one_host and place.local_rank == 0:
             self._folder.announce_host(place.rank)
@@ -187,7 +187,7 @@ class _Part:
                 return self._hear_result(participant, ended)
 
     def _own_address(self) -> str:
-        """Where process 0 listens: at the address of one network card, never at all of them."""
+        """Where process 0 listens: at the address of one network interface, never at all of them."""
         master = self._place.master
         if master is None:
             return address_for_others(self._place, self._folder, JOIN_S)
@@ -216,7 +216,7 @@ class _Part:
     def _assemble(
         self, rendezvous: Rendezvous, invitation: Invitation, begun: Begun, address: str
     ) -> Message:
-        """Wait for everybody, have their folders ready, and return what all are told of who takes part."""
+        """Wait for all processes and their folders; return the "begin" message that all were sent."""
         rendezvous.gather(self._tell)
         data = {"folder": str(begun.prepared.folder.resolve()), "key": begun.prepared.key}
         answers = rendezvous.ask_all("prepare", invitation=invitation.fingerprint, data=data)
@@ -236,7 +236,7 @@ class _Part:
         return start
 
     def _get_ready(self, wanted: Message, shares_folder: bool, stack: contextlib.ExitStack) -> int | None:
-        """See to it that this host's workers find their data and a run folder; its lock where the folder is our own."""
+        """Give this host's workers their data and a run folder; return its lock if the folder is our own."""
         if self._place.local_rank > 0:
             return None  # another process of this host does
         data = wanted["data"]
@@ -248,7 +248,7 @@ class _Part:
         return begun.lock
 
     def _see_data(self, folder: Path, key: str) -> None:
-        """Prepared data lie where process 0 has them, or are made here, in the same place."""
+        """Find the prepared data where process 0 has them, or prepare them here, in the same place."""
         try:
             _refuse_other_key(open_data(self._recipe, folder), key)
         except DataError:
@@ -261,8 +261,8 @@ class _Part:
                 ) from None
 
     def _spec(self, start: Message) -> AgentSpec:
-        """What this process's agent is told; all processes call process 0, so the others need no addresses."""
-        interface = card_towards(start["address"]).name
+        """The spec of this process's agent. All processes connect to process 0, so the others need no addresses."""
+        interface = interface_towards(start["address"]).name
         hosts = [
             HostSpec(name, start["address"], interface, workers)
             for name, workers in zip(start["names"], start["workers"], strict=True)
@@ -306,7 +306,7 @@ class _Part:
             for record in reader.read():
                 screen.show(record)
 
-        executor = HostExecutor(spec, self._run, lock, _keep_to_oneself, place=place_workers)
+        executor = HostExecutor(spec, self._run, lock, _ignore, place=place_workers)
         agent = Agent(spec, executor, Star(spec, connections), self._stops)
         try:
             return asyncio.run(agent.run(show_new_records))
@@ -314,7 +314,7 @@ class _Part:
             screen.close()
 
     def _conclude(self, rendezvous: Rendezvous, ended: RunOutcome) -> dict[str, Any]:
-        """Process 0's last word."""
+        """Send the others the result, or raise what failed."""
         if ended.outcome == "failed":
             records = RecordWriter(self._run.launcher_records)
             records.write("failure", message=ended.message)
@@ -325,7 +325,7 @@ class _Part:
         return result
 
     def _hear_result(self, participant: Participant, ended: RunOutcome) -> dict[str, Any]:
-        """What process 0 makes of the run; it leaves first."""
+        """The result as process 0 sends it; process 0 leaves first."""
         if ended.outcome == "failed":
             participant.wait_until_first_has_left()
             raise _failure(ended)
@@ -344,12 +344,12 @@ def _failure(ended: RunOutcome) -> RefusedError:
     return RefusedError(printable(ended.message), status)  # other hosts wrote it
 
 
-def _keep_to_oneself(_news: Tell) -> None:
-    """How a fixed group ends is told at its end; until then there is no news."""
+def _ignore(_news: Tell) -> None:
+    """A fixed group has no news before it ends."""
 
 
 def agree_on_folder(place: Place, hellos: Sequence[Hello], answers: dict[int, Message]) -> bool:
-    """Whether all hosts see one run folder; False where every host has its own. UserError where some share one."""
+    """Whether all hosts see one run folder; False if every host has its own. UserError if some share one."""
     local_ranks = {}
     away = []
     for rank, answer in answers.items():
@@ -394,7 +394,7 @@ def _listen(address: str, port: int) -> socket.socket:
 
 
 def _wait_for_name(host: str, limit_s: float) -> None:
-    """A new pod's name is not known at once."""
+    """Wait until `host` resolves: a new pod's name does not at once."""
     deadline = time.monotonic() + limit_s
     while time.monotonic() < deadline:
         with contextlib.suppress(UserError):
