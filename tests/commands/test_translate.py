@@ -21,10 +21,12 @@ from echelon.commands.translate import (
     as_text,
     open_output,
     translate,
+    translate_all,
     translate_in_processes,
 )
 from echelon.errors import DataError, UserError
 from echelon.inference.decoding import Alternative, Translation
+from echelon.inference.translator import LINES_AT_A_TIME
 from echelon.runfolder import RunFolder
 from tests.small_run import sentences
 
@@ -47,6 +49,20 @@ def test_a_file_is_translated_line_by_line_with_progress(run: RunFolder, tmp_pat
     assert found[7].text == ""
     assert "translating 10 lines" in screen.file.getvalue()  # type: ignore[attr-defined]
     assert "100%" in screen.file.getvalue()  # type: ignore[attr-defined]
+
+
+def test_progress_does_not_wait_for_the_end_of_a_chunk(run: RunFolder, tmp_path: Path) -> None:
+    lines = ["one two red two one red two red\n"] * 1000  # two chunks of several batches each
+    (tmp_path / "lines").write_text("".join(lines))
+    shown: list[float] = []
+
+    list(
+        translate_all(TranslateOptions(run.path, None, {"beam": 1}), Source(tmp_path / "lines"), shown.append)
+    )
+
+    assert shown == sorted(shown)
+    assert shown[-1] == 1000
+    assert len({done for done in shown if done % LINES_AT_A_TIME}) > 2, "only whole chunks were counted"
 
 
 def test_what_is_printed() -> None:

@@ -129,6 +129,18 @@ def test_a_trial_leaves_the_checkpoints_address_and_the_trackers_alone(
     assert not (tmp_path / "mlflow").exists()
 
 
+def test_a_trial_shows_how_far_it_is(toy_recipe: Path) -> None:
+    recipe = load_recipe(toy_recipe)
+    prepared = prepare_data(recipe, toy_recipe.parent, Console(quiet=True))
+    shares: list[float] = []
+
+    measure(recipe, prepared, workers=2, steps=200, warm_up=2, show=shares.append)
+
+    assert shares == sorted(shares)
+    assert any(0 < share < 1 for share in shares)
+    assert shares[-1] == 1
+
+
 @pytest.fixture
 def pretended(monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, int]]:
     """Measurements of (workers, batch tokens): two workers win, and so do slots of 1,024 tokens."""
@@ -156,7 +168,9 @@ def test_workers_are_found_and_said(
     screen = io.StringIO()
     prepared: Any = None
 
-    found = find_workers(load_recipe(toy_recipe), this_machine(prepared), Console(file=screen, width=200))
+    found = find_workers(
+        load_recipe(toy_recipe), this_machine(prepared, Console(quiet=True)), Console(file=screen, width=200)
+    )
 
     assert found == WorkerRange(2, 2)
     assert [workers for workers, _ in pretended] == [1, 2]
@@ -170,7 +184,9 @@ def test_threads_that_are_set_for_every_number_of_workers_are_said(
     monkeypatch.setenv("OMP_NUM_THREADS", "3")
     screen = io.StringIO()
     prepared: Any = None
-    find_workers(load_recipe(toy_recipe), this_machine(prepared), Console(file=screen, width=200))
+    find_workers(
+        load_recipe(toy_recipe), this_machine(prepared, Console(quiet=True)), Console(file=screen, width=200)
+    )
     assert screen.getvalue().splitlines()[1:] == [
         "note: OMP_NUM_THREADS is set, so a worker had 3 threads in all of these, and will have in training; "
         "unset it to have workers share the cores out"
@@ -190,7 +206,9 @@ def test_a_slot_must_fit_into_the_gpu_where_there_is_one(
     recipe = load_recipe(toy_recipe, ["train.batch=auto", "train.slots=1"])
     prepared: Any = None
 
-    found = resolve_batch(recipe, prepared, WorkerRange(1, 1), this_machine(prepared), Console(quiet=True))
+    found = resolve_batch(
+        recipe, prepared, WorkerRange(1, 1), this_machine(prepared, Console(quiet=True)), Console(quiet=True)
+    )
 
     assert isinstance(found, TranslationRecipe)
     assert found.train.batch_tokens == 2048
@@ -218,7 +236,13 @@ def test_where_no_slot_works_or_size_is_not_the_reason_the_error_is_the_workers(
     recipe = load_recipe(toy_recipe, ["train.batch=auto", "train.slots=1"])
     prepared: Any = None
     with pytest.raises(WorkerError, match=why):
-        resolve_batch(recipe, prepared, WorkerRange(1, 1), this_machine(prepared), Console(quiet=True))
+        resolve_batch(
+            recipe,
+            prepared,
+            WorkerRange(1, 1),
+            this_machine(prepared, Console(quiet=True)),
+            Console(quiet=True),
+        )
 
 
 def test_a_given_batch_is_left_alone(toy_recipe: Path, pretended: list[tuple[int, int]]) -> None:
@@ -226,7 +250,13 @@ def test_a_given_batch_is_left_alone(toy_recipe: Path, pretended: list[tuple[int
     prepared: Any = None
 
     assert (
-        resolve_batch(recipe, prepared, WorkerRange(1, 1), this_machine(prepared), Console(quiet=True))
+        resolve_batch(
+            recipe,
+            prepared,
+            WorkerRange(1, 1),
+            this_machine(prepared, Console(quiet=True)),
+            Console(quiet=True),
+        )
         is recipe
     )
     assert pretended == []
@@ -240,7 +270,11 @@ def test_a_batch_is_found_with_the_workers_that_will_train_one_slot_each_and_eve
     prepared: Any = None
 
     found = resolve_batch(
-        recipe, prepared, WorkerRange(2, 2), this_machine(prepared), Console(file=screen, width=200)
+        recipe,
+        prepared,
+        WorkerRange(2, 2),
+        this_machine(prepared, Console(quiet=True)),
+        Console(file=screen, width=200),
     )
 
     assert pretended == [(2, 2 * 512), (2, 2 * 1024), (2, 2 * 2048)]
@@ -286,7 +320,9 @@ def test_a_number_of_workers_that_fails_is_passed_over(
     monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
     screen = io.StringIO()
     prepared: Any = None
-    found = find_workers(load_recipe(toy_recipe), this_machine(prepared), Console(file=screen, width=200))
+    found = find_workers(
+        load_recipe(toy_recipe), this_machine(prepared, Console(quiet=True)), Console(file=screen, width=200)
+    )
     assert found == WorkerRange(1, 1)
     assert screen.getvalue() == 'workers = "auto" is 1 here (1: 5 tokens/s, 2: failed)\n'
 
@@ -300,7 +336,9 @@ def test_where_every_number_of_workers_fails_the_error_is_theirs(
     monkeypatch.setattr(trial, "measure", measure)
     prepared: Any = None
     with pytest.raises(WorkerError, match=r"worker-0\.log"):
-        find_workers(load_recipe(toy_recipe), this_machine(prepared), Console(quiet=True))
+        find_workers(
+            load_recipe(toy_recipe), this_machine(prepared, Console(quiet=True)), Console(quiet=True)
+        )
 
 
 @pytest.mark.slow

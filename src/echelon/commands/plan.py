@@ -248,7 +248,6 @@ def _profile(options: PlanOptions, slots: int, console: Console) -> Profile | No
     from echelon.commands.training import TrainOptions
     from echelon.recipe.workers import parse_workers
 
-    console.print(f"measuring {_PROFILE_STEPS} steps here ...", highlight=False)
     measured = benchmark(
         TrainOptions(options.recipe, None, parse_workers(1), list(options.overrides)), _PROFILE_STEPS, console
     )

@@ -146,7 +146,7 @@ def begin(options: TrainOptions, console: Console) -> Iterator[Begun]:
         wanted = parse_workers(recipe.train.workers)
         if options.workers is not None and options.workers.is_auto and not wanted.is_auto:
             console.print(f'workers = "auto" is {wanted}, as the run was begun', highlight=False)
-        recipe = with_measured(recipe, prepared, this_machine(prepared), console, on_hosts=on_hosts)
+        recipe = with_measured(recipe, prepared, this_machine(prepared, console), console, on_hosts=on_hosts)
         if not on_hosts:
             leave_hosts(run)
         write_run(run, recipe, prepared)

@@ -6,10 +6,11 @@ import contextlib
 import os
 import sys
 from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import asdict, dataclass
+from functools import partial
 from itertools import islice
 from multiprocessing import get_context
 from pathlib import Path
@@ -72,18 +73,37 @@ def _is_stream(file: Path) -> bool:
 
 def translate(options: TranslateOptions, source: Source, console: Console) -> Iterator[Translation]:
     """Translations in the order of the lines; a progress bar if the lines come from a file."""
+    if source.count is None:
+        yield from translate_all(options, source, _ignore)
+        return
+    with open_bars(console) as bars:
+        task = bars.add_task(f"translating {source.count:,} lines", total=source.count)
+        yield from translate_all(options, source, lambda lines: bars.update(task, completed=lines))
+
+
+def _ignore(_: float) -> None:
+    """Progress that nobody watches."""
+
+
+def translate_all(
+    options: TranslateOptions, source: Source, show: Callable[[float], None]
+) -> Iterator[Translation]:
+    """The translations; `show` is called with the number of lines done, which counts batches of a chunk as they end."""
     if options.processes > 1:
-        translations = translate_in_processes(options, source)
-    else:
-        translations = _translate_here(options, source)
-    return _with_progress(translations, source.count, console) if source.count is not None else translations
+        for number, translation in enumerate(translate_in_processes(options, source), start=1):
+            yield translation
+            show(number)
+        return
+    job, done = _Job(options, threads=None), 0
+    for chunk in _in_chunks(source, 1 if source.is_terminal else LINES_AT_A_TIME):
+        yield from job(chunk, partial(_show_within, show, done, len(chunk)))
+        done += len(chunk)
+        show(done)
 
 
-def _translate_here(options: TranslateOptions, source: Source) -> Iterator[Translation]:
-    job = _Job(options, threads=None)
-    at_a_time = 1 if source.is_terminal else LINES_AT_A_TIME
-    for batch in _in_chunks(source, at_a_time):
-        yield from job(batch)
+def _show_within(show: Callable[[float], None], before: int, size: int, share: float) -> None:
+    """Show progress within a chunk of `size` lines that has `before` lines before it."""
+    show(before + share * size)
 
 
 def translate_in_processes(options: TranslateOptions, lines: Iterable[str]) -> Iterator[Translation]:
@@ -118,9 +138,9 @@ class _Job:
         self._decoding = with_defaults(self._translator.decoding, **options.changes)
         self._prefix = options.prefix
 
-    def __call__(self, lines: list[str]) -> list[Translation]:
+    def __call__(self, lines: list[str], on_batch: Callable[[float], None] = _ignore) -> list[Translation]:
         prefixes = None if self._prefix is None else [self._prefix] * len(lines)
-        return self._translator.translate(lines, self._decoding, prefixes=prefixes)
+        return self._translator.translate(lines, self._decoding, prefixes=prefixes, on_batch=on_batch)
 
 
 _job: _Job | EchelonError | None = None
@@ -147,16 +167,6 @@ def _in_chunks(lines: Iterable[str], size: int) -> Iterator[list[str]]:
     stream = iter(lines)
     while batch := list(islice(stream, size)):
         yield batch
-
-
-def _with_progress(
-    translations: Iterator[Translation], count: int, console: Console
-) -> Iterator[Translation]:
-    with open_bars(console) as progress:
-        task = progress.add_task(f"translating {count:,} lines", total=count)
-        for done, translation in enumerate(translations, start=1):
-            yield translation
-            progress.update(task, completed=done)
 
 
 def as_text(number: int, translation: Translation, *, with_scores: bool) -> str:

@@ -83,7 +83,7 @@ class Translator:
         decoding: Decoding | None = None,
         *,
         prefixes: Sequence[str] | None = None,
-        on_batch: Callable[[], None] = ...,
+        on_batch: Callable[[float], None] = ...,
     ) -> Translation: ...
 
     @overload
@@ -93,7 +93,7 @@ class Translator:
         decoding: Decoding | None = None,
         *,
         prefixes: Sequence[str] | None = None,
-        on_batch: Callable[[], None] = ...,
+        on_batch: Callable[[float], None] = ...,
     ) -> list[Translation]: ...
 
     def translate(
@@ -102,12 +102,12 @@ class Translator:
         decoding: Decoding | None = None,
         *,
         prefixes: Sequence[str] | None = None,
-        on_batch: Callable[[], None] = lambda: None,
+        on_batch: Callable[[float], None] = lambda _: None,
     ) -> Translation | list[Translation]:
         """Translate one text, or each line in order; an empty line stays empty.
 
         `prefixes` are what the translations begin with, one per line, in whole words. `on_batch` is called before
-        every batch.
+        every batch with the share of the tokens that are translated.
         """
         if isinstance(lines, str):
             (translation,) = self.translate([lines], decoding, prefixes=prefixes, on_batch=on_batch)
@@ -116,8 +116,10 @@ class Translator:
         parts, num_lines = self._split(list(lines), prefixes, how)
         found: list[list[DecodedSentence]] = [[] for _ in parts]
         lengths = np.array([len(part.job.tokens) for part in parts], np.int64)
+        done = 0
         for indices in length_sorted_batches(lengths, _BATCH_TOKENS) if parts else []:
-            on_batch()
+            on_batch(done / int(lengths.sum()))
+            done += int(lengths[indices].sum())
             batch = [parts[index].job for index in indices.tolist()]
             for index, best in zip(indices.tolist(), self.engine.search(batch, how), strict=True):
                 found[index] = best

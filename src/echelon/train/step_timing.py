@@ -20,12 +20,11 @@ from echelon.monitor.meter import PHASES
 from echelon.train.loop import Training, take_step
 from echelon.train.precision import Precision
 
-WARM_UP_STEPS = 5
 _PEAK_SECONDS = 0.5
 _PEAK_SIZE = 1024
 
 
-def measure_steps(training: Training, steps: int, warm_up_steps: int = WARM_UP_STEPS) -> dict[str, Any]:
+def measure_steps(training: Training, steps: int, warm_up_steps: int) -> dict[str, Any]:
     """Take steps and time them; the keys of `benchmark --json`. Collective."""
     training.model.module.train()
     peak = measure_peak(training)

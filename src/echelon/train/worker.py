@@ -55,7 +55,7 @@ from echelon.train.model_state import build_model_state
 from echelon.train.precision import warning_of
 from echelon.train.prefetch import SlotPrefetch, gains_by_prefetch
 from echelon.train.restore import Restorer
-from echelon.train.step_timing import WARM_UP_STEPS, measure_steps
+from echelon.train.step_timing import measure_steps
 from echelon.train.trackers import build_trackers
 from echelon.train.weights import Weights, choose_weights, load_weights
 from echelon.train.worker_facts import compare_kernels, describe_worker, open_meter, peak_flops, start_sampler
@@ -69,9 +69,7 @@ def main(arguments: Sequence[str]) -> NoReturn:
     parser = argparse.ArgumentParser(prog="python -m echelon.train.worker")
     parser.add_argument("run", type=Path)
     parser.add_argument("--benchmark", type=int, metavar="STEPS", help="measure steps and save nothing")
-    parser.add_argument(
-        "--warm-up", type=int, metavar="STEPS", default=WARM_UP_STEPS, help="steps before that"
-    )
+    parser.add_argument("--warm-up", type=int, metavar="STEPS", default=0, help="steps before that")
     options = parser.parse_args(arguments)
     run = RunFolder(options.run)
     _stop_with_launcher()
