@@ -1,9 +1,9 @@
-"""Switch the mechanisms of docs/reliability.md off, one at a time, and see that their tests notice.
+"""Switch mechanisms off, one at a time, and see that their tests notice.
 
-    python -m tests.mechanisms [--only WORDS]
+    python -m tests.mechanisms [--list FILE] [--only WORDS]
 
-Each of tests/mechanisms.toml is taken out of a copy of the source. A mechanism whose tests pass without it is reported,
-and the exit status is 1.
+Each of tests/mechanisms.toml (docs/reliability.md) and tests/defences.toml (docs/security.md) is taken out of a copy of
+the source. A mechanism whose tests pass without it is reported, and the exit status is 1.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
+LISTS = ("mechanisms.toml", "defences.toml")
 _LIMIT_S = 300
 _TESTS_FAILED = 1
 """pytest's exit status; others mean that it did not get to the tests."""
@@ -40,15 +41,18 @@ class Mechanism:
         return root / "src" / "echelon" / self.file
 
 
-def all_mechanisms() -> list[Mechanism]:
-    listed = tomllib.loads((ROOT / "tests" / "mechanisms.toml").read_text())
-    return [Mechanism(**each) for each in listed["mechanism"]]
+def all_mechanisms(lists: Sequence[str] = LISTS) -> list[Mechanism]:
+    listed = (tomllib.loads((ROOT / "tests" / name).read_text()) for name in lists)
+    return [Mechanism(**each) for one in listed for each in one["mechanism"]]
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--only", default="", help="those whose name has this in it")
-    wanted = [each for each in all_mechanisms() if parser.parse_args().only in each.name]
+    parser.add_argument("--list", choices=LISTS, help="those of one list")
+    given = parser.parse_args()
+    lists = [given.list] if given.list else LISTS
+    wanted = [each for each in all_mechanisms(lists) if given.only in each.name]
     unnoticed = 0
     with tempfile.TemporaryDirectory() as folder:
         copy = Path(folder)

@@ -7,6 +7,7 @@ import functools
 import io
 import json
 import re
+import subprocess
 import sys
 from pathlib import Path
 from typing import Any
@@ -155,6 +156,19 @@ def test_rich_alone_would_pass_them_on() -> None:
     out = io.StringIO()
     Console(file=out, width=80).print("\x1b]0;pwned", markup=False)
     assert "\x1b" in out.getvalue()
+
+
+def test_what_is_logged_or_warned_of_is_safe() -> None:
+    """The server's log of a fault quotes the request; libraries quote the files that they warn of."""
+    program = (
+        "import logging, sys, warnings; from echelon import cli\n"
+        "try: cli.main()\n"
+        "except SystemExit: logging.getLogger('x').error('%s', sys.argv[2]); warnings.warn(sys.argv[2])"
+    )
+    command = [sys.executable, "-c", program, "--version", ATTACK]
+    said = subprocess.run(command, capture_output=True, text=True, check=True).stderr
+    assert said.count("pwned") == 2
+    assert not HARMFUL.search(said)
 
 
 def test_nobody_else_writes_to_the_terminal() -> None:

@@ -67,6 +67,9 @@ _UNKNOWN = {
 }
 
 
+INCIDENTS = ("crash before", "crash", "interrupt before", "interrupt", "expired", "outage")
+
+
 class CrashError(BaseException):
     """As if our process had been killed: nothing that we wrote catches it."""
 
@@ -81,13 +84,15 @@ class FaultPlan:
     throttled: float
     lost: float
     """How often, of all calls."""
+    ready_s: float = 60.0
+    """How long what was made may take until it can be used."""
     full_zones: frozenset[str] = frozenset()
     over_quota: bool = False
     ends_early: bool = False
     """One of the first machines ends while it starts."""
     incidents: dict[int | str, str] = field(default_factory=dict)
-    """crash, interrupt, expired or outage: by the number of the call or pause at which it happens, or
-    after a call of this name."""
+    """By the number of the call or pause at which it happens, or the name of the call after which it does: one of
+    INCIDENTS."""
 
 
 def make_plan(seed: int) -> FaultPlan:
@@ -96,7 +101,7 @@ def make_plan(seed: int) -> FaultPlan:
     full = rng.sample(zones, rng.choice([1, 1, 2, 5, 6])) if rng.random() < 0.3 else []
     if full:
         full[0] = zones[0]  # where a cluster goes first
-    kinds = ("crash", "crash", "crash", "interrupt", "interrupt", "interrupt", "expired", "outage")
+    kinds = (*INCIDENTS, "crash", "interrupt")
     return FaultPlan(
         seed,
         lag_s=rng.choice([0.0, 5.0, LONGEST_LAG_S]),
@@ -117,7 +122,8 @@ class FaultyClients(Clients):
         super().__init__(REGION, Clock(real.clock.now, self._sleep))
         self._plan = plan
         self._rng = random.Random(plan.seed + 1)
-        self._moments = 0
+        self.moments = 0
+        """Calls and pauses so far."""
         self._busy_calls = 0
         self._unreachable_until = self._interfaces_until = 0.0
         self._is_expired = False
@@ -128,19 +134,20 @@ class FaultyClients(Clients):
 
     def follow(self, plan: FaultPlan) -> None:
         """Follow another plan from here, in the same account."""
-        self._plan, self._moments, self._is_expired, self._unreachable_until = plan, 0, False, 0.0
+        self._plan, self.moments, self._is_expired, self._unreachable_until = plan, 0, False, 0.0
 
     def _sleep(self, seconds: float) -> None:
-        self._pass_moment()
+        incident = self._pass_moment()
         self._real.clock.sleep(seconds)
+        self._strike(incident)
 
     def _pass_moment(self) -> str:
-        """Count a call or a pause; what happens at it."""
-        self._moments += 1
-        incident = self._plan.incidents.pop(self._moments, "")
+        """Count a call or a pause; what happens after it."""
+        self.moments += 1
+        incident = self._plan.incidents.pop(self.moments, "")
         match incident:
-            case "crash" | "interrupt" if self._rng.random() < 0.5:
-                self._strike(incident)
+            case "crash before" | "interrupt before":
+                self._strike(incident.removesuffix(" before"))
             case "expired":
                 self._is_expired = True
             case "outage":
@@ -247,7 +254,7 @@ class FaultyClients(Clients):
                 backends()[0].terminate_instances([self._rng.choice(new)[1]])
         for each in new:
             self._known_from.setdefault(each, now + lag)
-            self._ready_from.setdefault(each, now + self._rng.uniform(0, 60))
+            self._ready_from.setdefault(each, now + self._rng.uniform(0, self._plan.ready_s))
             if each[0] != "machine":
                 self._known_from[each] = now + lag
         if operation.startswith(("delete_", "terminate_")):

@@ -23,6 +23,7 @@ from echelon.commands import cloud
 from echelon.errors import EchelonError
 from tests.cloud.clusters import sample_spec
 from tests.cloud.faults import (
+    INCIDENTS,
     LONGEST_LAG_S,
     CrashError,
     FaultPlan,
@@ -72,7 +73,7 @@ def live(plan: FaultPlan, account: Account) -> Life:
         _bring_up(life)
         if life.cluster:
             check_right(life.cluster, plan)
-            life.clients.clock.sleep(300)  # until the machines have booted
+            account.clients.clock.sleep(300)  # until the machines have booted; no moment of the plan
             _list(life)
         _take_down(life)
         assert everything_left() == []
@@ -216,6 +217,19 @@ def test_what_was_made_without_an_answer_is_not_forgotten(account: Account, what
         life = live(plan, account)
         assert plan.incidents == {}, call
         assert bool(life.cluster) == (what == "crash"), call
+
+
+@pytest.mark.slow
+@pytest.mark.long
+@pytest.mark.parametrize("incident", INCIDENTS)
+def test_a_cluster_lives_through_an_incident_at_every_call(account: Account, incident: str) -> None:
+    calm = FaultPlan(0, lag_s=0.0, throttled=0.0, lost=0.0, ready_s=0.0)
+    moments = live(calm, account).clients.moments
+    assert moments > 80
+    for moment in range(1, moments + 1):
+        plan = replace(calm, incidents={moment: incident})
+        live(plan, account)
+        assert plan.incidents == {}, moment
 
 
 @pytest.mark.slow

@@ -140,7 +140,21 @@ def test_settings_that_contradict_each_other_are_refused(settings: dict[str, Any
 
 @pytest.mark.parametrize(
     "mount",
-    ["/../etc", "/shared/../../etc", "/./etc", "//etc", "/etc/x", "/home", "/", "shared", "/a b", "/a\n"],
+    [
+        *(
+            "/../etc",
+            "/shared/../../etc",
+            "/./etc",
+            "//etc",
+            "/etc/x",
+            "/var/lib",
+            "/",
+            "shared",
+            "/a b",
+            "/a\n",
+        ),
+        *("/home", "/home/ubuntu"),
+    ],
 )
 def test_nothing_is_mounted_over_the_system(mount: str) -> None:
     with pytest.raises(UserError, match="mount"):

@@ -2,20 +2,25 @@
 
 from __future__ import annotations
 
+import ast
 import contextlib
 import os
+import re
 import signal
 import socket
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from pathlib import Path
 
 import psutil
 import pytest
 
+import echelon
 from echelon.errors import WorkerError
-from echelon.launch.local import LocalJob, Placement, listen, render_worker
+from echelon.launch.local import WORKER_PROGRAM, LocalJob, Placement, listen, render_worker
+from echelon.launch.probe import LINK_PROGRAM
 from echelon.monitor.records import RecordWriter
 from echelon.runfolder import RunFolder
 from tests.launch.conftest import Program
@@ -31,6 +36,32 @@ def pids(run: RunFolder) -> list[int]:
     return [int(path.read_text()) for path in sorted(run.path.glob("pid-*"))]
 
 
+@pytest.mark.parametrize("program", [WORKER_PROGRAM, LINK_PROGRAM])
+def test_no_code_is_taken_from_the_current_folder(program: Sequence[str], tmp_path: Path) -> None:
+    """Which may have come with somebody else's recipe; `python -m` looks for modules there first."""
+    for name in ("echelon", "torch", "json"):
+        (tmp_path / f"{name}.py").write_text("open('it-ran', 'w')")
+    subprocess.run([*program, "--help"], cwd=tmp_path, capture_output=True, check=False, timeout=100)
+    assert not (tmp_path / "it-ran").exists()
+
+
+def test_every_python_that_is_started_here_leaves_the_current_folder_alone() -> None:
+    sources = Path(echelon.__file__).parent.rglob("*.py")
+    started = [
+        (source.name, ast.unparse(found))
+        for source in sources
+        for found in ast.walk(ast.parse(source.read_text()))
+        if isinstance(found, ast.List | ast.Tuple) and "sys.executable" in map(ast.unparse, found.elts)
+    ]
+    assert len(started) > 8
+    others = {name for name, command in started if not re.search(r"sys\.executable, '(-P|-IS)'", command)}
+    assert others == {
+        "bootstrap.py",  # on a host, in the home folder
+        "session.py",  # a list of places
+        "wheel.py",  # in a folder of its own
+    }
+
+
 def test_a_worker_is_started_with_exactly_this(run: RunFolder, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(9)))
     for name in ("OMP_NUM_THREADS", "GOMP_SPINCOUNT", "OMP_WAIT_POLICY"):
@@ -38,6 +69,7 @@ def test_a_worker_is_started_with_exactly_this(run: RunFolder, monkeypatch: pyte
     spec = render_worker(run, Placement(4, port=23456), 1, 4, ["--benchmark", "30"])
     assert spec.command == [
         sys.executable,
+        "-P",
         "-m",
         "echelon.train.worker",
         str(run.path),

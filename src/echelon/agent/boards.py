@@ -20,7 +20,7 @@ _POLL_S = 0.1
 @contextlib.contextmanager
 def serve_board(run: RunFolder, port: int) -> Iterator[None]:
     """Serve a run's curves at a port of loopback, as long as this lasts; RunError where TensorBoard does not start."""
-    command = [sys.executable, "-m", "tensorboard.main", "--logdir", str(run.tensorboard)]
+    command = [sys.executable, "-P", "-m", "tensorboard.main", "--logdir", str(run.tensorboard)]
     process = subprocess.Popen(
         [*command, "--host", "127.0.0.1", "--port", str(port)],
         stdin=subprocess.DEVNULL,

@@ -43,7 +43,7 @@ from echelon.cli.cloud import CLOUD_VERBS
 from echelon.cli.examples import examples_of
 from echelon.cli.help import HelpCommand, HelpGroup
 from echelon.cli.lab import LAB_VERBS
-from echelon.cli.output import fail
+from echelon.cli.output import fail, print_logs_safely
 from echelon.errors import EchelonError
 from echelon.launch.library_settings import thread_waiting
 
@@ -130,6 +130,7 @@ def main() -> None:
     """Run a verb. Exit status 0: done; 1: the work failed; 2: the user's mistake."""
     # Before torch is imported: verbs such as translate compute in this process.
     os.environ.update(thread_waiting(os.environ))
+    print_logs_safely()
     try:
         words = [*sys.argv[2:], "--help"] if sys.argv[1:2] in ([], ["help"]) else sys.argv[1:]
         status = build_app()(words, prog_name="echelon", standalone_mode=False)

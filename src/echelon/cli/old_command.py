@@ -24,5 +24,5 @@ def main(translate: Callable[[list[str]], Modern]) -> NoReturn:
         for line in [*(f"note: {note}" for note in modern.notes), f"today this is: {modern}"]:
             messages().print(line, markup=False, highlight=False, soft_wrap=True)
         sys.stderr.flush()
-    command = [sys.executable, "-m", "echelon", *modern.words]
+    command = [sys.executable, "-P", "-m", "echelon", *modern.words]
     os.execve(sys.executable, command, {**os.environ, **modern.environ})

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import logging
 import os
 import sys
 from pathlib import Path
@@ -28,6 +29,19 @@ def messages() -> Console:
     is_dumb = os.environ.get("TERM") in ("dumb", "unknown")
     is_log = is_dumb or not sys.stderr.isatty()
     return SafeConsole(stderr=True, force_terminal=False if is_dumb else None, soft_wrap=is_log)
+
+
+class _LogMessages(logging.Handler):
+    """Prints what the server and libraries log, which may quote what strangers have sent."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        messages().print(self.format(record))
+
+
+def print_logs_safely() -> None:
+    """Have warnings, and log records that nobody else takes, printed as messages are."""
+    logging.lastResort = _LogMessages(logging.WARNING)
+    logging.captureWarnings(True)
 
 
 def show(as_json: bool, result: Any, text: str) -> None:

@@ -33,10 +33,12 @@ from echelon.validation import plain_message
 _MOST_OPEN = 16
 """The shortest prefix of a network that may log in: a provider's or a university's, never everybody's."""
 _SYSTEM = frozenset(
-    ["bin", "boot", "dev", "etc", "lib", "lib64", "proc", "root", "run", "sbin", "sys", "usr"]
+    [
+        *("bin", "boot", "dev", "etc", "lib", "lib32", "lib64", "libx32", "proc", "root", "run", "sbin"),
+        *("snap", "sys", "tmp", "usr", "var"),
+    ]
 )
-_NEEDED = ("/home", "/tmp", "/var")
-"""Folders that a machine needs to work: nothing can be mounted inside the first, or over the others."""
+"""Folders without which a machine does not work."""
 _MOST_TAGS = 40
 """AWS takes 50, ours included."""
 
@@ -122,7 +124,9 @@ class ClusterSpec(RentedSpec):
     @classmethod
     def _check_mount(cls, mount: str) -> str:
         is_plain = re.fullmatch(r"(/[A-Za-z0-9_-][A-Za-z0-9_.-]*)+", mount)
-        if not is_plain or mount in _NEEDED or mount.split("/")[1] in _SYSTEM:
+        _, first, *below = mount.split("/") if is_plain else ("", "")
+        # Over a home folder it would hide the keys that let the user in.
+        if not first or first in _SYSTEM or (first == "home" and len(below) < 2):
             raise ValueError("use an absolute path of plain letters that is not the system's, as in /shared")
         return mount
 

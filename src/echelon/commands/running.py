@@ -361,7 +361,7 @@ def detach(command: Sequence[str], run: RunFolder, console: Console) -> dict[str
     with open(log, "ab", opener=open_no_link) as out:
         position = out.tell()
         process = subprocess.Popen(
-            [sys.executable, "-m", "echelon", *command],
+            [sys.executable, "-P", "-m", "echelon", *command],
             stdin=subprocess.DEVNULL,
             stdout=out,
             stderr=subprocess.STDOUT,

@@ -26,7 +26,7 @@ from echelon.monitor.heartbeat import HEARTBEAT_VARIABLE, Heartbeats, Pulse, fin
 from echelon.monitor.records import read_records
 from echelon.runfolder import RunFolder, open_no_link, open_regular
 
-WORKER_PROGRAM = (sys.executable, "-m", "echelon.train.worker")
+WORKER_PROGRAM = (sys.executable, "-P", "-m", "echelon.train.worker")
 _EXPECTED_STATUSES = {None, 0, INTERRUPTED_STATUS}
 """None: still running."""
 _POLL_S = 0.1

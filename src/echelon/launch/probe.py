@@ -24,7 +24,7 @@ from echelon.runfolder import parse_json, read_json
 
 REACH_S = 8.0
 """Longer than the five seconds after which WireGuard repeats a handshake that was lost."""
-LINK_PROGRAM = (sys.executable, "-m", "echelon.comm.linktest")
+LINK_PROGRAM = (sys.executable, "-P", "-m", "echelon.comm.linktest")
 
 
 class Probe:
