@@ -16,9 +16,6 @@ PARALLEL = (
     {"declarations", "tasks"},
 )
 """Packages that hold two sides of the same things."""
-SHARED_CLASSES = {"Failure", "Report", "Tell"}
-SHARED_FILES: set[str] = set()
-"""Names that still stand for two things. Take them off the list; add none."""
 
 
 def test_no_class_name_stands_for_two_things() -> None:
@@ -28,7 +25,7 @@ def test_no_class_name_stands_for_two_things() -> None:
             if isinstance(node, ast.ClassDef):
                 places[node.name].append(str(path.relative_to(SOURCE)))
     shared = {name: files for name, files in places.items() if len(files) > 1}
-    assert {name: files for name, files in shared.items() if name not in SHARED_CLASSES} == {}
+    assert shared == {}
 
 
 def test_no_file_name_stands_for_two_things() -> None:
@@ -39,6 +36,6 @@ def test_no_file_name_stands_for_two_things() -> None:
     shared = {
         name: sorted(where)
         for name, where in folders.items()
-        if len(where) > 1 and name not in VERBS | SHARED_FILES and where not in PARALLEL
+        if len(where) > 1 and name not in VERBS and where not in PARALLEL
     }
     assert shared == {}
