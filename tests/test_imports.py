@@ -32,6 +32,7 @@ LAYERS: list[tuple[str, ...]] = [
     ("migrate",),
     ("commands",),
     ("declarations",),
+    ("library",),
     ("cli",),
     ("__main__", "run", "cifar10_main", "imagenet_distributed"),
 ]

@@ -33,6 +33,17 @@ class SafeConsole(Console):
             yield segment if is_ours else Segment(printable(segment.text), segment.style)
 
 
+def message_console() -> SafeConsole:
+    """Where progress and messages go: stderr, so that stdout holds results only.
+
+    Lines are broken to fit a terminal only: in a pipe or a log a long path stays in one piece. A terminal that cannot
+    draw progress bars is treated as a log.
+    """
+    is_dumb = os.environ.get("TERM") in ("dumb", "unknown")
+    is_log = is_dumb or not sys.stderr.isatty()
+    return SafeConsole(stderr=True, force_terminal=False if is_dumb else None, soft_wrap=is_log)
+
+
 def tell(console: Console, line: str) -> None:
     """Print a message: broken between words on a terminal, in one piece in a log."""
     console.print(line, markup=False, highlight=False, soft_wrap=not console.is_terminal)

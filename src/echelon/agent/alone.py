@@ -30,11 +30,13 @@ def run_on_this_machine(
     tell: Callable[[Tell], None],
     on_tick: Callable[[], None],
     program: Sequence[str] = (),
+    stops: StopRequests | None = None,
 ) -> RunOutcome:
     """Start workers, and start them again after failures, until they finish or are told to stop.
 
-    SIGINT, SIGTERM and SIGHUP make the workers save and leave, a second one kills them. Raises TrainingError if the run
-    failed, or if workers were stopped that had nothing saved.
+    SIGINT, SIGTERM and SIGHUP make the workers save and leave, a second one kills them; so does asking `stops`, the
+    only way outside the main thread. Raises TrainingError if the run failed, or if workers were stopped that had nothing
+    saved.
     """
     me = HostSpec(
         socket.gethostname(), "127.0.0.1", "lo", workers.at_start(available_cores()), workers.fewest
@@ -57,7 +59,7 @@ def run_on_this_machine(
         program=tuple(program),
         is_fixed=True,
     )
-    stops = StopRequests()
+    stops = stops or StopRequests()
     agent = Agent(spec, HostExecutor(spec, run, lock, tell), Mesh(spec), stops)
     with signals_call(stops.ask):
         ended = asyncio.run(agent.run(on_tick))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import logging
-import os
 import sys
 from pathlib import Path
 from typing import Any, NoReturn
@@ -13,7 +12,7 @@ import typer
 from rich.console import Console
 from rich.text import Text
 
-from echelon.console import SafeConsole, tell, write_out
+from echelon.console import message_console, tell, write_out
 from echelon.errors import UserError
 from echelon.recipe.loading import load_recipe
 from echelon.runfolder import RunFolder, to_json
@@ -21,14 +20,8 @@ from echelon.untrusted import printable
 
 
 def messages() -> Console:
-    """Where progress and messages go: stderr, so that stdout holds results only.
-
-    Lines are broken to fit a terminal only: in a pipe or a log a long path stays in one piece. A terminal that cannot
-    draw progress bars is treated as a log.
-    """
-    is_dumb = os.environ.get("TERM") in ("dumb", "unknown")
-    is_log = is_dumb or not sys.stderr.isatty()
-    return SafeConsole(stderr=True, force_terminal=False if is_dumb else None, soft_wrap=is_log)
+    """Where progress and messages go."""
+    return message_console()
 
 
 class _LogMessages(logging.Handler):

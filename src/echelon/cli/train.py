@@ -28,7 +28,6 @@ from echelon.cli.output import messages, show
 from echelon.commands.launch_options import LaunchOptions
 from echelon.errors import UserError
 from echelon.recipe.workers import WorkerRange
-from echelon.runfolder import find_run
 
 if TYPE_CHECKING:
     from echelon.commands.remote_training import ClusterOptions
@@ -143,10 +142,10 @@ def train(
 ) -> None:
     """Prepare the data if needed, train and score. The same command again resumes."""
     from echelon.commands.launchers import launch
-    from echelon.commands.training import TrainOptions
+    from echelon.commands.training import TrainOptions, tell_apart
 
     settings = [*(set_ or []), *length.settings()]
-    recipe, run = _tell_apart(recipe, run)
+    recipe, run = tell_apart(recipe, run)
     if detach:
         _detach(recipe, run, settings, how, as_json=json_)
         return
@@ -172,16 +171,3 @@ def _detach(
     words = [word for word in sys.argv[1:] if word != "--detach"]
     begun = run_in_background(words, run_folder(recipe, run, settings), messages())
     show(as_json, begun, f"training in the background; `echelon watch {begun['run']}` shows it")
-
-
-def _tell_apart(given: Path, run: Path | None) -> tuple[Path, Path | None]:
-    """The recipe and the run's folder. What is given may be a run: then the recipe is the one it was begun with."""
-    resumed = find_run(given.parent if given.name == "recipe.toml" else given)
-    is_run = resumed.recipe.is_file() and resumed.checkpoints.is_dir()
-    if given.is_dir() and not is_run:
-        raise UserError(f"{given}: is a folder without a run; give a recipe, a TOML file, or a run's folder")
-    if given.is_file() and given.name != "recipe.toml":
-        return given, run
-    if is_run and run is not None and run.resolve() != resumed.path.resolve():
-        raise UserError(f"{given} is a run already; leave out --run {run} to resume it")
-    return (resumed.recipe, resumed.path) if is_run else (given, run)

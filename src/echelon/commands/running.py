@@ -367,6 +367,8 @@ def detach(command: Sequence[str], run: RunFolder, console: Console) -> dict[str
             stderr=subprocess.STDOUT,
             start_new_session=True,
         )
+    # Whoever called this may live longer than it.
+    threading.Thread(target=process.wait, name="reaper", daemon=True).start()
     deadline = time.monotonic() + _START_S
     while process.poll() is None and len(_starts(run)) <= begun and time.monotonic() < deadline:
         position = _show_log(log, position, console)

@@ -35,17 +35,18 @@ from echelon.console import tell
 from echelon.data.batch_plan import AnyPrepared, steps_per_epoch
 from echelon.data.prepare import default_cache
 from echelon.errors import CheckpointError, EchelonError, RunError, UserError
+from echelon.launch.local import StopRequests
 from echelon.monitor.records import RecordWriter, read_records
 from echelon.monitor.scores import read_scores
 from echelon.monitor.screen import follow_records, open_screen
 from echelon.recipe.length import length_in_steps
-from echelon.recipe.loading import load_recipe
+from echelon.recipe.loading import change_recipe, load_recipe
 from echelon.recipe.schedule import warm_up_note
 from echelon.recipe.schema import LOWER_IS_BETTER, Recipe
 from echelon.recipe.workers import WorkerRange, parse_workers
 from echelon.resolve.earlier import with_earlier, with_mirrored
 from echelon.resolve.measured import must_measure, refuse_auto_batch, with_measured
-from echelon.runfolder import RunFolder, remove_folder
+from echelon.runfolder import RunFolder, find_run, remove_folder
 from echelon.store import address_of, get_file
 
 
@@ -54,12 +55,21 @@ class TrainOptions:
     """What `echelon train` was asked for."""
 
     recipe: Path
+    """Where it is; its folder is where its relative paths begin."""
     run: Path | None = None
     workers: WorkerRange | None = None
     overrides: list[str] = field(default_factory=list)
     cluster: ClusterOptions | None = None
     as_before: bool = False
     """Resume with the run's own recipe, whatever `recipe` says."""
+    built: Recipe | None = None
+    """The recipe itself, if it was built in Python and is no file."""
+
+    def load(self) -> Recipe:
+        """The recipe, changed by the overrides."""
+        if self.built is not None:
+            return change_recipe(self.built, self.overrides)
+        return load_recipe(local_recipe(self.recipe), self.overrides)
 
 
 @dataclass(frozen=True)
@@ -76,29 +86,40 @@ class Begun:
 
 def train(options: TrainOptions, console: Console) -> dict[str, Any]:
     """Prepare if needed, train or resume training, score; returns what `train --json` prints."""
-    if options.cluster is None and options.workers is None:
-        _, run = open_run(options)
-        if is_own_recipe(options.recipe, run):
-            refuse_to_leave_hosts(run)
+    if options.cluster is None:
+        require_here(options)
     with begin(options, console) as begun:
-        workers = parse_workers(begun.recipe.train.workers)
-        say_what_begins(begun, workers, console)
         if options.cluster is None:
-            done = (
-                "nothing is left to train; looking for the scores"
-                if _is_trained(begun)
-                else "starting the workers"
-            )
-            console.print(f"{done} ...", highlight=False)
-            ended = _run_workers(begun.run, begun.recipe, workers, begun.lock, console)
+            ended = train_here(begun, console)
+        else:
+            say_what_begins(begun, parse_workers(begun.recipe.train.workers), console)
     if options.cluster is not None:  # the agents of its hosts lock the run folder themselves
         ended = train_on_hosts(options.cluster, begun.run, begun.recipe, begun.prepared, console)
     return summarise(begun.run, begun.recipe, ended)
 
 
+def require_here(options: TrainOptions) -> None:
+    """RunError if the run that is resumed was trained on hosts, and nothing says that this machine shall go on."""
+    if options.workers is None:
+        _, run = open_run(options)
+        if is_own_recipe(options.recipe, run):
+            refuse_to_leave_hosts(run)
+
+
+def train_here(begun: Begun, console: Console, stops: StopRequests | None = None) -> RunOutcome:
+    """Train, or resume training, with workers on this machine; `stops` as in `run_on_this_machine`."""
+    workers = parse_workers(begun.recipe.train.workers)
+    say_what_begins(begun, workers, console)
+    done = (
+        "nothing is left to train; looking for the scores" if _is_trained(begun) else "starting the workers"
+    )
+    console.print(f"{done} ...", highlight=False)
+    return _run_workers(begun, workers, console, stops)
+
+
 def open_run(options: TrainOptions) -> tuple[Recipe, RunFolder]:
     """The recipe and the run's folder, which need not exist; refuses a folder that another recipe began."""
-    recipe = load_recipe(local_recipe(options.recipe), options.overrides)
+    recipe = options.load()
     run = _local_run(options.run, recipe)
     if options.as_before or is_own_recipe(options.recipe, run):
         recipe = load_own_recipe(run, options.overrides)
@@ -125,6 +146,19 @@ def local_recipe(recipe: Path) -> Path:
     )
     get_file(address, copy)
     return copy
+
+
+def tell_apart(given: Path, run: Path | None) -> tuple[Path, Path | None]:
+    """The recipe and the run's folder. What is given may be a run: then the recipe is the one it was begun with."""
+    resumed = find_run(given.parent if given.name == "recipe.toml" else given)
+    is_run = resumed.recipe.is_file() and resumed.checkpoints.is_dir()
+    if given.is_dir() and not is_run:
+        raise UserError(f"{given}: is a folder without a run; give a recipe, a TOML file, or a run's folder")
+    if given.is_file() and given.name != "recipe.toml":
+        return given, run
+    if is_run and run is not None and run.resolve() != resumed.path.resolve():
+        raise UserError(f"{given} is a run already; leave out --run {run} to resume it")
+    return (resumed.recipe, resumed.path) if is_run else (given, run)
 
 
 @contextlib.contextmanager
@@ -223,8 +257,9 @@ def notes(recipe: Recipe, prepared: AnyPrepared, workers: WorkerRange) -> list[s
 
 
 def _run_workers(
-    run: RunFolder, recipe: Recipe, workers: WorkerRange, lock: int, console: Console
+    begun: Begun, workers: WorkerRange, console: Console, stops: StopRequests | None
 ) -> RunOutcome:
+    run, recipe = begun.run, begun.recipe
     screen = open_screen(console, recipe.train.log_every)
     reader = follow_records(run.worker_records(0), screen)
     records = RecordWriter(run.launcher_records)
@@ -240,7 +275,13 @@ def _run_workers(
 
     try:
         return run_on_this_machine(
-            run, recipe.restart, workers, lock=lock, tell=tell, on_tick=show_new_records
+            run,
+            recipe.restart,
+            workers,
+            lock=begun.lock,
+            tell=tell,
+            on_tick=show_new_records,
+            stops=stops,
         )
     except EchelonError as error:
         records.write("failure", message=str(error))

@@ -12,6 +12,7 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -414,7 +415,10 @@ def signals_call(
     action: Callable[[], None],
     numbers: Sequence[signal.Signals] = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP),
 ) -> Iterator[None]:
-    """Turn signals into a call of `action`."""
+    """Turn signals into a call of `action`; in a thread that is not the main one, which gets none, do nothing."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
 
     def handler(_number: int, _frame: FrameType | None) -> None:
         action()

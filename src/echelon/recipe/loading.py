@@ -48,6 +48,14 @@ def load_recipe(path: Path, overrides: Sequence[str] = ()) -> Recipe:
     return recipe
 
 
+def change_recipe(recipe: Recipe, overrides: Sequence[str]) -> Recipe:
+    """Another recipe, changed by `overrides` such as `train.steps=100`; it is checked even if there are none."""
+    table = recipe.model_dump(exclude_none=True)
+    for override in overrides:
+        apply_override(table, override)
+    return check_recipe(table, where=f"recipe {recipe.name}")
+
+
 def load_recipe_of(kind: type[R], path: Path, overrides: Sequence[str] = ()) -> R:
     """The same for those who can use the recipes of one task only; UserError if it is another's."""
     recipe = load_recipe(path, overrides)
