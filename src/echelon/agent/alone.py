@@ -35,8 +35,8 @@ def run_on_this_machine(
     """Start workers, and start them again after failures, until they finish or are told to stop.
 
     SIGINT, SIGTERM and SIGHUP make the workers save and leave, a second one kills them; so does asking `stops`, the
-    only way outside the main thread. Raises TrainingError if the run failed, or if workers were stopped that had nothing
-    saved.
+    only way outside the main thread. Raises TrainingError if the run failed, or if workers were stopped before
+    anything was saved.
     """
     me = HostSpec(
         socket.gethostname(), "127.0.0.1", "lo", workers.at_start(available_cores()), workers.fewest

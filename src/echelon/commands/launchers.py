@@ -129,7 +129,16 @@ def _launch_slurm(options: TrainOptions, how: LaunchOptions) -> Launched:
 
 def _sbatch_spec(options: TrainOptions, how: LaunchOptions, recipe: Recipe, run: RunFolder) -> SbatchSpec:
     path = run.path.resolve()
-    command = [sys.executable, "-P", "-m", "echelon", "train", str(options.recipe.resolve()), "--run", str(path)]
+    command = [
+        sys.executable,
+        "-P",
+        "-m",
+        "echelon",
+        "train",
+        str(options.recipe.resolve()),
+        "--run",
+        str(path),
+    ]
     command += ["--as-before"] if options.as_before else []
     return SbatchSpec(
         name=recipe.name,
