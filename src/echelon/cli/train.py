@@ -161,7 +161,7 @@ def _detach(
     recipe: Path, run: Path | None, settings: list[str], how: LaunchOptions, *, as_json: bool
 ) -> None:
     """Have the same command run in the background."""
-    from echelon.commands.running import detach as run_in_background
+    from echelon.commands.detached_training import detach as run_in_background
     from echelon.commands.training import run_folder
 
     if how.dry_run or how.launcher in ("slurm", "kubernetes"):
