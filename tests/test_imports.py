@@ -156,6 +156,15 @@ def test_the_worker_half_is_found_to_load_torch() -> None:
     assert way_to_torch("echelon.tasks.line_translator") is not None
 
 
+def test_only_comm_calls_torch_distributed() -> None:
+    users = {
+        part_of(module)
+        for module in MODULES
+        if any(name.startswith("torch.distributed") for name in imports_of(module, at_load=False))
+    }
+    assert users == {"comm"}
+
+
 def test_no_module_imports_itself_in_a_circle() -> None:
     """Not even inside functions or for type checkers."""
     done: set[str] = set()

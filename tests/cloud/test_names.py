@@ -16,7 +16,7 @@ from echelon.cloud.aws.resources import find_everything
 from echelon.cloud.inventory import host_name, render_known_hosts
 from echelon.cloud.journal import Journal, known_clusters
 from echelon.commands import cloud
-from echelon.commands.remote_training import ClusterOptions, on_rented
+from echelon.commands.cluster_options import ClusterOptions, on_rented
 from echelon.errors import UserError
 from tests.cloud.clusters import down, sample_spec, up
 from tests.cloud.server import everything_left

@@ -15,7 +15,7 @@ from echelon.cloud.aws.calls import Clients
 from echelon.cloud.journal import Journal, known_clusters
 from echelon.cloud.lifecycle import cost_so_far
 from echelon.commands import cloud
-from echelon.commands.remote_training import ClusterOptions, on_rented
+from echelon.commands.cluster_options import ClusterOptions, on_rented
 from echelon.commands.rented_hosts import render_own_folder, render_shared_folder
 from echelon.errors import CloudError, UserError
 from echelon.launch.hosts import Host

@@ -13,9 +13,9 @@ import pytest
 import yaml
 from rich.console import Console
 
+from echelon.commands.cluster_options import ClusterOptions
 from echelon.commands.launch_options import LaunchOptions
 from echelon.commands.launchers import launch
-from echelon.commands.remote_training import ClusterOptions
 from echelon.commands.training import TrainOptions
 from echelon.errors import RecipeError, UserError
 from echelon.launch.hosts import Host

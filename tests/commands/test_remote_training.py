@@ -18,8 +18,9 @@ from rich.console import Console
 
 from echelon.agent.service import find_agent
 from echelon.commands import remote_training, rented_hosts
+from echelon.commands.cluster_options import ClusterOptions
 from echelon.commands.dry_run import plan_over_ssh
-from echelon.commands.remote_training import ClusterOptions, Hosts
+from echelon.commands.remote_training import Hosts
 from echelon.commands.rented_hosts import Rented
 from echelon.commands.training import TrainOptions
 from echelon.data.batch_plan import AnyPrepared

@@ -16,7 +16,8 @@ from echelon.cluster.starting import Seat
 from echelon.commands.prepare import prepare_data
 from echelon.commands.resume import length_note, load_own_recipe
 from echelon.commands.run_setup import write_run
-from echelon.commands.running import get_status, holder
+from echelon.commands.status import get_status
+from echelon.commands.stop import holder
 from echelon.commands.training import TrainOptions, begin, open_run, train
 from echelon.errors import RunError
 from echelon.launch.ssh import Remote

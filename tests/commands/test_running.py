@@ -16,8 +16,10 @@ from rich.console import Console
 from echelon.agent.outcome import RunOutcome
 from echelon.cluster.roster import write_roster
 from echelon.commands.results import format_status
-from echelon.commands.running import ask_to_stop, get_status, watch
+from echelon.commands.running import watch
 from echelon.commands.runs import summarise
+from echelon.commands.status import get_status
+from echelon.commands.stop import ask_to_stop
 from echelon.errors import RunError
 from echelon.files.checkpoint_layout import complete_folders
 from echelon.monitor.records import RecordWriter

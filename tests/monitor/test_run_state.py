@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from echelon.commands.running import get_status
 from echelon.commands.runs import summarise
+from echelon.commands.status import get_status
 from echelon.explain.history import read_history
 from echelon.monitor.records import RecordWriter, read_records, skim_records
 from echelon.monitor.run_state import read_state

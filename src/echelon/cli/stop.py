@@ -18,7 +18,7 @@ def stop(
 ) -> None:
     """Make a run save and stop, wherever it runs."""
     from echelon.commands.results import format_stop
-    from echelon.commands.running import stop as stop_run
+    from echelon.commands.stop import stop as stop_run
 
     result = stop_run(open_run(run, trust_hosts), now=now)
     show(json_, result, format_stop(result))

@@ -30,7 +30,7 @@ from echelon.errors import UserError
 from echelon.recipe.workers import WorkerRange
 
 if TYPE_CHECKING:
-    from echelon.commands.remote_training import ClusterOptions
+    from echelon.commands.cluster_options import ClusterOptions
 
 
 @dataclass(frozen=True)
@@ -94,7 +94,7 @@ class HostFlags:
 
     def cluster(self, workers: WorkerRange | None) -> ClusterOptions | None:
         """The hosts to train on; None for this machine alone, with UserError if a flag needs hosts."""
-        from echelon.commands.remote_training import ClusterOptions, on_rented
+        from echelon.commands.cluster_options import ClusterOptions, on_rented
         from echelon.launch.ssh import find_config
 
         found = ClusterOptions(
@@ -161,7 +161,7 @@ def _detach(
     recipe: Path, run: Path | None, settings: list[str], how: LaunchOptions, *, as_json: bool
 ) -> None:
     """Have the same command run in the background."""
-    from echelon.commands.running import detach as run_in_background
+    from echelon.commands.detached_training import detach as run_in_background
     from echelon.commands.training import run_folder
 
     if how.dry_run or how.launcher in ("slurm", "kubernetes"):

@@ -14,6 +14,7 @@ from rich.console import Console
 
 from echelon.commands.dry_run import as_arguments, plan_here, plan_over_ssh
 from echelon.commands.launch_options import LaunchOptions
+from echelon.commands.remote_training import train_over_ssh
 from echelon.commands.results import format_training
 from echelon.commands.site_training import train_at_site
 from echelon.commands.training import TrainOptions, open_run, train
@@ -70,7 +71,7 @@ def _launch_over_ssh(options: TrainOptions, how: LaunchOptions, console: Console
     if how.dry_run:
         plan = plan_over_ssh(options, console)
         return Launched(plan.document(), plan.to_text())
-    return _trained(train(options, console), 1)
+    return _trained(train_over_ssh(options, console), 1)
 
 
 def _launch_at_site(options: TrainOptions, place: Place, console: Console) -> Launched:

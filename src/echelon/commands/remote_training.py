@@ -7,9 +7,10 @@ import signal
 import socket
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing, contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 from rich.console import Console
 
@@ -32,17 +33,18 @@ from echelon.cluster.starting import (
 )
 from echelon.cluster.status import end_leftovers
 from echelon.cluster.watching import HostWatch, SharedFiles, stop_host, watch_hosts
+from echelon.commands.cluster_options import ClusterOptions
 from echelon.commands.readiness import format_hosts
-from echelon.commands.rented_hosts import Rented, rented_hosts, require_running
+from echelon.commands.rented_hosts import Rented
 from echelon.commands.run_screen import RunScreen
+from echelon.commands.training import TrainOptions, begin, say_what_begins, summarise
 from echelon.console import tell
 from echelon.data.batch_plan import AnyPrepared
-from echelon.errors import HostsError, UserError
+from echelon.errors import HostsError
 from echelon.extras import require_extra
 from echelon.launch.check import HostReport, check_hosts
 from echelon.launch.container import python_with, render_transfer, send_image
 from echelon.launch.findings import MeasuredLink, Needs, PreparedData
-from echelon.launch.hosts import Host
 from echelon.launch.install import ENVIRONMENT, InstallOptions, install_hosts
 from echelon.launch.local import StopRequests, render_worker, signals_call
 from echelon.launch.routes import Route
@@ -52,79 +54,10 @@ from echelon.launch.sync import sync_hosts
 from echelon.monitor.bar import Show, working
 from echelon.monitor.records import RecordWriter
 from echelon.recipe.schema import Recipe
-from echelon.recipe.workers import WorkerRange, parse_workers
+from echelon.recipe.workers import parse_workers
 from echelon.runfolder import RunFolder
 
 _FOUND_LATER = "(found when the host is ready)"
-
-
-@dataclass(frozen=True)
-class ClusterOptions:
-    """Options for the hosts of a run, and how to reach them."""
-
-    hosts: Sequence[Host]
-    num_hosts: str | None = None
-    ssh_config: Path | None = None
-    python: str | None = None
-    interface: str | None = None
-    port: int | None = None
-    tls: bool = False
-    install: bool = False
-    sync: bool = False
-    container: str | None = None
-    rented: str | None = None
-    """The cluster of `cloud up` that the hosts belong to."""
-
-    def refuse_idle_options(self) -> None:
-        """UserError if something is asked for that needs hosts; an ssh configuration may be set for all commands."""
-        given = {
-            "--num-hosts": self.num_hosts,
-            "--python": self.python,
-            "--interface": self.interface,
-            "--port": self.port,
-            "--tls": self.tls,
-            "--install": self.install,
-            "--sync": self.sync,
-            "--container": self.container,
-        }
-        idle = [name for name, value in given.items() if value]
-        if idle:
-            raise UserError(
-                f"{', '.join(idle)}: only for training on hosts; name them with --hosts, --hostfile or --cluster"
-            )
-
-    def with_workers(self, workers: WorkerRange | None) -> ClusterOptions:
-        """With `--workers` for each host that has no number of its own; UserError if that cannot be."""
-        if workers is None or workers.is_auto:
-            return self
-        if all(host.workers for host in self.hosts):
-            raise UserError(
-                f"--workers {workers}: all hosts have their numbers; leave it out, or the numbers"
-            )
-        if workers.fewest != workers.most:
-            raise UserError(f"--workers {workers}: a host has a fixed number of workers; give one number")
-        return replace(
-            self, hosts=[replace(host, workers=host.workers or workers.most) for host in self.hosts]
-        )
-
-
-def on_rented(name: str, options: ClusterOptions) -> ClusterOptions:
-    """The options for the hosts of a cluster that `cloud up` has made."""
-    if options.hosts:
-        raise UserError("--cluster and --hosts both name hosts; use one of them")
-    cluster = Journal(name).require()
-    if not cluster.hosts:
-        raise UserError(f"{name} is only half made; give its `echelon cloud up` again")
-    require_running(cluster)
-    return replace(
-        options,
-        hosts=rented_hosts(cluster),
-        ssh_config=Journal(name).ssh_config,
-        install=cluster.spec.container is None,
-        sync=True,
-        container=options.container or cluster.spec.container,
-        rented=name,
-    )
 
 
 class Hosts:
@@ -257,6 +190,16 @@ def open_hosts(
             host.name: stack.enter_context(Remote(host.name, options.ssh_config)) for host in options.hosts
         }
         yield Hosts(options, run, recipe, prepared, remotes)
+
+
+def train_over_ssh(options: TrainOptions, console: Console) -> dict[str, Any]:
+    """As `train`, on the hosts of `options.cluster`."""
+    assert options.cluster is not None
+    with begin(options, console) as begun:
+        say_what_begins(begun, parse_workers(begun.recipe.train.workers), console)
+    # Not locked any more: the agents of the hosts lock the run folder themselves.
+    ended = train_on_hosts(options.cluster, begun.run, begun.recipe, begun.prepared, console)
+    return summarise(begun.run, begun.recipe, ended)
 
 
 def train_on_hosts(

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from echelon.commands.running import RunStatus
 from echelon.commands.runs import RunSummary
+from echelon.commands.status import RunStatus
 from echelon.data.held_out import describe_left_out
 from echelon.data.images.image_store import PreparedImages, SplitEntry
 from echelon.data.prepared import CorpusEntry, Prepared

@@ -1,4 +1,4 @@
-"""`train` and `demo`: from a recipe to a scored model."""
+"""`train` and `demo` on this machine: from a recipe to a scored model. And how every run begins, wherever it trains."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from rich.console import Console
 from echelon.agent.actions import Tell
 from echelon.agent.alone import run_on_this_machine
 from echelon.agent.outcome import RunOutcome
+from echelon.commands.cluster_options import ClusterOptions
 from echelon.commands.disk import require_room
 from echelon.commands.prepare import prepare_data
-from echelon.commands.remote_training import ClusterOptions, train_on_hosts
 from echelon.commands.resume import (
     is_own_recipe,
     last_step,
@@ -85,16 +85,10 @@ class Begun:
 
 
 def train(options: TrainOptions, console: Console) -> dict[str, Any]:
-    """Prepare if needed, train or resume training, score; returns what `train --json` prints."""
-    if options.cluster is None:
-        require_here(options)
+    """Prepare if needed, train or resume training here, score; returns what `train --json` prints."""
+    require_here(options)
     with begin(options, console) as begun:
-        if options.cluster is None:
-            ended = train_here(begun, console)
-        else:
-            say_what_begins(begun, parse_workers(begun.recipe.train.workers), console)
-    if options.cluster is not None:  # the agents of its hosts lock the run folder themselves
-        ended = train_on_hosts(options.cluster, begun.run, begun.recipe, begun.prepared, console)
+        ended = train_here(begun, console)
     return summarise(begun.run, begun.recipe, ended)
 
 

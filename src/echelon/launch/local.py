@@ -40,7 +40,7 @@ _FAILURE_GRACE_S = 2.0
 START_S = 120.0
 """The least time that a worker may be silent before its first step: importing libraries cannot beat."""
 _STACKS_S = 2.0
-"""How long workers that are asked where they are may take to write it down."""
+"""How long workers may take to write their stacks."""
 _LAST_LINES = 12
 _STACK_LINES = 24
 
@@ -65,12 +65,12 @@ class Placement:
     """Where the group's store listens."""
     port: int = 0
     interface: str = "lo"
-    """The network card that leads to the other workers."""
+    """The network interface that leads to the other workers."""
     num_hosts: int = 1
     first_local_rank: int = 0
-    """Where this host runs several launchers: how many of its workers others start before ours."""
+    """If this host runs several launchers: how many of its workers others start before ours."""
     local_size: int | None = None
-    """Where this host runs several launchers: the workers of all of them."""
+    """If this host runs several launchers: the workers of all of them."""
     threads: int | None = None
     """Threads of a worker; its share of this process's cores unless the launcher says otherwise."""
     generation: int = 0
@@ -144,7 +144,7 @@ class StopRequests:
 
 @dataclass(frozen=True)
 class _Hang:
-    """A worker that stopped getting on."""
+    """A worker that stopped making progress."""
 
     rank: int
     pulse: Pulse
@@ -261,7 +261,7 @@ class LocalJob:
         self._stops.ask()
 
     def pulses(self) -> dict[int, Pulse]:
-        """How the running workers get on, by rank."""
+        """The heartbeats of the running workers, by rank."""
         return {self._place.first_rank + rank: pulse for rank, pulse in self._local_pulses().items()}
 
     def _local_pulses(self) -> dict[int, Pulse]:
@@ -274,7 +274,7 @@ class LocalJob:
         }
 
     def blame(self, rank: int) -> None:
-        """Take this worker for one that hangs: whoever sees all hosts may find that it holds the others up."""
+        """Treat this worker as hung: the leader, which sees all hosts, found that it holds the others up."""
         self._blamed = rank - self._place.first_rank
 
     def _pass_on_stops(self) -> None:
@@ -287,7 +287,7 @@ class LocalJob:
             self._end_all(grace_s=0.0)
 
     def _end_those_that_hang(self) -> None:
-        """Find a worker that hangs, have all write down where they are, and end them."""
+        """If a worker hangs, have all write their stacks, and end them."""
         if not self._hang_s or self._stops.is_set:
             return
         pulses, is_whole_group = self._local_pulses(), self._place.size == len(self._processes)
@@ -340,11 +340,13 @@ class LocalJob:
             self.failed_at = 0.0
             raise self._error(self._hang.rank, self._hang.cause)
         failed = [rank for rank, code in enumerate(codes) if code not in _EXPECTED_STATUSES]
-        is_stopping = self._stops.is_set
-        unbegun = [rank for rank in failed if is_stopping and codes[rank] == -signal.SIGTERM]
-        if not failed or (unbegun and self._killed.issuperset(set(failed) - set(unbegun))):
-            return  # SIGTERM ends only workers that do not catch it yet, so that no step was under way
-        if is_stopping and self._killed.issuperset(failed):
+        if not failed:
+            return
+        # SIGTERM ends only workers that do not catch it yet, so no step was under way.
+        unbegun = {rank for rank in failed if codes[rank] == -signal.SIGTERM}
+        if self._stops.is_set and unbegun.union(self._killed).issuperset(failed):
+            if unbegun:
+                return
             raise TrainingError(
                 f"{self._run.path}: the workers were killed before they had saved; "
                 "the same command resumes from the last checkpoint"

@@ -93,7 +93,7 @@ class Run:
 
     def stop(self, *, now: bool = False) -> None:
         """Have a run that trains in the background, or on hosts, save and leave; `now` ends it at once."""
-        from echelon.commands.running import stop
+        from echelon.commands.stop import stop
 
         stop(self._folder, now=now)
 

@@ -15,7 +15,7 @@ from typing import Any
 from rich.console import Console
 
 from echelon.agent.outcome import RunOutcome
-from echelon.commands.running import detach
+from echelon.commands.detached_training import detach
 from echelon.commands.training import Begun, TrainOptions, begin, require_here, tell_apart, train_here
 from echelon.console import SafeConsole, message_console
 from echelon.launch.local import StopRequests, signals_call

@@ -198,6 +198,6 @@ def _answer_errors(app: FastAPI) -> None:
         return Response(text, 400 if is_unreadable else 422, media_type="application/json")  # type: ignore[return-value]
 
     @app.exception_handler(Exception)
-    async def confess(request: Request, error: Exception) -> JSONResponse:
+    async def report_bug(request: Request, error: Exception) -> JSONResponse:
         log.error("%s %s failed", request.method, request.url.path, exc_info=error)
         return JSONResponse({"error": "this is a fault of the server; its log has the details"}, 500)

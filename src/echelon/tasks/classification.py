@@ -168,7 +168,7 @@ class ClassificationScoring:
         guesses = [guess for batch in batches for guess in batch[3]]
         assert len(guesses) == len(labels), "every picture counts once"
         metrics, details = combine_guesses(labels.tolist(), ranks, guesses, classes)
-        signature = f"{self.pictures.name}:{len(labels)}|classes:{len(classes)}|{view_words(self.evaluate)}"
+        signature = f"{self.pictures.name}:{len(labels)}|classes:{len(classes)}|{format_views(self.evaluate)}"
         outputs = [classes[guess] for guess in guesses]
         return Scores(metrics | {"loss": loss}, signature, outputs, details=details)
 
@@ -217,7 +217,7 @@ def views(images_NCPP: Tensor, evaluate: ImageEvaluation) -> list[tuple[Tensor, 
     return found
 
 
-def view_words(evaluate: ImageEvaluation) -> str:
+def format_views(evaluate: ImageEvaluation) -> str:
     return f"flip:{'yes' if evaluate.flip else 'no'}|shift:{evaluate.shift}"
 
 

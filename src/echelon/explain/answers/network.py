@@ -55,11 +55,11 @@ def was_it_the_network(case: Case) -> Answer:
             f"In part: {show_share(share)} of a step is waiting for the network, but {time.bound} takes more."
         )
         return Answer("network", question, "in part", sentence, evidence)
-    sentence = f"No: only {show_share(share)} of a step is waiting for the network; {_bound_words(time)}."
+    sentence = f"No: only {show_share(share)} of a step is waiting for the network; {_format_bound(time)}."
     return Answer("network", question, "no", sentence, evidence)
 
 
-def _bound_words(time: StepTime) -> str:
+def _format_bound(time: StepTime) -> str:
     """What takes the largest part; most, if that is more than half."""
     causes = {
         "computing": time.compute + time.optimiser,
