@@ -275,7 +275,7 @@ def test_lines_of_clients_that_have_gone_are_not_kept(translator: Translator) ->
 
     async def play() -> tuple[int, int]:
         slow = Slow(translator)
-        batcher = Batcher(slow, 100, Metrics())
+        batcher = Batcher(slow, Limits(queue_lines=100), Metrics())
         batcher.start()
         lines, prefixes = ["one"] * 50, [""] * 50
         first = asyncio.create_task(batcher.translate(["one"], translator.decoding, [""]))

@@ -29,10 +29,11 @@ from echelon.serve.api import (
     TranslateRequest,
     TranslationAnswer,
 )
-from echelon.serve.batching import Batcher
+from echelon.serve.batching import BATCH_WORK, Batcher, work_of
 from echelon.serve.deadline import answer_in_time
 from echelon.serve.guard import Guard
 from echelon.serve.limits import Limits
+from echelon.serve.listener import client_of
 from echelon.serve.state import ServerState
 from echelon.validation import plain_message
 
@@ -101,7 +102,7 @@ def add_translation(app: FastAPI, translator: Translator, state: ServerState) ->
 
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
-        batcher.append(Batcher(translator, state.limits.queue_lines, state.metrics))
+        batcher.append(Batcher(translator, state.limits, state.metrics))
         state.num_waiting = lambda: batcher[0].num_waiting
         batcher[0].start()
         yield
@@ -113,7 +114,9 @@ def add_translation(app: FastAPI, translator: Translator, state: ServerState) ->
     async def translate(wanted: TranslateRequest, request: Request) -> TranslateAnswer:
         started = time.monotonic()
         decoding = _check(wanted, translator, state.limits)
-        work = batcher[0].translate(wanted.lines, decoding, [wanted.prefix or ""] * len(wanted.lines))
+        prefixes, client = [wanted.prefix or ""] * len(wanted.lines), request.client
+        who = client_of(client.host) if client else ""
+        work = batcher[0].translate(wanted.lines, decoding, prefixes, who)
         translations = await answer_in_time(work, request, state.limits.answer_s)
         answers = [TranslationAnswer.of(translation) for translation in translations]
         return TranslateAnswer(translations=answers, seconds=round(time.monotonic() - started, 4))
@@ -150,6 +153,12 @@ def _check(wanted: TranslateRequest, translator: Translator, limits: Limits) -> 
         translator.encode_prefix(wanted.prefix or "", decoding)
     except UserError as error:
         raise HTTPException(422, str(error)) from None
+    most = max((work_of(line, wanted.prefix or "", decoding) for line in wanted.lines), default=0)
+    if most > BATCH_WORK:
+        raise HTTPException(
+            413,
+            f"one line of this would take {most / BATCH_WORK:.1f} times the most; split it, or ask for a narrower beam",
+        )
     return decoding if characters <= limits.alignment_characters else replace(decoding, alignment=False)
 
 

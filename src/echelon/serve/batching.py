@@ -12,10 +12,12 @@ from dataclasses import dataclass, field
 from echelon.inference.decoding import Decoding, Translation
 from echelon.inference.translator import Translator
 from echelon.serve.deadline import QueueFullError
+from echelon.serve.limits import Limits
 from echelon.serve.metrics import Metrics
 
 BATCH_LINES = 64
-BATCH_CHARACTERS = 16_384
+BATCH_WORK = 65_536
+"""Of all lines together, as `work_of` counts it; a batch under way cannot be stopped, and everybody waits for it."""
 
 
 @dataclass(frozen=True)
@@ -28,15 +30,17 @@ class Waiting:
     result: asyncio.Future[Translation] = field(hash=False)
     request: object = None
     """The request, if it draws with a seed: its lines are not batched with others, so that they are drawn the same."""
+    client: str = ""
+    """Who asked: clients take turns."""
     since: float = field(default_factory=time.monotonic)
 
 
 class Batcher:
     """Translates lines of many requests together, in the order they came. Belongs to one event loop."""
 
-    def __init__(self, translator: Translator, queue_lines: int, metrics: Metrics) -> None:
+    def __init__(self, translator: Translator, limits: Limits, metrics: Metrics) -> None:
         self._translator = translator
-        self._queue_lines = queue_lines
+        self._limits = limits
         self._metrics = metrics
         self._waiting: deque[Waiting] = deque()
         self._has_work = asyncio.Event()
@@ -60,15 +64,20 @@ class Batcher:
         await asyncio.to_thread(self._thread.shutdown)
 
     async def translate(
-        self, lines: Sequence[str], decoding: Decoding, prefixes: Sequence[str]
+        self, lines: Sequence[str], decoding: Decoding, prefixes: Sequence[str], client: str = ""
     ) -> list[Translation]:
-        """Wait for the lines' translations; QueueFullError if too many wait. Cancelling withdraws the lines."""
-        if len(self._waiting) + len(lines) > self._queue_lines:
+        """Wait for the lines' translations; QueueFullError if too many wait, of all clients or of this one. Cancelling
+        withdraws the lines.
+        """
+        own = sum(one.client == client for one in self._waiting)
+        if len(self._waiting) + len(lines) > self._limits.queue_lines:
+            raise QueueFullError
+        if own + len(lines) > self._limits.client_lines:
             raise QueueFullError
         loop = asyncio.get_running_loop()
         request = None if decoding.seed is None else object()
         mine = [
-            Waiting(line, prefix, decoding, loop.create_future(), request)
+            Waiting(line, prefix, decoding, loop.create_future(), request, client)
             for line, prefix in zip(lines, prefixes, strict=True)
         ]
         self._waiting.extend(mine)
@@ -113,12 +122,22 @@ class Batcher:
         return self._translator.translate(lines, batch[0].decoding, prefixes=prefixes)
 
 
+def work_of(line: str, prefix: str, decoding: Decoding) -> int:
+    """How much a line may take to translate: hypotheses, times what each may be long."""
+    is_sampling = decoding.temperature is not None
+    hypotheses = decoding.n_best if is_sampling else decoding.beam
+    return hypotheses * (max(len(line), decoding.max_length or 0) + len(prefix))
+
+
 def take_batch(waiting: deque[Waiting]) -> list[Waiting]:
-    """Take the first lines that go together, as many as a batch may have; withdrawn ones are dropped."""
+    """Take the first lines that go together, as many as a batch may have; withdrawn ones are dropped.
+
+    What else the clients in it wait for then comes after what all others do.
+    """
     batch: list[Waiting] = []
     others: deque[Waiting] = deque()
-    characters = 0
-    while waiting and len(batch) < BATCH_LINES and characters < BATCH_CHARACTERS:
+    work = 0
+    while waiting and len(batch) < BATCH_LINES and work < BATCH_WORK:
         one = waiting.popleft()
         if one.result.done():
             continue
@@ -126,6 +145,10 @@ def take_batch(waiting: deque[Waiting]) -> list[Waiting]:
             others.append(one)
             continue
         batch.append(one)
-        characters += len(one.line)
+        work += work_of(one.line, one.prefix, one.decoding)
     waiting.extendleft(reversed(others))
+    served = {one.client for one in batch}
+    in_turn = sorted(waiting, key=lambda one: one.client in served)
+    waiting.clear()
+    waiting.extend(in_turn)
     return batch

@@ -28,6 +28,8 @@ class Limits:
     """Of a request; 422 beyond."""
     queue_lines: int = 2048
     """Lines of all requests that may wait; 503 beyond."""
+    client_lines: int = 1024
+    """Of these, of one client; 503 beyond."""
     requests_per_second: float = 50.0
     """Of one client, on average; 429 beyond."""
     burst: int = 200
