@@ -12,6 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from echelon.commands.plan import precision_warnings
 from echelon.errors import UserError
 from echelon.explain.clusters import parse_cluster
 from echelon.explain.cost import EXCHANGES, predict, ready_buffers
@@ -286,6 +287,18 @@ def test_a_wide_range_says_what_would_narrow_it_and_to_what(workload: Workload) 
     assert "the link rate is not known" in format_plan([no_line], workload, is_profiled=False)
     measured = plan_cluster(workload, parse_cluster("1x(1xcpu, 1gbit)"), PROFILE)
     assert "would narrow" not in format_plan([measured], workload, is_profiled=True)
+
+
+@pytest.mark.parametrize(
+    ("spec", "precision", "warned"),
+    [("4xg4dn.2xlarge", "bf16", "T4"), ("4xg4dn.2xlarge", "fp16", ""), ("2x(1xA100, 10gbit)", "bf16", "")],
+)
+def test_figures_for_a_gpu_without_bf16_are_said_to_be_those_of_fp16(
+    spec: str, precision: str, warned: str
+) -> None:
+    cluster = parse_cluster(spec)
+    found = precision_warnings([cluster, cluster], precision)
+    assert [line.split()[1] for line in found] == ([warned] if warned else [])
 
 
 def test_time_and_cost_of_the_whole_run_have_ranges(workload: Workload) -> None:

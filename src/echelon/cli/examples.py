@@ -15,7 +15,7 @@ echelon describe recipes/demo.toml
 echelon describe recipes/wmt16-en-de-base.toml --set model.preset=big""",
     "prepare": "echelon prepare recipes/demo.toml",
     "plan": """\
-echelon plan recipes/wmt16-en-de-base.toml --on 4xg4dn.2xlarge --on "2x(2xV100, 1gbit)"
+echelon plan recipes/wmt16-en-de-base.toml --set train.precision=fp16 --on 4xg4dn.2xlarge --on "2x(2xV100, 1gbit)"
 echelon plan recipes/demo.toml --on here --profile""",
     "benchmark": "echelon benchmark recipes/demo.toml --steps 10",
     "convert": "echelon convert openseq2seq en-de-base.py --to en-de-base.toml",
