@@ -10,6 +10,7 @@ import shlex
 import subprocess
 import sys
 import tomllib
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NoReturn
@@ -200,6 +201,23 @@ def test_every_verb_has_help_and_takes_json(echelon: Echelon, verb: str) -> None
     result = echelon(verb, "--help")
     assert result.status == 0
     assert "--json" in result.output
+
+
+def every_command(group: Any, *before: str) -> Iterator[tuple[str, ...]]:
+    """The words of every verb, of those of `lab` and `cloud` too."""
+    for name, command in group.commands.items():
+        yield (*before, name)
+        if hasattr(command, "commands"):
+            yield from every_command(command, *before, name)
+
+
+@pytest.mark.parametrize("words", list(every_command(typer.main.get_command(cli.build_app()))), ids=" ".join)
+def test_the_help_of_every_command_has_an_example_and_only_whole_sentences(
+    echelon: Echelon, words: tuple[str, ...]
+) -> None:
+    shown = echelon(*words, "--help").output
+    assert f"Examples:\n  echelon {' '.join(words)}" in shown or "Examples:\n  echo" in shown
+    assert not re.search(r"\[\]|\[\.|<[a-z]|^  \S+  +$", shown, re.MULTILINE), shown
 
 
 @pytest.mark.parametrize("verb", LAB_VERBS)

@@ -62,7 +62,7 @@ def test_a_lost_host_is_paid_for_to_the_end(tmp_path: Path) -> None:
     records = read_records(run.worker_records(0))
     wall = records[-1]["time"] - records[0]["time"]
     assert report.case.cost == pytest.approx(3 * wall, rel=0.01)
-    assert any("3 for" in line for line in answers(report)["cost"].evidence)
+    assert any("3 hosts for" in line for line in answers(report)["cost"].evidence)
     assert any("a host that stood by or was lost" in line for line in answers(report)["cost"].evidence)
 
 
@@ -89,7 +89,7 @@ def test_the_time_that_failures_cost_is_named(tmp_path: Path) -> None:
     told = next(line for line in duration.evidence if line.startswith("started 3 times"))
     assert "the restarts took 23.5 seconds" in told, told
     for part in (
-        "waiting in vain for what was lost 4 seconds",
+        "noticing that a host or worker was lost 4 seconds",
         "regrouping 12 seconds",
         "starting again 6 seconds",
         "repeating 15 steps made since the last checkpoint 1.5 seconds",
@@ -100,7 +100,7 @@ def test_the_time_that_failures_cost_is_named(tmp_path: Path) -> None:
 def test_steps_are_told_with_the_workers_that_made_them(tmp_path: Path) -> None:
     """All steps were said to be those of the last group."""
     found = answers(build_report(that_lost_a_host(tmp_path / "run")))["step"]
-    assert "over 2 workers (before step 46: 3 from step 1)" in found.answer, found.answer
+    assert "by 2 workers (before step 46: 3 from step 1)" in found.answer, found.answer
     told = [line.split(" a step,")[0] for line in found.evidence if line.startswith("steps ")]
     assert told == [
         "steps 1 to 45: 3 workers on host1, host2, host3, 100 ms",
@@ -130,7 +130,7 @@ def test_answers_of_the_last_group_say_so(tmp_path: Path) -> None:
     """A lost host's steps were left out of waiting and traffic without a word."""
     found = answers(build_report(that_lost_a_host(tmp_path / "run")))
     for key, step in (("devices", 120), ("network", 120), ("stragglers", 120), ("traffic", 45)):
-        note = f"of the steps after {step}, with the last workers and hosts; question 10 has those before"
+        note = f"counts the steps after {step}, with the current workers and hosts; question 10 has the earlier ones"
         assert note in found[key].evidence, key
     assert any("worker 1 on host3 (since step 121)" in line for line in found["stragglers"].evidence)
     whole = answers(build_report(MadeRun().write(tmp_path / "whole")))
@@ -143,7 +143,7 @@ def test_who_is_last_for_having_more_slots_is_no_straggler_and_the_answer_says_w
     run = MadeRun(workers=3, hosts=3, phases={0: idle, 1: idle}, overrides=("train.slots=4",))
     found = answers(build_report(run.write(tmp_path / "run")))["stragglers"]
     assert found.verdict == "no"
-    assert "Worker 2 on host3 is the last in 100% of the steps, but for each of its slots" in found.answer
+    assert "Worker 2 on host3 finishes last in 100% of the steps, but it takes" in found.answer
     assert "with 2 slots" in found.evidence[2]
     assert "with 1 slot," in found.evidence[1]
 

@@ -12,6 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from echelon.commands.plan import precision_warnings
 from echelon.errors import UserError
 from echelon.explain.clusters import parse_cluster
 from echelon.explain.cost import EXCHANGES, predict, ready_buffers
@@ -19,7 +20,7 @@ from echelon.explain.plan import ClusterPlan, format_plan, format_sweep, parse_s
 from echelon.explain.profile import Profile, profile_of
 from echelon.explain.text_description import describe_text
 from echelon.explain.uncertainty import Scenario, find_range
-from echelon.explain.units import show_step
+from echelon.explain.units import show_hours, show_step
 from echelon.explain.workload import Workload, recipe_workload
 from tests.sample_recipe import sample_recipe
 
@@ -283,9 +284,33 @@ def test_a_wide_range_says_what_would_narrow_it_and_to_what(workload: Workload) 
     assert f"to {least} - {most}." in words
     no_line = plan_cluster(workload, parse_cluster("4x(2xV100)"))
     assert no_line.range_due_to == "line"
-    assert "the line is not known" in format_plan([no_line], workload, is_profiled=False)
+    assert "the link rate is not known" in format_plan([no_line], workload, is_profiled=False)
     measured = plan_cluster(workload, parse_cluster("1x(1xcpu, 1gbit)"), PROFILE)
     assert "would narrow" not in format_plan([measured], workload, is_profiled=True)
+
+
+@pytest.mark.parametrize(
+    ("spec", "precision", "warned"),
+    [("4xg4dn.2xlarge", "bf16", "T4"), ("4xg4dn.2xlarge", "fp16", ""), ("2x(1xA100, 10gbit)", "bf16", "")],
+)
+def test_figures_for_a_gpu_without_bf16_are_said_to_be_those_of_fp16(
+    spec: str, precision: str, warned: str
+) -> None:
+    cluster = parse_cluster(spec)
+    found = precision_warnings([cluster, cluster], precision)
+    assert [line.split()[1] for line in found] == ([warned] if warned else [])
+
+
+def test_time_and_cost_of_the_whole_run_have_ranges(workload: Workload) -> None:
+    """A decision to rent is about hours and dollars, which the table shows as one number each."""
+    rented = plan_cluster(replace(workload, steps=100_000), parse_cluster("4xg4dn.2xlarge"))
+    shown = format_plan([rented], workload, is_profiled=False)
+    assert rented.hours_range is not None
+    assert rented.cost_range is not None
+    hours, dollars = map(show_hours, rented.hours_range), (f"${cost:,.2f}" for cost in rented.cost_range)
+    assert (
+        f"the run takes {' - '.join(hours)} and costs {' - '.join(dollars)}, nine times out of ten." in shown
+    )
 
 
 def test_what_is_bad_all_at_once_is_less_likely_than_each_alone() -> None:

@@ -170,7 +170,7 @@ def test_a_worker_with_more_slots_than_the_others_is_not_called_slow(tmp_path: P
     )
     report = build_report(made.write(tmp_path / "run"))
     assert find_straggler(report.history) is None
-    assert "but 4 slots do not share out evenly among 3 workers" in answer(report, "stragglers").answer
+    assert "but 4 slots do not divide evenly among 3 workers" in answer(report, "stragglers").answer
 
 
 def test_workers_that_are_alike_hold_nobody_up(tmp_path: Path) -> None:
@@ -198,7 +198,14 @@ def test_a_sum_in_shared_memory_goes_over_no_wire(tmp_path: Path) -> None:
 def test_processors_that_other_programs_take_are_not_fully_used(tmp_path: Path) -> None:
     found = answer(build_report(MadeRun(cpu_share=0.3).write(tmp_path / "run")), "devices")
     assert found.verdict == "no"
-    assert "had 30% of their processors" in found.answer
+    assert "ran on a processor for only 30% of the time" in found.answer
+
+
+def test_workers_that_wait_and_are_held_back_are_told_both(tmp_path: Path) -> None:
+    run = MadeRun(phases={0: WAITING, 1: WAITING}, cpu_share=0.01).write(tmp_path / "run")
+    found = answer(build_report(run), "devices")
+    assert "goes into waiting for the network" in found.answer
+    assert "Moreover, they ran on a processor for only" in found.answer
 
 
 @pytest.mark.parametrize(
@@ -255,12 +262,22 @@ def test_what_a_plan_does_not_explain_is_no_gain_of_twice_as_many(tmp_path: Path
     assert 1.0 <= gain < 2.0
 
 
+@pytest.mark.parametrize(
+    ("hosts", "says"),
+    [(1, "twice as many workers, on twice as many cores, "), (2, "twice as many workers would")],
+)
+def test_twice_as_many_workers_need_twice_as_many_cores(tmp_path: Path, hosts: int, says: str) -> None:
+    """On a machine whose cores all compute, more workers alone would gain nothing."""
+    report = build_report(MadeRun(hosts=hosts).write(tmp_path / "run"))
+    assert says in answer(report, "scaling").answer
+
+
 def test_a_line_that_nobody_measured_is_fitted_and_said_to_be(tmp_path: Path) -> None:
     run = MadeRun(phases={0: WAITING, 1: WAITING}, line_bytes_per_s=None).write(tmp_path / "run")
     report = build_report(run)
     assert report.case.replanning is not None
     assert report.case.replanning.cluster.line_bytes_per_s == pytest.approx(10_000_000 / 0.8)
-    assert "the line was not measured" in " ".join(answer(report, "scaling").evidence)
+    assert "the link was not measured" in " ".join(answer(report, "scaling").evidence)
 
 
 def test_slots_that_workers_share_unevenly_still_have_one_time(tmp_path: Path) -> None:
@@ -393,7 +410,7 @@ def test_what_records_do_not_say_was_not_measured(tmp_path: Path) -> None:
     for key in ("devices", "network", "improvements"):
         assert "Not measured" in answer(report, key).answer
     assert not {"stragglers", "scaling"} & {each.key for each in report.answers}
-    assert "processor time" not in " ".join(answer(report, "devices").evidence)
+    assert "ran on a processor" not in " ".join(answer(report, "devices").evidence)
     assert report.to_json()["bound"] == "not measured"
     assert "<dd>not measured</dd>" in report_page(report)
 

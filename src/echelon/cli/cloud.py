@@ -60,9 +60,12 @@ def cloud_list(region: Region = None, json_: Json = False) -> None:
 
 def cloud_ssh(
     name: ClusterName,
-    number: Annotated[int, typer.Argument(min=0, help="The number of the host, from 0.")] = 0,
+    number: Annotated[
+        int, typer.Argument(min=0, metavar="NUMBER", help="The number of the host, from 0.")
+    ] = 0,
     command: Annotated[
-        list[str] | None, typer.Argument(help="The command to run there.  [default: a shell]")
+        list[str] | None,
+        typer.Argument(metavar="COMMAND", help="The command to run there.  [default: a shell]"),
     ] = None,
     forward: Annotated[
         int | None, typer.Option("-L", metavar="PORT", help="Forward this port of the host to this machine.")
@@ -110,7 +113,8 @@ def cloud_down(
 
 def cloud_render(
     target: Annotated[
-        Literal["vertex", "ibmcloud", "skypilot"], typer.Argument(metavar="vertex|ibmcloud|skypilot")
+        Literal["vertex", "ibmcloud", "skypilot"],
+        typer.Argument(metavar="vertex|ibmcloud|skypilot", help="The provider."),
     ],
     file: Annotated[
         Path, typer.Argument(metavar="FILE.TOML", help="The machines to rent; see docs/cloud.md.")

@@ -15,7 +15,7 @@ echelon describe recipes/demo.toml
 echelon describe recipes/wmt16-en-de-base.toml --set model.preset=big""",
     "prepare": "echelon prepare recipes/demo.toml",
     "plan": """\
-echelon plan recipes/wmt16-en-de-base.toml --on 4xg4dn.2xlarge --on "2x(2xV100, 1gbit)"
+echelon plan recipes/wmt16-en-de-base.toml --set train.precision=fp16 --on 4xg4dn.2xlarge --on "2x(2xV100, 1gbit)"
 echelon plan recipes/demo.toml --on here --profile""",
     "benchmark": "echelon benchmark recipes/demo.toml --steps 10",
     "convert": "echelon convert openseq2seq en-de-base.py --to en-de-base.toml",
@@ -48,10 +48,26 @@ echelon translate demo --input book.en --output book.de""",
 echelon lab up --hosts 4 --rate 1gbit
 echelon lab kill host2
 echelon lab down""",
+    "lab up": "echelon lab up --hosts 4 --rate 1gbit --cpus 0.5",
+    "lab down": "echelon lab down",
+    "lab status": "echelon lab status",
+    "lab cut": "echelon lab cut host2",
+    "lab heal": "echelon lab heal host2",
+    "lab kill": "echelon lab kill host4",
+    "lab boot": "echelon lab boot host4",
+    "lab freeze": "echelon lab freeze host3",
+    "lab thaw": "echelon lab thaw host3",
+    "lab rate": "echelon lab rate host3 50mbit",
     "cloud": """\
 echelon cloud up cluster.toml
 echelon train recipes/demo.toml --cluster wmt
 echelon cloud down wmt""",
+    "cloud up": "echelon cloud up cluster.toml",
+    "cloud list": "echelon cloud list --region eu-central-1",
+    "cloud ssh": "echelon cloud ssh wmt 1\nechelon cloud ssh wmt -L 6006",
+    "cloud down": "echelon cloud down wmt",
+    "cloud render": "echelon cloud render skypilot cluster.toml --recipe recipes/demo.toml",
+    "cloud prices": "echelon cloud prices --refresh",
 }
 
 

@@ -22,7 +22,7 @@ _PLACEHOLDERS = {
     "path": "PATH",
     "str": "TEXT",
 }
-_TRIVIAL_RANGE = re.compile(r"(; )?\bx>=[01](\.0)?\b(; )?|(; )?\brequired\b")
+_TRIVIAL_RANGE = re.compile(r"(; )?\bx>=(0\.\d+|[01](\.0)?)(?=\])(; )?|(; )?\brequired\b")
 
 
 class HelpCommand(TyperCommand):

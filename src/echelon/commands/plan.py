@@ -70,7 +70,7 @@ class Plan:
     unprofiled: list[str]
     """Clusters that the profile does not apply to, because their devices differ."""
     warnings: list[str]
-    """About the price lists that were used."""
+    """About devices that compute the recipe's format slowly, and the price lists that were used."""
 
     def to_text(self, width: int | None = None) -> str:
         """Text for people, with tables that fit `width`."""
@@ -119,8 +119,22 @@ def make_plan(options: PlanOptions, console: Console) -> Plan:
         plans.append(plan_cluster(whole, cluster, own))
         sweeps[cluster.name] = _sweep(workload, cluster, hosts, own, options.weak)
         unprofiled += [cluster.name] if profile is not None and own is None else []
-    warnings = price_warnings(clusters, datetime.date.today())
+    warnings = [
+        *precision_warnings(clusters, recipe.train.precision),
+        *price_warnings(clusters, datetime.date.today()),
+    ]
     return Plan(workload, plans, sweeps if hosts else {}, profile, unprofiled, warnings)
+
+
+def precision_warnings(clusters: Sequence[Cluster], precision: str) -> list[str]:
+    """Warnings about GPUs that are planned in 16 bits, and compute the 16 bits of the recipe much more slowly."""
+    names = {cluster.device.name: None for cluster in clusters if not cluster.device.has_bf16}
+    return [
+        f"warning: {name} has no units for bf16 and computes it slowly: its figures are those of "
+        "--set train.precision=fp16"
+        for name in names
+        if precision == "bf16"
+    ]
 
 
 def price_warnings(clusters: Sequence[Cluster], today: datetime.date) -> list[str]:

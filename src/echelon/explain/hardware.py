@@ -29,6 +29,8 @@ class GpuSpec:
     memory_gib: float
     memory_gb_s: float
     inner_gb_s: float
+    bf16: bool = True
+    """Whether it has units for bfloat16; `half` is that of float16 if not."""
 
 
 @dataclass(frozen=True)
@@ -62,6 +64,8 @@ class Device:
     inner_bytes_per_s: float
     """Between the devices of one host."""
     is_gpu: bool = True
+    has_bf16: bool = True
+    """Whether `half_flops` holds for bfloat16 too."""
 
     def peak(self, number_format: Format) -> float:
         return self.half_flops if number_format == "half" else self.float32_flops
@@ -81,6 +85,7 @@ def find_gpu(name: str) -> Device | None:
         gpu.memory_gb_s * 1e9,
         gpu.memory_gib * 2**30,
         gpu.inner_gb_s * 1e9,
+        has_bf16=gpu.bf16,
     )
 
 

@@ -53,7 +53,7 @@ def _about_the_network(
     found = [
         Improvement(
             "faster network",
-            "a line ten times as fast",
+            "a link ten times as fast",
             (1 - 1 / _FASTER_LINE) * time.network / time.seconds * stepping,
         )
     ]
@@ -64,7 +64,7 @@ def _about_the_network(
     for exchange, advice in _EXCHANGES.items():
         if exchange != replanning.exchange:
             saved = min(waiting, max(0.0, 1 - replanning.seconds(exchange=exchange) / now)) * stepping
-            found.append(Improvement(exchange, advice, saved, "with another result, if only a little"))
+            found.append(Improvement(exchange, advice, saved, "changes the result slightly"))
     return found
 
 
@@ -76,25 +76,25 @@ def _about_the_devices(
     found = [
         Improvement(
             "input",
-            "have the input ready sooner (faster disk, more cores)",
+            "load the input faster (faster disk, more cores)",
             time.input / time.seconds * stepping,
         )
     ]
     straggler = find_straggler(history)
     if straggler is not None:
         worker = straggler.worker
-        advice = f"do without worker {worker.rank} on {worker.host or '?'}, or bring it up to the others"
+        advice = f"remove worker {worker.rank} on {worker.host or '?'}, or make it as fast as the others"
         found.append(Improvement("straggler", advice, time.stragglers / time.seconds * stepping))
     if history.recipe.train.precision == "float32" and replanning is not None:
         saved = _saved_by_half(replanning) * time.compute / time.seconds * stepping
         advice = 'train.precision = "bf16"'
-        found.append(Improvement("precision", advice, saved, "where the hardware has bfloat16 products"))
+        found.append(Improvement("precision", advice, saved, "if the hardware multiplies in bfloat16"))
     slots, size = history.recipe.train.slots, len(history.workers)
     if slots % size:
         busiest = -(-slots // size)
         saved = (1 - slots / size / busiest) * time.compute / time.seconds * stepping
-        advice = f"a number of slots that {size} workers can share evenly (train.slots = {busiest * size})"
-        found.append(Improvement("slots", advice, saved, "with another result, as steps would differ"))
+        advice = f"train.slots = {busiest * size}, which {size} workers can share evenly"
+        found.append(Improvement("slots", advice, saved, "changes the result, because steps differ"))
     return found
 
 

@@ -116,7 +116,7 @@ def _tiles(report: Report) -> str:
         *test,
         (f"best validation {metric}", "-" if best is None else f"{best:.2f}"),
         ("training loss", "-" if history.last_loss is None else f"{history.last_loss:.3f}"),
-        ("a step", show_step(pace) if pace else "-"),
+        ("time per step", show_step(pace) if pace else "-"),
         (f"{history.unit.split()[-1]}/s", show_count(history.targets_per_second)),
         ("so far", show_seconds(history.training_seconds)),
         ("to go", _eta(history)),
@@ -165,7 +165,7 @@ def _samples(history: History) -> str:
         )
         reference = escape(str(translations[-1].get("reference", "")))
         blocks.append(
-            f"<article><h3>{escape(source)}</h3><ol>{lines}</ol><p class=reference>meant: {reference}</p></article>"
+            f"<article><h3>{escape(source)}</h3><ol>{lines}</ol><p class=reference>reference: {reference}</p></article>"
         )
     return (
         f'<h2>Translations as they improve</h2><div class="samples">{"".join(blocks)}</div>' if blocks else ""

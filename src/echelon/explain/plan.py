@@ -179,12 +179,12 @@ def format_plan(
         (
             "CLUSTER",
             "STEP",
-            "(RANGE)",
+            "90% RANGE",
             "SPEED",
             "BOUND BY",
             "TRAFFIC/STEP",
             "EFFICIENCY",
-            "HOURS",
+            "TIME",
             "COST",
             "MEMORY",
             "BEST",
@@ -220,7 +220,7 @@ def _notes(plans: Sequence[ClusterPlan], workload: Workload, is_profiled: bool) 
     for plan in plans:
         if plan.idle_workers:
             notes.append(
-                f"{plan.name}: {plan.idle_workers} of {plan.workers} workers have nothing to do, as a step has "
+                f"{plan.name}: {plan.idle_workers} of {plan.workers} workers have nothing to do, because a step has "
                 f"{workload.slots} slots (train.slots)."
             )
         if plan.training_hosts < plan.hosts:
@@ -232,14 +232,24 @@ def _notes(plans: Sequence[ClusterPlan], workload: Workload, is_profiled: bool) 
             faster = plan.seconds_per_step / best["seconds_per_step"]
             notes.append(
                 f"{plan.name}: {plan.best_exchange} would be {faster:.1f} times as fast as {plan.exchange}"
-                + ("." if best["is_exact"] else ", but its result is not the same.")
+                + ("." if best["is_exact"] else ", but changes the result.")
             )
-        notes += _range_notes(plan)
+        notes += [*_whole_run(plan), *_range_notes(plan)]
         if plan.hours is None:
             notes.append(
-                f"{plan.name}: hours need the number of steps; prepare the data, or set train.steps."
+                f"{plan.name}: the time needs the number of steps; prepare the data, or set train.steps."
             )
     return list(dict.fromkeys(notes))
+
+
+def _whole_run(plan: ClusterPlan) -> list[str]:
+    """The range of what a decision is about: the time of the whole run, and its cost."""
+    if plan.hours_range is None:
+        return []
+    text = f"{plan.name}: the run takes {' - '.join(map(show_hours, plan.hours_range))}"
+    if plan.cost_range is not None:
+        text += f" and costs {' - '.join(f'${cost:,.2f}' for cost in plan.cost_range)}"
+    return [f"{text}, nine times out of ten."]
 
 
 def _range_notes(plan: ClusterPlan) -> list[str]:
@@ -250,12 +260,12 @@ def _range_notes(plan: ClusterPlan) -> list[str]:
     narrowed = f"would narrow {show_step(low)} - {show_step(high)} to {show_step(least)} - {show_step(most)}"
     if plan.range_due_to == "line":
         return [
-            f"{plan.name}: the line is not known; its rate in the SPEC, as in '2x(2xV100, 10gbit)', or a hostfile, "
-            f"whose network is measured, {narrowed}."
+            f"{plan.name}: the link rate is not known; the rate in the SPEC, as in '2x(2xV100, 10gbit)', or a "
+            f"hostfile, whose network is measured, {narrowed}."
         ]
     where = "on this machine" if plan.name == "here" else f"with {plan.device} from `echelon benchmark`"
     flag = "--profile" if plan.name == "here" else "--use-profile FILE"
-    return [f"{plan.name}: how fast it computes is from data sheets; {flag}, measured {where}, {narrowed}."]
+    return [f"{plan.name}: computing speed is taken from data sheets; {flag}, measured {where}, {narrowed}."]
 
 
 @dataclass(frozen=True)

@@ -19,7 +19,9 @@ def note_of_steps(history: History, *, of_first: bool = False) -> list[str]:
     """Of which steps an answer speaks, if workers or hosts have changed: those of all workers, or of the first."""
     step = history.first.layout_step if of_first else max(worker.layout_step for worker in history.workers)
     return (
-        [f"of the steps after {step:,}, with the last workers and hosts; question 10 has those before"]
+        [
+            f"counts the steps after {step:,}, with the current workers and hosts; question 10 has the earlier ones"
+        ]
         if step
         else []
     )

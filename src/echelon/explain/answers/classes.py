@@ -19,17 +19,17 @@ def which_classes(case: Case) -> Answer | None:
     worst, best = order[0], order[-1]
     evidence = [f"{entry.name}: {entry.top1:.1f}% of {show_count(entry.images)}" for entry in order[:_SHOWN]]
     evidence += [
-        f"{pair.name} taken for {pair.taken_for}: {show_times(pair.images)}"
+        f"{pair.name} mistaken for {pair.taken_for}: {show_times(pair.images)}"
         for pair in scores.confused[:_SHOWN]
     ]
     return Answer(
         "classes",
-        "Which classes are known best and worst, and which are confused?",
+        "Which classes are recognised best and worst, and which are confused?",
         worst.name,
-        f"On the {scores.source}: {best.name} is known best ({best.top1:.1f}% right), {worst.name} worst "
+        f"On the {scores.source}: {best.name} is recognised best ({best.top1:.1f}%), {worst.name} worst "
         f"({worst.top1:.1f}%)"
         + (
-            f"; most often {scores.confused[0].name} is taken for {scores.confused[0].taken_for}."
+            f"; most often {scores.confused[0].name} is mistaken for {scores.confused[0].taken_for}."
             if scores.confused
             else "."
         ),

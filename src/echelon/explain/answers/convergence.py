@@ -233,7 +233,7 @@ def is_it_overfitting(case: Case) -> Answer:
     if overfits(history):
         sentence = (
             f"Yes: since step {best['step']:,} the validation loss has risen {rise} "
-            "while the training loss went on falling. The best checkpoint is from before that."
+            "while the training loss kept falling. The best checkpoint is from before that."
         )
         return Answer("overfitting", question, "yes", sentence, evidence)
     if setback is not None:
@@ -284,7 +284,7 @@ def _format_peak(rates: dict[int, float], peak: int, last: float) -> str:
     """Where the rate is highest; a run may be too short for it to fall."""
     if last >= rates[peak]:
         return f"This run ends with the highest rate, {last:.3g}: it is too short for the rate to fall."
-    return f"It is highest, {rates[peak]:.3g}, about step {peak:,}, and {last:.3g} at the last step."
+    return f"It peaks at {rates[peak]:.3g} near step {peak:,} and is {last:.3g} at the last step."
 
 
 def format_schedule(schedule: Any) -> str:
@@ -298,13 +298,13 @@ def format_schedule(schedule: Any) -> str:
         case Cosine():
             return "After a warm-up the rate follows half a cosine down: slowly, then quickly, then slowly again."
         case Polynomial():
-            return f"After {schedule.warmup_steps:,} steps of warm-up the rate falls along a polynomial to its end."
+            return f"After {schedule.warmup_steps:,} steps of warm-up the rate decays polynomially to its final value."
         case OneCycle():
             return "The rate rises to a high peak and falls again to almost nothing: one cycle for the whole training."
         case Piecewise():
             return "The rate is constant and drops at given steps."
         case Exponential():
-            return "The rate is multiplied by the same factor again and again."
+            return "The rate decays exponentially: it is multiplied by the same factor at regular intervals."
         case Fixed():
-            return "The rate stays the same."
+            return "The rate is constant."
     raise AssertionError(schedule)

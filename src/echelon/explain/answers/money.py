@@ -21,16 +21,17 @@ def what_did_it_cost(case: Case) -> Answer:
     evidence = [f"{hours}: {_format_rentals(history.rentals)}"]
     if history.num_hosts < history.hosts_given:
         evidence.append(
-            "a host that stood by or was lost is counted to the end of its launch, as rented ones are paid for"
+            "a host that stood by or was lost is counted to the end of its launch, because a rented one is paid for "
+            "until then"
         )
     if history.pause_seconds >= 1:
         evidence.append(
-            f"between a stop and the next launch lie {show_duration(history.pause_seconds)}, which are not counted: "
-            "hosts that you kept meanwhile cost more"
+            f"{show_duration(history.pause_seconds)} between a stop and the next launch are not counted: "
+            "hosts kept running meanwhile cost extra"
         )
     if watts:
         kwh = sum(watts) / len(watts) * history.size * history.training_seconds / 3.6e6
-        evidence.append(f"the GPUs took about {kwh:.3g} kWh")
+        evidence.append(f"the GPUs used about {kwh:.3g} kWh")
     cost = case.cost
     if cost is None:
         sentence = f"{hours}; --price or --machine turns them into dollars."
@@ -46,7 +47,8 @@ def _format_rentals(rentals: Sequence[Rental]) -> str:
     """Launches in a row with as many hosts are one."""
     groups = itertools.groupby(rentals, key=lambda rental: rental.hosts)
     return ", then ".join(
-        f"{hosts} for {show_duration(sum(rental.seconds for rental in group))}" for hosts, group in groups
+        f"{hosts} {'host' if hosts == 1 else 'hosts'} for {show_duration(sum(rental.seconds for rental in group))}"
+        for hosts, group in groups
     )
 
 

@@ -30,19 +30,19 @@ def was_it_the_network(case: Case) -> Answer:
     share = time.network / time.seconds if time.seconds else 0.0
     evidence = [
         f"{show_share(share)} of a step is communication that backward did not hide; waiting for slower workers "
-        f"({show_share(time.stragglers / time.seconds if time.seconds else 0.0)}) is not counted in",
+        f"({show_share(time.stragglers / time.seconds if time.seconds else 0.0)}) is not included",
     ]
     if wire.used is not None and wire.line_bytes_per_s is not None and wire.measured is not None:
         evidence.append(
-            f"the card moved {show_bytes(wire.measured)} in a usual step, "
-            f"{show_rate(wire.measured / history.seconds_per_step)} over the mean step: "
+            f"the network interface moved {show_bytes(wire.measured)} in a typical step, "
+            f"{show_rate(wire.measured / history.seconds_per_step)} averaged over a step: "
             f"{show_share(wire.used)} of the "
             f"{show_rate(wire.line_bytes_per_s)} that were measured before training"
         )
     elif history.num_hosts == 1:
         evidence.append("all workers are on one machine: nothing left it")
     card = history.facts.get("card")
-    if card:
+    if card and history.num_hosts > 1:
         evidence.append(f"the hosts are joined by {card}")
     evidence += note_of_steps(history)
     if time.bound == "network":
@@ -94,9 +94,8 @@ def who_held_up(case: Case) -> Answer | None:
         "stragglers",
         question,
         f"worker {worker.rank}",
-        f"Yes: worker {worker.rank} on {worker.host or '?'} needs {found.slower:.2f} times as long "
-        "as the others, and was "
-        f"the last in {show_share(found.share)} of the steps.",
+        f"Yes: worker {worker.rank} on {worker.host or '?'} takes {found.slower:.2f} times as long "
+        f"as the others, and finishes last in {show_share(found.share)} of the steps.",
         evidence,
     )
 
@@ -118,15 +117,15 @@ def _describe_last(history: History) -> str:
     if last is None:
         return ""
     return (
-        f" Worker {last.worker.rank} on {last.worker.host or '?'} is the last in {show_share(last.share)} of the "
-        f"steps, but for each of its slots it needs {last.slower:.2f} times as long as the others: it would be called "
-        f"slow from {SLOWER:g} times."
+        f" Worker {last.worker.rank} on {last.worker.host or '?'} finishes last in {show_share(last.share)} of the "
+        f"steps, but it takes {last.slower:.2f} times as long per slot as the others, and is called slow only from "
+        f"{SLOWER:g} times."
     )
 
 
 def _uneven(slots: int, workers: int) -> str:
     """Why equally fast workers wait for each other, if they do."""
-    return f", but {slots} slots do not share out evenly among {workers} workers" if slots % workers else ""
+    return f", but {slots} slots do not divide evenly among {workers} workers" if slots % workers else ""
 
 
 def how_much_traffic(case: Case) -> Answer:
@@ -142,21 +141,25 @@ def how_much_traffic(case: Case) -> Answer:
     exchange = str(history.facts.get("exchange", "all_reduce"))
     if exchange == IN_MEMORY:
         sentence = (
-            f"Nothing goes over a wire: the workers add up {show_bytes(wire.size)} a step in shared memory."
+            f"Nothing goes over a wire: the workers sum {show_bytes(wire.size)} a step in shared memory."
         )
         return Answer("traffic", question, "none", sentence)
-    where = "over loopback, where all workers meet" if history.num_hosts == 1 else "through each host's card"
+    where = (
+        "over loopback, where all workers meet"
+        if history.num_hosts == 1
+        else "through each host's network interface"
+    )
     evidence = [
-        f"the {exchange} exchange adds up {show_bytes(wire.size)} a step (the gradient is parameters x 4 bytes); "
+        f"the {exchange} exchange sums {show_bytes(wire.size)} a step (the gradient is parameters x 4 bytes); "
         f"among {history.size} workers, {_WAYS[algorithm_of(history)]}, {wire.share:.3g} times that goes "
         f"{where}: {show_bytes(wire.expected)} a step in each direction",
     ]
     if wire.measured is None:
-        sentence = f"{show_bytes(wire.expected)} a step should go {where}; the card's bytes were not counted."
+        sentence = f"{show_bytes(wire.expected)} a step should go {where}; the bytes were not counted there."
         return Answer("traffic", question, "not measured", sentence, evidence)
     off = wire.measured / wire.expected - 1 if wire.expected else 0.0
     evidence.append(
-        f"counted at the card: {show_bytes(wire.measured)} a step, {off:+.1%}; headers of TCP and IP are the rest"
+        f"counted there: {show_bytes(wire.measured)} a step, {off:+.1%}; the difference is headers of TCP and IP"
     )
     evidence += note_of_steps(history, of_first=True)
     sentence = (
@@ -165,7 +168,7 @@ def how_much_traffic(case: Case) -> Answer:
     if wire.line_bytes_per_s:
         least = wire.expected / wire.line_bytes_per_s
         share = least / history.seconds_per_step if history.seconds_per_step else 0.0
-        sentence += f"; at the line's rate that takes {show_step(least)}, {show_share(share)} of a step"
+        sentence += f"; at the link's rate that takes {show_step(least)}, {show_share(share)} of a step"
         evidence.append(
             f"no step can be shorter than {show_step(least)} here, however fast the devices are, "
             "unless less is exchanged"
@@ -205,27 +208,39 @@ def how_does_it_scale(case: Case) -> Answer | None:
         evidence.append(_about_the_line(replanning))
     if 2 * size > slots:
         evidence.append(
-            f"a step has {slots} slots (train.slots): more than {slots} workers have nothing to do"
+            f"a step has {slots} slots (train.slots): workers beyond {slots} would have nothing to do"
         )
-    verb = "did" if size > 1 else "can do"
+    verb = "reached" if size > 1 else "can reach"
     return Answer(
         "scaling",
         question,
         show_share(efficiency),
-        f"Each worker {verb} {show_share(min(efficiency, 1.0))} of what it does alone; {_doubling(now / doubled)}.",
+        f"Each worker {verb} {show_share(min(efficiency, 1.0))} of its speed alone; "
+        f"{_doubling(now / doubled, _room(history))}.",
         evidence,
     )
 
 
-def _doubling(faster: float) -> str:
+def _room(history: History) -> str:
+    """What twice as many workers would need, if this one machine may not have it."""
+    if history.num_hosts > 1:
+        return ""
+    return f", on twice as many {_devices(history)},"
+
+
+def _devices(history: History) -> str:
+    return "GPUs" if any(sample.get("gpus") for sample in history.host_samples) else "cores"
+
+
+def _doubling(faster: float, room: str) -> str:
     """What twice as many workers do to the step's time."""
     if faster < 0.995:
-        return f"twice as many workers would make a step take {show_share(1 / faster - 1)} longer"
-    return f"twice as many workers would make it {faster:.2f} times as fast"
+        return f"twice as many workers{room} would make a step take {show_share(1 / faster - 1)} longer"
+    return f"twice as many workers{room} would make it {faster:.2f} times as fast"
 
 
 def _about_the_line(replanning: Replanning) -> str:
     rate = replanning.cluster.line_bytes_per_s
     if math.isinf(rate):
-        return "the line was not measured, and no worker waited for it, so it is taken to be no limit"
-    return f"the line was not measured: the waiting for its bytes makes it {show_rate(rate)}"
+        return "the link was not measured, and no worker waited for it, so it is assumed to be no limit"
+    return f"the link was not measured; the time spent waiting for its bytes suggests {show_rate(rate)}"

@@ -14,9 +14,7 @@ from echelon.recipe.tasks import find_task
 def how_big_is_the_data(case: Case) -> Answer:
     question = "How big was the training set?"
     if case.manifest is None:
-        return Answer(
-            "training_set", question, "unknown", "The prepared data are not on this machine any more."
-        )
+        return Answer("training_set", question, "unknown", "The prepared data are no longer on this machine.")
     task: DataSizeDeclaration = find_task(case.history.recipe.task)
     found = task.measure_training_set(case.manifest)
     return Answer("training_set", question, found.verdict, found.sentence, found.evidence)
@@ -34,8 +32,8 @@ def what_is_a_checkpoint(case: Case) -> Answer:
     evidence = [f"{file.name}: {show_bytes(file.stat().st_size)}" for file in told]
     if sum(file.name.startswith("optimiser-") for file in told) > 1:
         evidence.append(
-            "the optimiser's tensors go, largest first, to the worker with least to write, and the first one has the "
-            "weights: its share of them may be small, or empty"
+            "each of the optimiser's tensors, largest first, goes to the worker with the least to write; the first "
+            "worker also writes the weights, so its share may be small or empty"
         )
     return Answer(
         "checkpoint_files",
@@ -43,7 +41,7 @@ def what_is_a_checkpoint(case: Case) -> Answer:
         f"{len(files)} files",
         f"{folders[-1].name} has {', '.join(file.name for file in told)}, and a checksum beside each: tensors as "
         "safetensors, everything else as JSON.",
-        [*evidence, "complete if every file and every checksum is there"],
+        [*evidence, "a checkpoint is complete if every file and every checksum is there"],
     )
 
 
@@ -64,7 +62,7 @@ def how_big_is_a_checkpoint(case: Case) -> Answer:
         "has any, checksums and state.json (step, best score, patience)"
     )
     mean = sum(positive(record.get("seconds")) for record in sized) / len(sized)
-    evidence.append(f"{len(sized)} were written, in {show_step(mean)} on average, behind training")
+    evidence.append(f"{len(sized)} were written, in {show_step(mean)} on average, while training continued")
     return Answer(
         "checkpoint",
         question,

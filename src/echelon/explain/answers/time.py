@@ -33,7 +33,7 @@ def how_long(case: Case) -> Answer:
         for part in order
     ]
     if parts:
-        evidence.append(f"together {show_duration(taken)}, all of the time but pauses")
+        evidence.append(f"{show_duration(taken)} in all, without pauses")
     evidence += _format_restarts(history)
     if history.pause_seconds >= 1:
         evidence.append(
@@ -65,7 +65,8 @@ def _format_restarts(history: History) -> list[str]:
     if restarts.noticing_seconds:
         parts.insert(
             0,
-            f"waiting in vain for what was lost {show_duration(restarts.noticing_seconds)} (not accounted for above)",
+            f"noticing that a host or worker was lost {show_duration(restarts.noticing_seconds)} (not accounted for "
+            "above)",
         )
     if restarts.repeated_steps:
         parts.append(
@@ -104,7 +105,7 @@ def what_is_a_step(case: Case) -> Answer:
         "What is a step here, and how long is one?",
         show_step(history.seconds_per_step),
         f"A step is one update of the weights from {train.slots} slots with {show_count(mean_targets)} {history.unit} "
-        f"together, shared out over {show_workers(history.size)}{_format_earlier(history)}; "
+        f"together, shared by {show_workers(history.size)}{_format_earlier(history)}; "
         f"it takes {show_step(history.seconds_per_step)} on average.",
         [
             f"mean {show_step(history.seconds_per_step)}, p50 {show_step(history.percentile(0.5))}, "
@@ -127,8 +128,8 @@ def _format_layout(history: History) -> list[str]:
     found = []
     if history.first.layout_step:
         found.append(
-            f"these are the steps after {history.first.layout_step:,}; what was before, with other workers or hosts, "
-            "is left out here and in what follows from it"
+            f"only the steps after {history.first.layout_step:,} count here and in answers based on it: earlier ones "
+            "had other workers or hosts"
         )
     if len(history.stretches) > 1:
         found += map(format_stretch, history.stretches)
@@ -167,7 +168,7 @@ def were_devices_used(case: Case) -> Answer:
     used = None if has_gpus else _cpu_share(history)
     evidence = [*_flops_evidence(history), *_sampled_evidence(states)]
     if used is not None:
-        evidence.append(f"the workers used {show_share(used)} of the processor time that they could have had")
+        evidence.append(f"the workers' threads ran on a processor for {show_share(used)} of the time")
     if not case.is_time_measured:
         return Answer("devices", question, "unknown", NOT_MEASURED, evidence)
     evidence += note_of_steps(history)
@@ -175,8 +176,7 @@ def were_devices_used(case: Case) -> Answer:
     evidence.insert(0, f"{show_share(computing)} of a step is computing; the rest is waiting and overhead")
     if computing > WELL_USED and used is not None and used < WELL_USED:
         sentence = (
-            f"No: they compute in {show_share(computing)} of a step's time, but had {show_share(used)} of their "
-            "processors: other programs ran beside them, or a limit holds them back."
+            f"No: they compute in {show_share(computing)} of a step's time, but {_format_held_back(used)}."
         )
         return Answer("devices", question, "no", sentence, evidence)
     if computing > WELL_USED:
@@ -188,7 +188,17 @@ def were_devices_used(case: Case) -> Answer:
         f"No: they compute in {show_share(computing)} of a step's time; {show_share(waits[most] / time.seconds)} "
         f"goes into {most}."
     )
+    if used is not None and used < WELL_USED * computing:
+        sentence += f" Moreover, {_format_held_back(used)}."
     return Answer("devices", question, "no", sentence, evidence)
+
+
+def _format_held_back(used: float) -> str:
+    """That workers which seem to compute were kept off the processors."""
+    return (
+        f"they ran on a processor for only {show_share(used)} of the time: other programs used the machine, or a "
+        "limit held them back"
+    )
 
 
 def _flops_evidence(history: History) -> list[str]:
@@ -205,8 +215,8 @@ def _flops_evidence(history: History) -> list[str]:
             "the machine while that was measured, so the share of the peak is unknown; `echelon benchmark` measures it"
         ]
     return [
-        f"{flops:.3g} FLOPs per step are {show_share(share)} of the peak ({measured}): the strictest measure. It looks "
-        "better than it is if other programs were using the machine then"
+        f"{flops:.3g} FLOPs per step are {show_share(share)} of the peak ({measured}): the strictest measure. If other "
+        "programs used the machine during those measurements, the true share is lower"
     ]
 
 
@@ -219,9 +229,9 @@ def _sampled_evidence(states: Sequence[HostLoad]) -> list[str]:
     found = []
     if busy:
         share = show_share(sum(busy) / len(busy))
-        found.append(f"the driver calls the GPUs {share} busy, which waiting for others counts as well")
+        found.append(f"the driver reports the GPUs {share} busy, which includes waiting for other workers")
     if heat:
-        found.append(f"the hottest GPU had {max(heat):.0f} °C")
+        found.append(f"the hottest GPU reached {max(heat):.0f} °C")
     if read is not None and written is not None:
         found.append(
             f"a host's disks read {show_bytes(read)} and wrote {show_bytes(written)} a second on average"
