@@ -23,7 +23,9 @@ from echelon.agent.actions import (
     Tell,
     WorkersEnd,
 )
-from echelon.agent.decision import AgentState, find_outcome, first_state, have_all_heard, hear, tick
+from echelon.agent.agent_state import AgentState, first_state
+from echelon.agent.decision import hear, tick
+from echelon.agent.ending import find_outcome, have_all_heard
 from echelon.agent.execution import HostExecutor, Job
 from echelon.agent.generation import (
     Failure,
@@ -285,9 +287,10 @@ class World:
     def _dial(self, agent: SimulatedAgent) -> None:
         """Connections to a machine without an agent are refused; to one that is off or cut off, nobody answers."""
         for host in range(self.num_hosts):
-            if host in self.left and frozenset({agent.host, host}) not in self.cut:
+            is_called = host in agent.state.hubs
+            if is_called and host in self.left and frozenset({agent.host, host}) not in self.cut:
                 agent.absent_since.setdefault(host, self.clock(agent.host))
-            elif host not in self.left:
+            elif host not in self.left or not is_called:
                 agent.absent_since.pop(host, None)
 
     def _post(self, agent: SimulatedAgent) -> None:
@@ -297,7 +300,8 @@ class World:
         text = dump_heartbeat(agent.state.mine)
         for other in self.agents:
             pair = frozenset({agent.host, other})
-            if len(pair) == 2 and pair not in self.cut and self.random.random() >= self.loss:
+            is_wanted = other in agent.state.hubs or agent.host in self.agents[other].state.hubs
+            if len(pair) == 2 and is_wanted and pair not in self.cut and self.random.random() >= self.loss:
                 self.letters.append((self.now + self.random.uniform(0, 0.3), other, text))
         self.letters.sort(key=lambda letter: letter[0])
 
@@ -399,8 +403,10 @@ class World:
         kinds = [
             "power",
             "power",
+            "hubs",
             "cut",
             "cut",
+            "pairs",
             "heal",
             "loss",
             "freeze",
@@ -411,25 +417,24 @@ class World:
             "folder",
         ]
         match chance.choice(kinds):
-            case "power" if host in self.agents:
-                self.switch_off(host)
             case "power":
-                self.switch_on(host)
-            case "cut" if pairs and chance.random() < 0.3:  # two hosts hear all others, but not each other
-                self.cut = {chance.choice(pairs)}
+                (self.switch_off if host in self.agents else self.switch_on)(host)
+            case "hubs":  # the leader and its deputies at once
+                for hub in {*self.agents[host].state.hubs} & {*self.agents} if host in self.agents else ():
+                    self.switch_off(hub)
             case "cut":
                 side = set(chance.sample(hosts, chance.randint(1, self.num_hosts)))
                 self.cut = {pair for pair in pairs if len(pair & side) == 1}
+            case "pairs" if pairs:  # hosts that hear others, but not each other
+                self.cut = set(chance.sample(pairs, chance.randint(1, len(pairs) // 3 + 1)))
             case "heal":
                 self.cut = set()
             case "loss":
                 self.loss = chance.choice([0.0, 0.3, 0.8])
             case "notice" if host in self.agents:
                 self.agents[host].is_leaving = True
-            case "freeze" if host in self.agents:
-                self.frozen.add(host)
-            case "stick" if host in self.agents:
-                self.stuck.add(host)
+            case "freeze" | "stick" as how if host in self.agents:
+                (self.frozen if how == "freeze" else self.stuck).add(host)
             case "worker" if host in self.agents and (workers := self.agents[host].workers):
                 workers.end_at(self.now, KILLED)
             case "folder":

@@ -12,7 +12,9 @@ from pathlib import Path
 import pytest
 
 from echelon.agent.actions import Events, FolderClaimed, Tell
-from echelon.agent.decision import decide, find_outcome, first_state
+from echelon.agent.agent_state import first_state
+from echelon.agent.decision import decide
+from echelon.agent.ending import find_outcome
 from echelon.agent.generation import Failure, Generation, Heartbeat
 from echelon.agent.outcome import RunOutcome
 from echelon.monitor.records import read_records
@@ -83,7 +85,7 @@ def finish_in_the_middle_of_harm(seed: int, num_hosts: int, *, is_shared: bool) 
 
 
 @pytest.mark.parametrize("is_shared", [True, False], ids=["shared folder", "own folders"])
-@pytest.mark.parametrize("num_hosts", [3, 4, 5])
+@pytest.mark.parametrize("num_hosts", [3, 5, 7])
 def test_whatever_happens_one_generation_trains_and_in_the_end_all_living_hosts_are_in_it(
     num_hosts: int, is_shared: bool
 ) -> None:
@@ -94,6 +96,36 @@ def test_whatever_happens_one_generation_trains_and_in_the_end_all_living_hosts_
 def test_a_run_that_finishes_in_the_middle_of_harm_is_finished_for_all(is_shared: bool) -> None:
     for seed in range(6):
         finish_in_the_middle_of_harm(seed, 3, is_shared=is_shared)
+
+
+@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("is_shared", [True, False], ids=["shared folder", "own folders"])
+def test_if_the_leader_and_its_deputies_die_together_the_next_three_take_over(
+    seed: int, is_shared: bool
+) -> None:
+    with open_world(seed, 9, is_shared=is_shared) as world:
+        wait_until(world, world.is_one_generation, patience_s=60)
+        assert {tuple(agent.state.hubs) for agent in world.agents.values()} == {(0, 1, 2)}
+        for hub in (0, 1, 2):
+            world.switch_off(hub)
+        wait_until(world, lambda: 2 in world.generations and world.is_one_generation(), patience_s=20)
+        generations = {workers.generation for _, workers in world.at_work()}
+        assert [generation.leader for generation in generations] == [3]
+        silent_and_new = tuple(range(6))
+        assert {tuple(agent.state.hubs) for agent in world.agents.values()} == {silent_and_new}
+
+
+def test_a_leader_that_is_no_hub_any_more_still_leads() -> None:
+    with open_world(0, 7) as world:
+        wait_until(world, world.is_one_generation, patience_s=60)
+        for hub in (0, 1, 2):
+            world.switch_off(hub)
+        wait_until(world, lambda: 2 in world.generations and world.is_one_generation(), patience_s=20)
+        for hub in (0, 1, 2):
+            world.switch_on(hub)
+        wait_until(world, lambda: world.is_one_generation() and len(world.at_work()) == 7, patience_s=60)
+        assert {workers.generation.leader for _, workers in world.at_work()} == {3}
+        assert {tuple(agent.state.hubs) for agent in world.agents.values()} == {(0, 1, 2, 3)}
 
 
 def test_a_worker_that_keeps_failing_ends_the_run_after_the_restarts_that_are_allowed() -> None:
@@ -169,7 +201,7 @@ def test_an_agent_that_waited_for_the_others_in_vain_does_not_say_that_the_run_h
 
 @pytest.mark.slow
 @pytest.mark.parametrize("is_shared", [True, False], ids=["shared folder", "own folders"])
-@pytest.mark.parametrize("num_hosts", [1, 2, 3, 4, 5])
+@pytest.mark.parametrize("num_hosts", [2, 3, 5, 7, 9])
 def test_a_thousand_clusters_live_through_harm(num_hosts: int, is_shared: bool) -> None:
     for seed in range(100, 150):
         live_through(seed, num_hosts, is_shared=is_shared)

@@ -183,9 +183,9 @@ def test_a_leader_outdoes_a_greater_generation_that_nobody_leads() -> None:
         == "a host is lost"
     )
     mine = replace(mine, generation=replace(generation, members=(1, 2)))
-    gone = replace(follower, sees=frozenset({1}))
-    assert review_generation(mine, heard(gone), RULES, 0).replace_because == "a host is lost"
-    assert review_generation(mine, heard(follower), RULES, 0).replace_because is None, "it hears that leader"
+    assert review_generation(mine, heard(follower), RULES, 0).replace_because == "a host is lost"
+    led = replace(follower, is_led=True)
+    assert review_generation(mine, heard(led), RULES, 0).replace_because is None, "it hears that leader"
 
 
 def test_a_failure_is_not_judged_before_others_had_time_to_fail_or_fall_silent() -> None:

@@ -84,7 +84,7 @@ async def tapped(port: int, heard: bytearray) -> AsyncIterator[int]:
 
 async def speak(sender: Sender, *messages: bytes) -> None:
     for message in messages:
-        await sender.send(message)
+        sender.send(message)
     sender.close()
 
 

@@ -16,8 +16,9 @@ import pytest
 from echelon.agent import wire
 from echelon.agent.agent import Agent
 from echelon.agent.execution import HostExecutor
-from echelon.agent.generation import Generation, Heartbeat, dump_heartbeat, parse_heartbeat
-from echelon.agent.mesh import Mesh
+from echelon.agent.generation import Generation, Heartbeat
+from echelon.agent.hub_network import HubNetwork
+from echelon.agent.messages import Announcement, HeartbeatReader
 from echelon.agent.tls import Credentials, Tls
 from echelon.agent.wire import Membership, Receiver, Sender, WireError, answer, call
 from echelon.cluster.authority import make_credentials
@@ -116,7 +117,7 @@ def test_messages_come_whole_and_in_order_from_who_knows_the_secret() -> None:
             messages = [b"one", b"", b"x" * 2**20]
             async with speaking(port) as sender:
                 for message in messages:
-                    await sender.send(message)
+                    sender.send(message)
             await end.is_over.wait()
             assert end.messages == messages
 
@@ -184,7 +185,7 @@ def test_what_was_changed_on_the_way_is_not_believed(meddle: Meddle, believed: i
         async with called() as (end, port), meddler(port, meddle, len(messages)) as line:
             async with speaking(line) as sender:
                 for message in messages:
-                    await sender.send(message)
+                    sender.send(message)
             await end.is_over.wait()
             assert end.messages == messages[:believed]
             assert end.error is not None
@@ -202,11 +203,11 @@ def test_a_recorded_connection_cannot_be_played_again() -> None:
 
         async with called() as (end, port), meddler(port, record, 1) as line:
             async with speaking(line) as sender:
-                await sender.send(b"one")
+                sender.send(b"one")
             await end.is_over.wait()
         async with called() as (end, port), meddler(port, lambda _: recorded, 1) as line:
             async with speaking(line) as sender:
-                await sender.send(b"one")
+                sender.send(b"one")
             await end.is_over.wait()
             assert end.messages == []
 
@@ -251,8 +252,9 @@ class Neighbour:
     async def listen_to(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         with contextlib.suppress(WireError):
             receiver: Receiver = await answer(reader, writer, self._membership)
+            heartbeats = HeartbeatReader(3)
             while True:
-                self.heard = parse_heartbeat(await receiver.receive(), 3)
+                self.heard = heartbeats.read(await receiver.receive())
         writer.close()
 
     async def call(self, **changes: Any) -> Sender:
@@ -262,7 +264,7 @@ class Neighbour:
     async def speak_until_seen(self, sender: Sender) -> None:
         """Say something again and again, as agents do, until the agent says that it hears this host."""
         while self.heard is None or 1 not in self.heard.sees:
-            await sender.send(dump_heartbeat(Heartbeat(1)))
+            sender.send(message_of(Heartbeat(1)))
             await asyncio.sleep(0.02)
 
 
@@ -279,7 +281,7 @@ def among(request: pytest.FixtureRequest, tmp_path: Path) -> Callable[[Scenario]
     spec = replace(spec, credentials=own)
 
     async def play_beside(scenario: Scenario) -> None:
-        mesh, neighbour = Mesh(spec, listen("127.0.0.1", spec.port)), Neighbour(spec, theirs)
+        mesh, neighbour = HubNetwork(spec, listen("127.0.0.1", spec.port)), Neighbour(spec, theirs)
         agent = Agent(spec, HostExecutor(spec, run, 0, lambda _: None), mesh, StopRequests())
         hearing = await asyncio.start_server(neighbour.listen_to, sock=listen("127.0.0.2", spec.port))
         task = asyncio.create_task(agent.run())
@@ -349,29 +351,36 @@ def test_a_caller_from_elsewhere_is_not_even_greeted(among: Callable[[Scenario],
     among(scenario)
 
 
+def message_of(heartbeat: Heartbeat) -> bytes:
+    return Announcement(heartbeat).whole
+
+
 def generation(**changes: Any) -> Generation:
     return replace(Generation(7, 1, (0, 1)), **changes)
 
 
 NONSENSE = {
-    "another's name": dump_heartbeat(Heartbeat(2)),
-    "the agent's own name": dump_heartbeat(Heartbeat(0)),
-    "a host that is none": dump_heartbeat(Heartbeat(99)),
-    "sees nobody's host": dump_heartbeat(Heartbeat(1, sees=frozenset({0, 77}))),
-    "members that are none": dump_heartbeat(Heartbeat(1, frozenset({0}), generation(members=(0, 1, 99)))),
-    "a negative member": dump_heartbeat(Heartbeat(1, frozenset({0}), generation(members=(-1, 0, 1)))),
-    "members twice": dump_heartbeat(Heartbeat(1, frozenset({0}), generation(members=(0, 1, 1)))),
-    "a leader outside": dump_heartbeat(Heartbeat(1, frozenset({0}), generation(leader=1, members=(0, 2)))),
-    "no port": dump_heartbeat(Heartbeat(1, frozenset({0}), generation(store_port=70_000))),
-    "no number": dump_heartbeat(Heartbeat(1, frozenset({0}), generation(number=-3))),
-    "no phase": dump_heartbeat(Heartbeat(1)).replace(b'"waiting"', b'"dancing"'),
-    "a list": b"[1, 2, 3]",
-    "null": b"null",
-    "half": b'{"host": 1, "plan"',
-    "deep": b"[" * 100_000,
-    "not a number": dump_heartbeat(Heartbeat(1)).replace(b'"stop":0', b'"stop":NaN'),
-    "not text": b"\xff\xfe\x00",
-    "empty": b"",
+    "another's name": message_of(Heartbeat(2)),
+    "the agent's own name": message_of(Heartbeat(0)),
+    "a host that is none": message_of(Heartbeat(99)),
+    "sees nobody's host": message_of(Heartbeat(1, sees=frozenset({0, 77}))),
+    "members that are none": message_of(Heartbeat(1, frozenset({0}), generation(members=(0, 1, 99)))),
+    "a negative member": message_of(Heartbeat(1, frozenset({0}), generation(members=(-1, 0, 1)))),
+    "members twice": message_of(Heartbeat(1, frozenset({0}), generation(members=(0, 1, 1)))),
+    "a leader outside": message_of(Heartbeat(1, frozenset({0}), generation(leader=1, members=(0, 2)))),
+    "no port": message_of(Heartbeat(1, frozenset({0}), generation(store_port=70_000))),
+    "no number": message_of(Heartbeat(1, frozenset({0}), generation(number=-3))),
+    "no phase": message_of(Heartbeat(1, phase="ready")).replace(b'"ready"', b'"dancing"'),
+    "a list": b"H[1, 2, 3]",
+    "null": b"Hnull",
+    "half": b'H{"host": 1, "generation"',
+    "deep": b"H" + b"[" * 100_000,
+    "not a number": message_of(Heartbeat(1, stop=1)).replace(b'"stop":1', b'"stop":NaN'),
+    "not text": b"H\xff\xfe\x00",
+    "empty": b"H",
+    "a repetition of nothing": b"",
+    "pulses of nobody": b"P{}",
+    "no kind of message": b"X{}",
 }
 
 
@@ -380,8 +389,8 @@ def test_nonsense_from_a_member_is_refused_without_harm(among: Callable[[Scenari
         for what, nonsense in NONSENSE.items():
             sender = await neighbour.call()
             print(what)  # the last of them is the one that was not refused
-            await sender.send(nonsense)
-            await is_cut_off(sender)
+            sender.send(nonsense)
+            await sender.wait_until_closed()
             sender.close()
         await asyncio.sleep(0.5)
         assert neighbour.heard is not None
@@ -394,14 +403,6 @@ def test_nonsense_from_a_member_is_refused_without_harm(among: Callable[[Scenari
     among(scenario)
 
 
-async def is_cut_off(sender: Sender) -> None:
-    """Until the agent ends a connection."""
-    with contextlib.suppress(OSError):
-        while True:
-            await asyncio.sleep(0.01)
-            await sender.send(dump_heartbeat(Heartbeat(1)))
-
-
 def test_of_two_connections_of_a_member_the_newer_counts(among: Callable[[Scenario], None]) -> None:
     """The older may still deliver what was said before a cut."""
 
@@ -409,8 +410,7 @@ def test_of_two_connections_of_a_member_the_newer_counts(among: Callable[[Scenar
         older = await neighbour.call()
         await asyncio.sleep(0.1)
         newer = await neighbour.call()
-        with contextlib.suppress(OSError):
-            await older.send(dump_heartbeat(Heartbeat(1)))
+        older.send(message_of(Heartbeat(1)))
         await asyncio.sleep(1.0)
         assert neighbour.heard is not None
         assert 1 not in neighbour.heard.sees

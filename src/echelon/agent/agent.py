@@ -10,17 +10,18 @@ from __future__ import annotations
 import asyncio
 import os
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import Protocol
 
 from echelon.agent.actions import Events, ReleaseFolder
-from echelon.agent.decision import find_outcome, first_state, have_all_heard, hear, tick
+from echelon.agent.agent_state import first_state
+from echelon.agent.decision import hear, tick
+from echelon.agent.ending import find_outcome, have_all_heard
 from echelon.agent.execution import HostExecutor
-from echelon.agent.generation import Heartbeat
 from echelon.agent.outcome import RunOutcome
 from echelon.agent.spec import AgentSpec
+from echelon.agent.transport import Transport
 from echelon.launch.local import StopRequests
 
 LEAVE_VARIABLE, LEAVE_FILE = "ECHELON_LEAVE_FILE", "/run/echelon/leaving"
@@ -29,21 +30,6 @@ LEAVE_VARIABLE, LEAVE_FILE = "ECHELON_LEAVE_FILE", "/run/echelon/leaving"
 _TICK_S = 0.2
 _LINGER_S = 3.0
 """How long an agent keeps telling the others that the run has ended."""
-
-
-class Transport(Protocol):
-    """What carries an agent's heartbeats to the others: mesh.py, or star.py for a fixed group."""
-
-    @property
-    def absent_since(self) -> Mapping[int, float]: ...
-    @property
-    def lost(self) -> frozenset[int]: ...
-
-    async def open(self, on_news: Callable[[], None]) -> None: ...
-    def close(self) -> None: ...
-    def note_tick(self) -> None: ...
-    def say(self, heartbeat: Heartbeat, *, at_once: bool) -> None: ...
-    def take_heard(self) -> tuple[tuple[Heartbeat, float], ...]: ...
 
 
 class Agent:
@@ -95,6 +81,7 @@ class Agent:
         arguments = (self._state, self._take_events(), time.monotonic(), self._spec, self._executor)
         self._state = await asyncio.to_thread(tick, *arguments)
         has_changed = replace(self._state.mine, pulses={}) != replace(before, pulses={})
+        self._network.call(self._state.hubs)
         self._network.say(self._state.mine, at_once=has_changed)
         if has_changed:
             self._news.set()

@@ -10,7 +10,7 @@ from dataclasses import replace
 from echelon.agent.actions import Tell
 from echelon.agent.agent import Agent
 from echelon.agent.execution import HostExecutor
-from echelon.agent.mesh import Mesh
+from echelon.agent.hub_network import HubNetwork
 from echelon.agent.outcome import RunOutcome
 from echelon.agent.spec import AgentSpec, HostSpec
 from echelon.errors import TrainingError
@@ -60,7 +60,7 @@ def run_on_this_machine(
         is_fixed=True,
     )
     stops = stops or StopRequests()
-    agent = Agent(spec, HostExecutor(spec, run, lock, tell), Mesh(spec), stops)
+    agent = Agent(spec, HostExecutor(spec, run, lock, tell), HubNetwork(spec), stops)
     with signals_call(stops.ask):
         ended = asyncio.run(agent.run(on_tick))
     if ended.message:

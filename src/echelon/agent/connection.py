@@ -22,6 +22,7 @@ from echelon.agent.wire import (
     MessageDecoder,
     MessageEncoder,
     WireError,
+    notice_silence,
 )
 from echelon.launch.site import Address
 from echelon.runfolder import parse_json, to_json
@@ -45,7 +46,7 @@ class Connection:
         self._decoder: MessageDecoder | None = None
         self.inbox: deque[Message] = deque()
         self.is_closed = False
-        _notice_silence(peer)
+        notice_silence(peer)
         peer.setblocking(False)
 
     def fileno(self) -> int:
@@ -56,6 +57,16 @@ class Connection:
         assert self._encoder is not None
         if not self.is_closed:
             self._send_bytes(self._encoder.encode(to_json({"kind": kind, **values}).encode()))
+
+    def send_heartbeat(self, message: bytes) -> None:
+        self.send("heartbeat", text=message.decode())
+
+    def take_heartbeats(self) -> list[bytes]:
+        """Return the heartbeats that have come; other messages stay in the inbox."""
+        heartbeats = [message for message in self.inbox if message["kind"] == "heartbeat"]
+        for message in heartbeats:
+            self.inbox.remove(message)
+        return [str(message.get("text")).encode() for message in heartbeats]
 
     def read(self) -> None:
         """Put what has come into the inbox."""
@@ -201,12 +212,3 @@ def introduce(
     connection.begin(handshake.key, handshake.answer_key)
     connection.allow_long_messages()
     return True
-
-
-def _notice_silence(peer: socket.socket) -> None:
-    """Have the kernel close the connection about 15 seconds after the other host has died or was cut off."""
-    peer.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-    settings = {"TCP_KEEPIDLE": 5, "TCP_KEEPINTVL": 2, "TCP_KEEPCNT": 5, "TCP_USER_TIMEOUT": 15_000}
-    for name, value in settings.items():
-        if hasattr(socket, name):
-            peer.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), value)

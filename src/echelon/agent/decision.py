@@ -7,8 +7,7 @@ in tests does the same on a simulated clock, network and run folder. The rules t
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from typing import Protocol
 
 from echelon.agent.actions import (
@@ -30,9 +29,10 @@ from echelon.agent.actions import (
     Tell,
     WorkersEnd,
 )
+from echelon.agent.agent_state import AgentState, Peer
+from echelon.agent.ending import describe_loss
 from echelon.agent.generation import (
     LEADER,
-    NOT_STARTED,
     Failure,
     Generation,
     Heard,
@@ -40,78 +40,24 @@ from echelon.agent.generation import (
     Review,
     find_alive,
     find_generation_to_follow,
+    find_present,
     form_generation,
     has_quorum,
+    is_led,
     is_ready_to_start,
     may_replace_generation,
     review_generation,
     should_lead,
 )
-from echelon.agent.outcome import ALONE, RunOutcome
 from echelon.agent.restarts import GiveUp, Restart, format_count
 from echelon.agent.spec import AgentSpec
+from echelon.agent.topology import choose_hubs
 from echelon.launch.local import START_S
 from echelon.lease import LEASE_S
 from echelon.monitor.heartbeat import Pulse, find_hung
 
 _FOLDER_CHECK_S = 1.0
-_ALONE_S = 1800.0
-"""How long an agent without enough others waits for them."""
-_DESERTED = 6
-"""Times `silence_s`: how long the others' machines must answer that no agent is there before the agents are taken to
-have gone for good. A launcher restarts an agent that died sooner than that."""
-_MOST_PENALTY_S = 120.0
 _LEFT = Failure("the workers left without being told to", is_final=False, is_first_hand=True)
-
-
-@dataclass(frozen=True)
-class Peer:
-    """What is known of another host."""
-
-    heartbeat: Heartbeat
-    heard_at: float
-    since: float
-    """When it was first heard after the last gap."""
-    losses: int = 0
-
-
-@dataclass(frozen=True)
-class AgentState:
-    """All that an agent remembers from one decision to the next."""
-
-    mine: Heartbeat
-    started_at: float
-    alive_since: float
-    """Since when the living hosts have been the same ones."""
-    folder_seen_at: float
-    """When the shared run folder was last seen."""
-    peers: Mapping[int, Peer] = field(default_factory=dict)
-    alive: tuple[int, ...] = ()
-    absent_since: Mapping[int, float] = field(default_factory=dict)
-    workers_of: tuple[int, int] | None = None
-    """The generation (its order) whose workers run on this host."""
-    trouble_since: float | None = None
-    failed_at: tuple[float, ...] = ()
-    """When generations that this host led have failed."""
-    counted: tuple[int, int] | None = None
-    """The generation whose failure is among them: its successor may have to wait for the run folder."""
-    ended: RunOutcome | None = None
-    """How the run has ended, if that was read in the run folder rather than heard."""
-
-    def view(self, now: float, rejoin_s: float) -> dict[int, Heard]:
-        return {
-            host: Heard(peer.heartbeat, now - peer.heard_at, now - peer.since - _penalty_s(peer, rejoin_s))
-            for host, peer in self.peers.items()
-        }
-
-
-def _penalty_s(peer: Peer, rejoin_s: float) -> float:
-    """A host that comes and goes waits longer each time before it is taken in: each time costs a restart."""
-    return min(rejoin_s * (2.0**peer.losses - 1), _MOST_PENALTY_S)
-
-
-def first_state(host: int, now: float) -> AgentState:
-    return AgentState(Heartbeat(host), started_at=now, alive_since=now, folder_seen_at=now)
 
 
 def decide(
@@ -124,6 +70,7 @@ def decide(
     decision.check_folder()
     decision.follow_or_lead()
     decision.tend_workers()
+    decision.vouch_for_leader()
     return decision.state, tuple(decision.actions)
 
 
@@ -151,56 +98,6 @@ def tick(state: AgentState, events: Events, now: float, spec: AgentSpec, executo
             if not isinstance(action, Listen | CheckFolder | ClaimFolder):
                 executor.carry_out(action)
     return state
-
-
-def find_outcome(state: AgentState, now: float, spec: AgentSpec) -> RunOutcome | None:
-    """How the run has ended, as far as this agent is concerned; None while it is under way."""
-    generation, rules = state.mine.generation, spec.rules
-    if generation is not None and generation.outcome is not None:
-        return RunOutcome(generation.outcome, generation.reason, spec.launch, generation.is_final)
-    if state.ended is not None:
-        return state.ended
-    if spec.is_fixed and len(spec.hosts) > 1:
-        return _find_loss(state, now, spec)
-    if len(state.alive) >= rules.fewest and not (state.mine.stop and generation is None):
-        return None
-    if state.mine.stop:
-        return RunOutcome("interrupted", NOT_STARTED if spec.is_fixed else "", spec.launch)
-    has_waited = now - state.alive_since > _ALONE_S
-    is_given_up = has_waited or _is_deserted(state, now, spec)
-    return RunOutcome(ALONE, "too few hosts were left", spec.launch) if is_given_up else None
-
-
-def _find_loss(state: AgentState, now: float, spec: AgentSpec) -> RunOutcome | None:
-    """How the run has ended for a host of a fixed group if it has lost its leader, or a leader a host too early."""
-    if spec.host == LEADER and state.mine.generation is not None:
-        return None  # `_lead` sees to that, and tells the others
-    for host in range(1, len(spec.hosts)) if spec.host == LEADER else [LEADER]:
-        heard_at = state.peers[host].heard_at if host in state.peers else state.started_at
-        if now - heard_at > spec.silence_s:
-            loss, failure = describe_loss(spec.hosts[host].name, now - heard_at), state.mine.failure
-            if failure is not None:
-                loss = failure.message if failure.is_first_hand else f"{loss}; then {failure.message}"
-            return RunOutcome("failed", loss, spec.launch)
-    return None
-
-
-def describe_loss(name: str, silent_s: float) -> str:
-    how = "has gone" if math.isinf(silent_s) else f"has been silent for {silent_s:.0f} seconds,"
-    return f"{name} {how} without a word"
-
-
-def _is_deserted(state: AgentState, now: float, spec: AgentSpec) -> bool:
-    """Whether so many agents that once were there have gone that the run cannot continue."""
-    patience_s = _DESERTED * spec.silence_s
-    absent = [host for host, since in state.absent_since.items() if now - since > patience_s]
-    return state.mine.generation is not None and len(spec.hosts) - len(absent) < spec.fewest
-
-
-def have_all_heard(state: AgentState, ended: RunOutcome) -> bool:
-    """Whether all living hosts know how the run has ended."""
-    told = [state.peers[host].heartbeat.generation for host in state.alive if host in state.peers]
-    return all(generation is not None and generation.outcome == ended.outcome for generation in told)
 
 
 class _Decision:
@@ -238,6 +135,9 @@ class _Decision:
         if events.workers_end is not None:
             self._note_end(events.workers_end)
         self._note_alive(tuple(find_alive(self.mine.host, self.view, self.rules)))
+        self._note_present(find_present(self.mine, self.view, self.rules))
+        hubs = choose_hubs(self.mine, self.view, self.state.hubs, self.now, self.rules)
+        self.state = replace(self.state, hubs=hubs)
 
     def _note_end(self, end: WorkersEnd) -> None:
         order, self.state = self.state.workers_of, replace(self.state, workers_of=None)
@@ -250,7 +150,7 @@ class _Decision:
             self._set(phase=end)
 
     def _note_alive(self, alive: tuple[int, ...]) -> None:
-        before, silence_s, fewest = self.state.alive, self.rules.silence_s, self.rules.fewest
+        before, silence_s = self.state.alive, self.rules.silence_s
         if alive == before:
             return
         self.state = replace(self.state, alive=alive, alive_since=self.now)
@@ -261,9 +161,13 @@ class _Decision:
                 self._tell(f"{self._name(host)} is lost: it was not heard for {silence_s:g} s")
             for host in sorted(set(alive) - set(before) - {self.mine.host}):
                 self._tell(f"{self._name(host)} is here")
-        if self.mine.generation and len(alive) < fewest <= len(before):
+
+    def _note_present(self, present: frozenset[int]) -> None:
+        before, fewest = self.state.present, self.rules.fewest
+        self.state = replace(self.state, present=present)
+        if self.mine.generation and len(present) < fewest <= len(before) and not self.rules.is_fixed:
             self._tell(
-                f"{self.spec.me.name} hears {len(alive) - 1} other hosts, and {fewest} must be there: "
+                f"{self.spec.me.name} hears {len(present) - 1} other hosts, and {fewest} must be there: "
                 "it waits for them (--num-hosts)"
             )
 
@@ -327,8 +231,17 @@ class _Decision:
             self._set_generation(followed)
         if self.mine.leads:
             self._lead()
-        elif should_lead(self.mine, self.view, self.rules, self.now - self.state.alive_since):
+        elif self._is_hub() and should_lead(
+            self.mine, self.view, self.rules, self.now - self.state.alive_since
+        ):
             self._form("")
+
+    def _is_hub(self) -> bool:
+        """Whether others call this host: any other hears few, and may know too little to lead."""
+        return self.mine.host in self.state.hubs
+
+    def vouch_for_leader(self) -> None:
+        self._set(is_led=is_led(self.mine, self.view, self.rules))
 
     def _set_generation(self, generation: Generation) -> None:
         if self.mine.generation is None or generation.order != self.mine.generation.order:

@@ -18,15 +18,22 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import Literal
+from typing import Annotated, Literal
 
-from pydantic import TypeAdapter
+from pydantic import BeforeValidator, PlainSerializer, TypeAdapter
+
+from echelon.agent.ranges import format_ranges, parse_ranges
 
 Phase = Literal["waiting", "ready", "running", "finished", "interrupted", "failed"]
 """Of one host in its generation: no workers and none wanted; none, but may start; at work; ended well; saved and left;
 ended with a failure."""
+Pulses = dict[int, tuple[int, int, int, float, bool]]
+"""By rank (monitor/heartbeat.py)."""
 Stage = Literal["forming", "running", "draining", "ended"]
 OutcomeName = Literal["finished", "interrupted", "failed"]
+Hosts = Annotated[frozenset[int], PlainSerializer(format_ranges), BeforeValidator(parse_ranges)]
+Members = Annotated[tuple[int, ...], PlainSerializer(format_ranges), BeforeValidator(parse_ranges)]
+"""As a thousand hosts are written in a few characters: "0-41,43-999"."""
 _STAGES: tuple[Stage, ...] = ("forming", "running", "draining", "ended")
 
 
@@ -36,7 +43,7 @@ class Generation:
 
     number: int
     leader: int
-    members: tuple[int, ...]
+    members: Members
     stage: Stage = "forming"
     store_port: int = 0
     hung_rank: int = -1
@@ -90,8 +97,8 @@ class Heartbeat:
     """All that one agent tells the others."""
 
     host: int
-    sees: frozenset[int] = frozenset()
-    """The hosts that it hears."""
+    sees: Hosts = frozenset()
+    """The hosts that it hears itself."""
     generation: Generation | None = None
     """The one that it leads or follows."""
     phase: Phase = "waiting"
@@ -104,8 +111,10 @@ class Heartbeat:
     has_left: bool = False
     """It led, has seen all workers save, and leads no more."""
     failure: Failure | None = None
-    pulses: dict[int, tuple[int, int, int, float, bool]] = field(default_factory=dict)
-    """Of each of its workers, by rank: beats, turns, step, silence in s, is it stopped (monitor/heartbeat.py)."""
+    pulses: Pulses = field(default_factory=dict)
+    """Of each of its workers: beats, turns, step, silence in s, is it stopped (monitor/heartbeat.py)."""
+    is_led: bool = False
+    """It hears its generation's leader, which hears enough hosts."""
 
     @property
     def leads(self) -> bool:
@@ -156,12 +165,28 @@ NOT_STARTED = (
 
 def find_alive(me: int, view: View, rules: Rules) -> list[int]:
     """Return the hosts that this one hears and that hear it, and this one, in order."""
-    others = {
+    others = [
         host for host, heard in view.items() if heard.age_s < rules.silence_s and me in heard.heartbeat.sees
-    }
-    if rules.is_fixed and LEADER in others:
-        others |= view[LEADER].heartbeat.sees  # it vouches for those that this host does not hear
+    ]
     return sorted({me, *others})
+
+
+def find_present(mine: Heartbeat, view: View, rules: Rules) -> frozenset[int]:
+    """Return the hosts that are there, as far as this one knows.
+
+    Hubs vouch for those that they hear (topology.py). A leader believes nobody: it leads those that it hears itself.
+    """
+    alive = find_alive(mine.host, view, rules)
+    said = [] if mine.leads else [view[host].heartbeat for host in alive if host != mine.host]
+    return frozenset(alive).union(*(heartbeat.sees for heartbeat in said))
+
+
+def is_led(mine: Heartbeat, view: View, rules: Rules) -> bool:
+    """Whether this host's generation has a leader who is heard, and who hears enough hosts."""
+    if mine.generation is None or mine.generation.leader not in find_alive(mine.host, view, rules):
+        return False
+    leader = mine if mine.generation.leader == mine.host else view[mine.generation.leader].heartbeat
+    return leader.leads and len(leader.sees) + 1 >= rules.fewest
 
 
 def find_generation_to_follow(mine: Heartbeat, view: View, rules: Rules) -> Generation | None:
@@ -182,7 +207,7 @@ def find_generation_to_follow(mine: Heartbeat, view: View, rules: Rules) -> Gene
 
 
 def should_lead(mine: Heartbeat, view: View, rules: Rules, waited_s: float) -> bool:
-    """Whether this host is to form a generation: nobody leads, it is the first that can, and enough hosts are there.
+    """Whether this hub is to form a generation: nobody leads, it is the first that can, and enough hosts are there.
 
     `waited_s` is for how long the living hosts have been the same ones.
     """
@@ -192,7 +217,8 @@ def should_lead(mine: Heartbeat, view: View, rules: Rules, waited_s: float) -> b
     others = {host: view[host].heartbeat for host in alive if host != mine.host}
     said = {**others, mine.host: mine}
     able = [host for host, heartbeat in said.items() if heartbeat.can_lead and not heartbeat.leaving]
-    if any(heartbeat.leads for heartbeat in said.values()) or mine.host != min(able, default=-1):
+    is_led = any(heartbeat.leads or heartbeat.is_led for heartbeat in others.values())
+    if is_led or mine.leads or mine.host != min(able, default=-1):
         return False
     if len(_find_staying(mine, view, rules)) < rules.fewest:
         return False
@@ -309,17 +335,15 @@ def may_replace_generation(mine: Heartbeat, view: View, rules: Rules) -> bool:
 
 
 def has_quorum(mine: Heartbeat, view: View, rules: Rules) -> bool:
-    """Whether this host hears enough others for its workers to continue."""
-    return len(find_alive(mine.host, view, rules)) >= rules.fewest
+    """Whether enough hosts are there for this one's workers to continue."""
+    return len(find_present(mine, view, rules)) >= rules.fewest
 
 
 def _is_outdone_by_an_orphan(generation: Generation, view: View, alive: list[int]) -> bool:
     """Whether somebody holds a greater generation that nobody leads any more, and so will not follow this one."""
     theirs = [view[host].heartbeat for host in alive if host in view]
     return any(
-        other.generation is not None
-        and other.generation.order > generation.order
-        and (other.generation.leader in alive or other.generation.leader not in other.sees)
+        other.generation is not None and other.generation.order > generation.order and not other.is_led
         for other in theirs
     )
 
@@ -357,7 +381,7 @@ _HEARTBEAT = TypeAdapter(Heartbeat)
 
 def dump_heartbeat(heartbeat: Heartbeat) -> bytes:
     """Return a heartbeat as JSON."""
-    return _HEARTBEAT.dump_json(heartbeat)
+    return _HEARTBEAT.dump_json(heartbeat, exclude_defaults=True)
 
 
 def parse_heartbeat(text: bytes, num_hosts: int) -> Heartbeat:

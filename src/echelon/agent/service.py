@@ -8,6 +8,7 @@ import contextlib
 import fcntl
 import os
 import re
+import resource
 import shlex
 import signal
 import socket
@@ -22,7 +23,7 @@ from echelon.agent.actions import Tell
 from echelon.agent.agent import Agent
 from echelon.agent.execution import HostExecutor
 from echelon.agent.firewall import guard
-from echelon.agent.mesh import Mesh
+from echelon.agent.hub_network import HubNetwork
 from echelon.agent.outcome import RunOutcome, write_outcome
 from echelon.agent.spec import AgentSpec, parse_spec
 from echelon.errors import EchelonError, RunError
@@ -69,6 +70,7 @@ def _become_agent(spec: AgentSpec, starter: IO[str]) -> NoReturn:
     status = 1
     try:
         os.setsid()
+        _allow_many_files()
         with _prepare(spec) as (run, lock, listener):
             _redirect_output(run.agent_log(spec.host))
             os.environ.update(spec.environment)
@@ -93,6 +95,13 @@ def _become_agent(spec: AgentSpec, starter: IO[str]) -> NoReturn:
         os._exit(status)
 
 
+def _allow_many_files() -> None:
+    """A leader has two connections for each host; a process that does not ask for more may open 1,024 files."""
+    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    with contextlib.suppress(OSError, ValueError):
+        resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
+
+
 async def _look_after(
     spec: AgentSpec,
     listener: socket.socket,
@@ -108,7 +117,7 @@ async def _look_after(
 
     records.write("start", host=spec.me.name)
     executor = HostExecutor(spec, RunFolder(Path(spec.run)), lock, tell)
-    return await Agent(spec, executor, Mesh(spec, listener), stops, note_end).run()
+    return await Agent(spec, executor, HubNetwork(spec, listener), stops, note_end).run()
 
 
 def _answer(starter: IO[str], answer: dict[str, Any]) -> None:

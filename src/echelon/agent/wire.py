@@ -10,9 +10,11 @@ with --tls (tls.py), which goes around all of this.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import hashlib
 import hmac
 import secrets
+import socket
 import struct
 from dataclasses import dataclass, field
 
@@ -22,6 +24,8 @@ SECRET_BYTES = 32
 NONCE_BYTES = 32
 _TAG_BYTES = WELCOME_BYTES = 32
 _MAX_BYTES = 2**20
+_MOST_WAITING_BYTES = 4 * _MAX_BYTES
+_READ_BYTES = 2**16
 _HELLO = struct.Struct("!HH")
 """Who calls, and whom."""
 INTRODUCTION_BYTES = _HELLO.size + NONCE_BYTES + _TAG_BYTES
@@ -157,13 +161,20 @@ class Handshake:
 class Sender:
     """The calling end of a connection: it sends, the other end listens."""
 
-    def __init__(self, writer: asyncio.StreamWriter, key: bytes) -> None:
-        self._writer = writer
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, key: bytes) -> None:
+        self._reader, self._writer = reader, writer
         self._encoder = MessageEncoder(key)
 
-    async def send(self, message: bytes) -> None:
+    def send(self, message: bytes) -> None:
+        """Send without waiting; a connection on which too much waits already is ended."""
         self._writer.write(self._encoder.encode(message))
-        await self._writer.drain()
+        if self._writer.transport.get_write_buffer_size() > _MOST_WAITING_BYTES:
+            self._writer.transport.abort()
+
+    async def wait_until_closed(self) -> None:
+        """Wait until the other end has gone, or says something, which it never does."""
+        with contextlib.suppress(OSError):
+            await self._reader.read(1)
 
     def close(self) -> None:
         self._writer.close()
@@ -181,8 +192,11 @@ class Receiver:
         """The next message; WireError where the connection has ended or somebody has meddled with it."""
         try:
             while (message := self._decoder.decode()) is None:
-                self._decoder.feed(await self._reader.readexactly(self._decoder.missing))
-        except (OSError, asyncio.IncompleteReadError) as error:
+                data = await self._reader.read(_READ_BYTES)
+                if not data:
+                    raise WireError("the connection has ended")
+                self._decoder.feed(data)
+        except OSError as error:
             raise WireError(f"the connection has ended: {error}") from error
         return message
 
@@ -192,6 +206,7 @@ async def call(address: str, port: int, ours: Membership, called: int) -> Sender
     try:
         async with asyncio.timeout(HANDSHAKE_S):
             reader, writer = await asyncio.open_connection(address, port)
+            notice_silence(writer.get_extra_info("socket"))
             try:
                 nonce = await reader.readexactly(NONCE_BYTES)
                 handshake = Handshake.call(ours.secret, ours.host, called, nonce)
@@ -207,13 +222,14 @@ async def call(address: str, port: int, ours: Membership, called: int) -> Sender
         raise AbsentError(f"nobody listens at {address}:{port}") from error
     except (OSError, TimeoutError, asyncio.IncompleteReadError) as error:
         raise WireError(f"{address}:{port} does not answer: {error}") from error
-    return Sender(writer, handshake.key)
+    return Sender(reader, writer, handshake.key)
 
 
 async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, ours: Membership) -> Receiver:
     """Let a caller in who belongs to the run; WireError for anybody else."""
     try:
         async with asyncio.timeout(HANDSHAKE_S):
+            notice_silence(writer.get_extra_info("socket"))
             nonce = secrets.token_bytes(NONCE_BYTES)
             writer.write(nonce)  # before TLS, so that nothing of it comes until we are ready for it
             if ours.tls is not None:
@@ -228,6 +244,15 @@ async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, our
     except (OSError, TimeoutError, asyncio.IncompleteReadError) as error:
         raise WireError(f"a stranger: {error}") from error
     return Receiver(reader, handshake.key, handshake.caller)
+
+
+def notice_silence(peer: socket.socket) -> None:
+    """Have the kernel close the connection about 15 seconds after the other host has died or was cut off."""
+    peer.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    settings = {"TCP_KEEPIDLE": 5, "TCP_KEEPINTVL": 2, "TCP_KEEPCNT": 5, "TCP_USER_TIMEOUT": 15_000}
+    for name, value in settings.items():
+        if hasattr(socket, name):
+            peer.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), value)
 
 
 def _tag(key: bytes, number: int, message: bytes) -> bytes:
