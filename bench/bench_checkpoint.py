@@ -60,7 +60,7 @@ class Trainee:
         shape = TransformerShape(vocabulary=VOCABULARY, **PRESETS["base"])
         self.group = group
         self.model = Transformer(shape, Dropouts(0.1, 0.1, 0.1))
-        self.flat = FlatParameters(self.model)
+        self.flat = FlatParameters(self.model, group.size)
         self.optimiser = FlatOptimiser(Adam(), self.flat)
         self.exchange = AllReduce(group)
         self.exchange.attach(self.flat, None, lambda: None)
@@ -69,15 +69,19 @@ class Trainee:
         self.before_update: Callable[[], None] = lambda: None
 
     def step(self) -> None:
+        self._backward()
+        while self.exchange.reduce().must_repeat:
+            self._backward()
+        self.before_update()
+        self.optimiser.step(1e-5)
+
+    def _backward(self) -> None:
         self.flat.zero()
         with self.exchange.slot(last=True):
             with torch.autocast("cpu", dtype=torch.bfloat16):
                 hidden_MD = self.model(self.source, shift_right(self.target, BOS))
                 loss = summed_loss(hidden_MD, self.model.embeddings.output_VD, self.target.tokens, 0.1)
             (loss.smoothed / len(self.target.tokens)).backward()  # type: ignore[no-untyped-call]
-        self.exchange.reduce()
-        self.before_update()
-        self.optimiser.step(1e-5)
 
     def tensors(self) -> dict[str, Any]:
         return {"model": dict(self.model.state_dict()), "optimiser": self.optimiser.state()}

@@ -95,7 +95,7 @@ def echelon_step(recipe: ClassificationRecipe, task: ClassificationTask) -> Step
     torch.manual_seed(1)
     model = task.build_model().train()
     statistics_of_slots = SlotStatistics(model, 1)
-    flat = FlatParameters(model, statistics_of_slots.size)
+    flat = FlatParameters(model, 1, statistics_of_slots.size)
     statistics_of_slots.attach(flat)
     optimiser = FlatOptimiser(recipe.optimiser, flat)
 

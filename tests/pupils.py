@@ -20,6 +20,7 @@ from echelon.recipe import schema
 from echelon.train.exchange import Exchange
 from echelon.train.flat import FlatParameters
 from echelon.train.optimiser import FlatOptimiser
+from echelon.train.slots import Update
 
 SLOTS = 4
 Work = Callable[[Group], dict[str, Tensor]]
@@ -53,7 +54,7 @@ class Pupil:
         layers = {first: nn.Linear(32, width), "1": nn.Tanh(), "2": nn.Linear(width, 48)}
         self.model = nn.Sequential(OrderedDict(layers))
         self.group, self.exchange = group, exchange
-        self.flat = FlatParameters(self.model)
+        self.flat = FlatParameters(self.model, SLOTS)
         self.optimiser = FlatOptimiser(schema.Sgd(kind="sgd", momentum=0.5), self.flat)
         exchange.attach(self.flat, self.optimiser, lambda: None)
         self.losses: list[float] = []
@@ -61,17 +62,21 @@ class Pupil:
     def train(self, steps: range, rate: float = 0.05) -> None:
         for step in steps:
             for update in self.exchange.updates(step, SLOTS):
-                self.flat.zero()
-                for slot in update.mine:
-                    with self.exchange.slot(last=slot == update.mine[-1]):
-                        loss = self._loss(step, slot) / len(update.slots)
-                        self.flat.loss += loss.detach()
-                        loss.backward()  # type: ignore[no-untyped-call]
-                self.exchange.reduce()
+                self._backward(step, update)
+                while self.exchange.reduce().must_repeat:
+                    self._backward(step, update)
                 if update.is_applied_here and rate:
                     self.optimiser.step(rate)
                 self.exchange.after_update()
-            self.losses.append(self.flat.loss.item())
+            self.losses.append(self.flat.loss)
+
+    def _backward(self, step: int, update: Update) -> None:
+        self.flat.zero()
+        for slot in update.mine:
+            with self.exchange.slot(last=slot == update.mine[-1]):
+                loss = self._loss(step, slot) / len(update.slots)
+                self.flat.losses[slot] = loss.detach()
+                loss.backward()  # type: ignore[no-untyped-call]
 
     def _loss(self, step: int, slot: int) -> Tensor:
         dice = torch.Generator().manual_seed(1000 * step + slot)

@@ -45,6 +45,8 @@ class MadeRun:
     """As records name it."""
     cpu_share: float = 0.9
     """Of a step's time in which the worker has a processor."""
+    slots: Mapping[int, int] = field(default_factory=dict)
+    """Dealt by speed, by rank; records of other exchanges do not say."""
     overrides: tuple[str, ...] = ()
 
     def write(self, folder: Path, *, is_ended: bool = True) -> RunFolder:
@@ -98,6 +100,8 @@ class MadeRun:
         seconds = sum(phases.values())
         clock.seconds += seconds
         values: dict[str, Any] = {"loss": self.loss(step), "gradient_norm": 1.0, "learning_rate": 1e-3}
+        if rank in self.slots:
+            values["slots"] = self.slots[rank]
         records.write(
             "step",
             step=step,

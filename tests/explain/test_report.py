@@ -19,7 +19,7 @@ from echelon.errors import UserError
 from echelon.explain.answers import Answer
 from echelon.explain.collectives import Algorithm
 from echelon.explain.cost import EFFICIENCY
-from echelon.explain.diagnosis import card_share, find_straggler
+from echelon.explain.diagnosis import card_share, find_straggler, seconds_of_even_shares
 from echelon.explain.hardware import catalogue
 from echelon.explain.history import RecordStore, read_history
 from echelon.explain.page import comparison_page, report_page
@@ -171,6 +171,20 @@ def test_a_worker_with_more_slots_than_the_others_is_not_called_slow(tmp_path: P
     report = build_report(made.write(tmp_path / "run"))
     assert find_straggler(report.history) is None
     assert "but 4 slots do not divide evenly among 3 workers" in answer(report, "stragglers").answer
+
+
+def test_a_report_says_what_even_shares_would_have_cost(tmp_path: Path) -> None:
+    """Worker 0 computes a slot in 0.1 s, worker 1 in 0.4 s; they have 4 and 1 of 5 slots."""
+    busy = {"data": 0.0, "forward": 0.1, "backward": 0.3, "optimiser": 0.0, "communication": 0.01}
+    slots = ("train.slots=5", "train.batch_tokens=1000")
+    dealt = MadeRun(phases={0: busy, 1: busy}, slots={0: 4, 1: 1}, overrides=slots)
+    report = build_report(dealt.write(tmp_path / "dealt"))
+    assert seconds_of_even_shares(report.history) == pytest.approx(3 * 0.4 - 0.4)
+    evidence = answer(report, "stragglers").evidence
+    assert "slots are dealt by speed: in even shares a step would take 800 ms longer" in evidence
+    assert evidence[0].startswith("worker 0 on host1: busy 400 ms a step with 4 slots")
+    even = MadeRun(phases={0: busy, 1: busy}, slots={0: 2, 1: 3}, overrides=slots)
+    assert seconds_of_even_shares(read_history(even.write(tmp_path / "even"))) is None
 
 
 def test_workers_that_are_alike_hold_nobody_up(tmp_path: Path) -> None:

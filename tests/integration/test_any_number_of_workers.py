@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import socket
@@ -14,9 +15,11 @@ import pytest
 import safetensors.torch
 import torch
 
+from echelon.files.checkpoint_layout import MODEL
 from echelon.monitor.records import read_records
 from echelon.runfolder import RunFolder
 from echelon.train.checkpoint import choose_checkpoint
+from tests.integration.runs import assert_same_end
 
 TrainToy = Callable[..., RunFolder]
 
@@ -25,20 +28,33 @@ def losses(run: RunFolder) -> list[float]:
     return [record["loss"] for record in read_records(run.worker_records(0)) if record["kind"] == "step"]
 
 
-def test_one_two_three_and_four_workers_give_the_same_loss_curve(train_toy: TrainToy) -> None:
-    """Five slots, dropout on, float32, 30 steps: within 1e-4 of one worker's."""
-    alone = losses(train_toy("run-1", workers=1))
-    assert len(alone) == 30
-    assert alone[-1] < 0.8 * alone[0], "a curve that does not move would prove nothing"
+def digest(run: RunFolder) -> str:
+    """The SHA-256 of a run's last weights, as they lie in the file."""
+    return hashlib.sha256(
+        (choose_checkpoint(run.checkpoints, "last").folder / MODEL).read_bytes()
+    ).hexdigest()
+
+
+@pytest.mark.parametrize("precision", ["float32", "bf16"])
+def test_one_two_three_and_four_workers_give_one_hash(train_toy: TrainToy, precision: str) -> None:
+    """Five slots, dropout on, 30 steps: the same weights, losses, optimiser and state, every bit."""
+    settings = (f"train.precision={precision}",)
+    alone = train_toy("run-1", *settings, workers=1)
+    curve = losses(alone)
+    assert len(curve) == 30
+    assert curve[-1] < 0.8 * curve[0], "a curve that does not move would prove nothing"
     for workers in (2, 3, 4):
-        together = losses(train_toy(f"run-{workers}", workers=workers))
-        assert together == pytest.approx(alone, rel=1e-4), f"{workers} workers"
+        together = train_toy(f"run-{workers}", *settings, workers=workers)
+        assert losses(together) == curve, f"{workers} workers"
+        assert_same_end(together, alone)
+        assert digest(together) == digest(alone)
 
 
 def test_workers_without_a_slot_take_part_all_the_same(train_toy: TrainToy) -> None:
     settings = ("train.steps=5", "train.slots=2")
-    alone = losses(train_toy("alone", *settings, workers=1))
-    assert losses(train_toy("three", *settings, workers=3)) == pytest.approx(alone, rel=1e-4)
+    alone, three = train_toy("alone", *settings, workers=1), train_toy("three", *settings, workers=3)
+    assert_same_end(three, alone)
+    assert losses(three) == losses(alone)
 
 
 def test_two_workers_equal_torchs_own_ddp(train_toy: TrainToy, toy_recipe: Path, tmp_path: Path) -> None:

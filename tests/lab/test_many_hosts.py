@@ -10,7 +10,7 @@ import pytest
 
 from echelon.lab.lab import Lab
 from echelon.runfolder import RunFolder
-from tests.integration.runs import assert_close_end, assert_same_end
+from tests.integration.runs import assert_same_end
 from tests.lab.conftest import mostly_in_a_shared_folder, mostly_in_own_folders
 from tests.lab.training import Training
 
@@ -46,7 +46,7 @@ def test_a_host_that_is_killed_does_not_end_the_run(
     recovered = training.wait_for_step(1, after=fault + 1)
     print(f"\n{victim} killed: the next step came {recovered - fault:.1f} s later")
     training.finish()
-    assert_close_end(training.run, undisturbed)
+    assert_same_end(training.run, undisturbed)
 
 
 @mostly_in_own_folders
@@ -64,7 +64,7 @@ def test_a_host_that_is_cut_off_comes_back(
     training.wait_for_workers(3, after=fault)
     lab.rate("host1", "1gbit")
     assert "a host has come back" in training.finish()
-    assert_close_end(training.run, undisturbed)
+    assert_same_end(training.run, undisturbed)
 
 
 @mostly_in_a_shared_folder
@@ -79,4 +79,4 @@ def test_a_host_that_is_frozen_is_left_behind_and_harms_nothing_when_it_wakes(
     print(f"\nhost1 frozen: the next step came {recovered - fault:.1f} s later")
     lab.thaw("host1")
     training.finish()
-    assert_close_end(training.run, undisturbed)
+    assert_same_end(training.run, undisturbed)

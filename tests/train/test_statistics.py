@@ -14,7 +14,7 @@ def model_with(slots: int) -> tuple[nn.Module, FlatParameters, SlotStatistics]:
     torch.manual_seed(3)
     model = nn.Sequential(nn.Conv2d(3, 4, 3), BatchNorm(4), nn.ReLU(), nn.Conv2d(4, 2, 3), BatchNorm(2))
     statistics = SlotStatistics(model, slots)
-    flat = FlatParameters(model, statistics.size)
+    flat = FlatParameters(model, slots, statistics.size)
     statistics.attach(flat)
     return model, flat, statistics
 

@@ -17,7 +17,7 @@ def model_with_average(decay: float | None) -> tuple[nn.Module, FlatParameters, 
     model = nn.Sequential(nn.Linear(3, 4), BatchNorm(4))
     model.register_buffer("fixed", torch.ones(2))
     statistics = SlotStatistics(model, 1)
-    flat = FlatParameters(model, statistics.size)
+    flat = FlatParameters(model, 1, statistics.size)
     statistics.attach(flat)
     return model, flat, WeightAverage(model, flat, decay)
 

@@ -44,5 +44,6 @@ def test_hosts_that_compute_in_another_way_are_named_with_the_reason() -> None:
 
     assert describe_differences([["alpha", own], ["alpha", own], ["beta", own]]) is None
     assert describe_differences([["alpha", own], ["beta", plain], ["beta", plain], ["gamma", own]]) == (
-        f"workers do not compute alike, and the slowest sets the pace. alpha, gamma: {own}; beta: {plain}"
+        "workers do not compute alike: who computes what shows in the last bits of the weights. "
+        f"alpha, gamma: {own}; beta: {plain}"
     )

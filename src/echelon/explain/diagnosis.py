@@ -129,15 +129,33 @@ def _slower(history: History, worker: Worker) -> float:
 
 def _seconds_a_slot(history: History, worker: Worker) -> float:
     """Busy seconds per slot it computes: workers may have different numbers of slots."""
-    return worker.busy_seconds() / max(1, num_slots_of(history, worker))
+    return worker.busy_seconds() / max(1.0, num_slots_of(history, worker))
 
 
-def num_slots_of(history: History, worker: Worker) -> int:
-    """How many slots of a step a worker computes: all of them if workers step independently."""
-    workers, recipe = history.workers, history.recipe
+def num_slots_of(history: History, worker: Worker) -> float:
+    """How many slots of a step a worker computes, on average: all of them if workers step independently."""
+    recipe = history.recipe
     if recipe.train.exchange == "parameter_server" and not recipe.exchange.synchronous:
         return recipe.train.slots
-    return len(share_of(recipe.train.slots, workers.index(worker), len(workers)))
+    dealt = [step["slots"] for step in worker.typical() if "slots" in step]
+    return statistics.fmean(dealt) if dealt else _even_share(history, worker)
+
+
+def _even_share(history: History, worker: Worker) -> int:
+    return len(share_of(history.recipe.train.slots, history.workers.index(worker), history.size))
+
+
+def seconds_of_even_shares(history: History) -> float | None:
+    """How much longer a step would take if every worker had as many slots; None if they are not dealt by speed."""
+    dealt = [num_slots_of(history, worker) for worker in history.workers]
+    even = [_even_share(history, worker) for worker in history.workers]
+    if all(abs(one - other) < 1 for one, other in zip(dealt, even, strict=True)):
+        return None
+    seconds = [_seconds_a_slot(history, worker) for worker in history.workers]
+    longest = [
+        max(count * each for count, each in zip(shares, seconds, strict=True)) for shares in (even, dealt)
+    ]
+    return longest[0] - longest[1]
 
 
 def _last_share(history: History, worker: Worker) -> float:

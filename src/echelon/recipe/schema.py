@@ -282,8 +282,8 @@ class ExchangeSettings(Section):
     "auto" chooses them for the line."""
     hierarchical: bool = False
     """All but parameter_server: add up inside each host first, then between hosts, so that less goes through their
-    network cards. The order of a sum shows in its last bits: these then depend on how workers lie on hosts. "auto" sets
-    it if hosts have several workers each."""
+    network cards. With all_reduce the result is the same either way; with the others the order of a sum shows in its
+    last bits. "auto" sets it if hosts have several workers each."""
     wire: Literal["bf16", "fp16", "int8"] = "bf16"
     """compressed: the numbers' format on the wire. int8 keeps what it rounds off and adds it to the next gradient.
     "auto" chooses between bf16 and int8. low_rank: the factors' format."""

@@ -7,16 +7,14 @@ are not decayed and weigh little, follow.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import math
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
 
 from echelon.train.votes import NUM_VOTES
-
-NUM_EXTRAS = 1 + NUM_VOTES
-"""The step's loss and votes."""
 
 
 @dataclass(frozen=True)
@@ -36,7 +34,8 @@ class Slice:
 class FlatParameters:
     """Takes over a model's parameters. Tensors with two or more dimensions come first: they are decayed."""
 
-    def __init__(self, model: nn.Module, num_statistics: int = 0) -> None:
+    def __init__(self, model: nn.Module, num_slots: int = 1, num_statistics: int = 0) -> None:
+        self.num_slots, self._num_statistics = num_slots, num_statistics
         named = list(reversed(list(model.named_parameters())))
         ordered = [pair for pair in named if pair[1].ndim >= 2] + [pair for pair in named if pair[1].ndim < 2]
         self.slices = list(_slices(ordered))
@@ -50,19 +49,42 @@ class FlatParameters:
             s.view(self.weights).copy_(s.parameter.detach())
             s.parameter.data = s.view(self.weights)
         # The step's sums that are not gradients ride along at the end: no collective of their own.
-        length = self.size + NUM_EXTRAS + num_statistics
-        self.move_gradients(torch.zeros(length, dtype=torch.float32, device=device))
-
-    def move_gradients(self, reduced: Tensor) -> None:
-        """Keep gradients and sums in this buffer from now on; before any optimiser has looked for them."""
-        self.reduced = reduced
-        self.gradients = reduced[: self.size]
-        self.extras = reduced[self.size : self.size + NUM_EXTRAS]
-        self.loss, self.votes = self.extras[0], self.extras[1:]
-        self.statistics = reduced[self.size + NUM_EXTRAS :]
-        self.sums = reduced[self.size :]  # both: whatever becomes of gradients, these are summed exactly
+        length = self.size + num_slots + NUM_VOTES + num_statistics
+        self._lay_out(torch.zeros(length, dtype=torch.float32, device=device))
         for s in self.slices:
             s.parameter.grad = s.view(self.gradients)
+
+    def hold_whole_numbers(self, reduced: Tensor) -> None:
+        """Keep gradients and sums in this buffer from now on, which may be longer; before any optimiser has looked for
+        them. It is summed as int32: whoever takes backward's gradients adds them to it, so no parameter has one.
+
+        Losses and statistics need nothing done: of the workers one has written a number's bits, the others zeros.
+        """
+        self._lay_out(reduced)
+        self.votes: Tensor = self.votes.view(torch.int32)
+        for s in self.slices:
+            s.parameter.grad = None
+
+    def _lay_out(self, reduced: Tensor) -> None:
+        self.reduced = reduced
+        self.gradients = reduced[: self.size]
+        self.sums = reduced[self.size :]  # whatever becomes of gradients, these are summed exactly
+        self.losses = self.sums[: self.num_slots]
+        """Each slot's."""
+        votes_end = self.num_slots + NUM_VOTES
+        self.votes = self.sums[self.num_slots : votes_end]
+        self.statistics = self.sums[votes_end : votes_end + self._num_statistics]
+
+    @property
+    def loss(self) -> float:
+        """The sum over all slots whose losses are there."""
+        return math.fsum(self.losses.tolist())
+
+    def show(self, loss: float, votes: Sequence[float]) -> None:
+        """Have the loop read these, whatever was computed here."""
+        self.losses.zero_()
+        self.losses[0] = loss
+        self.votes.copy_(torch.tensor(votes))
 
     def zero(self) -> None:
         """Forget the last step's gradients and sums."""

@@ -203,13 +203,14 @@ def take_step(training: Training, step: int) -> StepResult:
         meter.lap("communication")
         targets = sum(slots[number].targets for number in update.slots)
         backward(training, step, slots, update, targets)
-        whole_norm = exchange.reduce()
+        while (reduced := exchange.reduce()).must_repeat:
+            backward(training, step, slots, update, targets)
         meter.lap("communication")
         if update.is_applied_here:
             training.checkpoints.wait_copied()
             meter.lap("checkpoint")
-            norm = unscale(training, whole_norm)
-            if math.isfinite(norm + training.model.flat.loss.item()):
+            norm = unscale(training, reduced.whole_norm)
+            if math.isfinite(norm + training.model.flat.loss):
                 clip(training, norm)
                 update_weights(training, rate, update)
             else:
@@ -217,7 +218,7 @@ def take_step(training: Training, step: int) -> StepResult:
             meter.lap("optimiser")
         exchange.after_update()
         meter.lap("communication")
-        loss = training.model.flat.loss.item() / targets
+        loss = training.model.flat.loss / targets
     meter.lap("communication")
     targets = sum(slot.targets for slot in slots)
     seconds = time.perf_counter() - started
@@ -243,7 +244,7 @@ def compute_slot(training: Training, number: int, batch: Any, targets: int) -> N
         loss = training.task.loss(training.model.module, batch)
     training.model.statistics.note(number)
     training.meter.lap("forward")
-    training.model.flat.loss.add_(loss.nll)
+    training.model.flat.losses[number] = loss.nll
     (loss.smoothed * (training.model.precision.scale / targets)).backward()  # type: ignore[no-untyped-call]
     training.meter.lap("backward")
 

@@ -35,7 +35,7 @@ def build_model_state(recipe: Recipe, task: Task, device: torch.device) -> Model
     torch.manual_seed(recipe.seed)
     module = task.build_model().to(device)
     statistics = SlotStatistics(module, recipe.train.slots)
-    flat = FlatParameters(module, statistics.size)
+    flat = FlatParameters(module, recipe.train.slots, statistics.size)
     statistics.attach(flat)
     return ModelState(
         module=module,

@@ -58,7 +58,7 @@ from echelon.train.restore import Restorer
 from echelon.train.step_timing import measure_steps
 from echelon.train.trackers import build_trackers
 from echelon.train.weights import Weights, choose_weights, load_weights
-from echelon.train.worker_facts import compare_kernels, describe_worker, open_meter, peak_flops, start_sampler
+from echelon.train.worker_facts import compare_workers, describe_worker, open_meter, peak_flops, start_sampler
 
 _GROUP_TIMEOUT_S = 300.0
 """How long a collective may take beyond `restart.hang_seconds`, by which the launcher has seen who hangs."""
@@ -166,7 +166,7 @@ def work(run: RunFolder, group: Group, records: RecordWriter, stop: StopRequest)
         **describe_worker(training),
     )
     device = training.model.flat.weights.device
-    for warning in (warning_of(training.recipe.train.precision, device), compare_kernels(training)):
+    for warning in (warning_of(training.recipe.train.precision, device), compare_workers(training)):
         if warning is not None and group.is_first:
             records.write("event", message=warning)
     sampler = start_sampler(records)

@@ -87,9 +87,12 @@ def peak_flops(training: Training) -> int:
     return round(matrix_product_flops(training.model.precision, device, _PEAK_SIZE, _PEAK_SECONDS))
 
 
-def compare_kernels(training: Training) -> str | None:
-    """A warning if workers compute in different ways: the slowest is waited for. Collective."""
-    return describe_differences(training.group.gather_json([socket.gethostname(), training.task.kernels]))
+def compare_workers(training: Training) -> str | None:
+    """A warning if workers compute in different ways: then it matters to the bits who computes which slot, and the
+    slowest is waited for. Collective."""
+    device, threads = device_name(training.model.flat.weights.device), torch.get_num_threads()
+    way = f"{training.task.kernels}, {threads} threads, {device}, torch {torch.__version__}"
+    return describe_differences(training.group.gather_json([socket.gethostname(), way]))
 
 
 def describe_differences(ways: list[list[str]]) -> str | None:
@@ -100,4 +103,4 @@ def describe_differences(ways: list[list[str]]) -> str | None:
     if len(hosts) < 2:
         return None
     told = "; ".join(f"{', '.join(names)}: {way}" for way, names in hosts.items())
-    return f"workers do not compute alike, and the slowest sets the pace. {told}"
+    return f"workers do not compute alike: who computes what shows in the last bits of the weights. {told}"

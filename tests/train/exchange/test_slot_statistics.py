@@ -42,20 +42,22 @@ def measure(kind: str, group: Group) -> dict[str, Tensor]:
     torch.manual_seed(1)
     model = nn.Sequential(nn.Linear(24, 16), BatchNorm(16), nn.Linear(16, 32))
     statistics = SlotStatistics(model, SLOTS)
-    flat, exchange = FlatParameters(model, statistics.size), build(kind, group)
+    flat, exchange = FlatParameters(model, SLOTS, statistics.size), build(kind, group)
     statistics.attach(flat)
     optimiser = FlatOptimiser(schema.Sgd(kind="sgd"), flat)
     exchange.attach(flat, optimiser, lambda: None)
     for step in range(1, STEPS + 1):
         for update in exchange.updates(step, SLOTS):
-            flat.zero()
-            for slot in update.mine:
-                dice = torch.Generator().manual_seed(100 * step + slot)
-                with exchange.slot(last=slot == update.mine[-1]):
-                    loss = model(torch.randn(8, 24, generator=dice)).square().sum()
-                    statistics.note(slot)  # before backward, which sends the last bucket
-                    loss.backward()
-            exchange.reduce()
+            must_repeat = True
+            while must_repeat:
+                flat.zero()
+                for slot in update.mine:
+                    dice = torch.Generator().manual_seed(100 * step + slot)
+                    with exchange.slot(last=slot == update.mine[-1]):
+                        loss = model(torch.randn(8, 24, generator=dice)).square().sum()
+                        statistics.note(slot)  # before backward, which sends the last bucket
+                        loss.backward()
+                must_repeat = exchange.reduce().must_repeat
             statistics.apply(step, update.slots)
             exchange.after_update()
     exchange.settle()

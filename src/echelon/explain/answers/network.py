@@ -14,6 +14,7 @@ from echelon.explain.diagnosis import (
     find_last,
     find_straggler,
     num_slots_of,
+    seconds_of_even_shares,
 )
 from echelon.explain.history import History, Worker
 from echelon.explain.units import show_bytes, show_rate, show_share, show_step
@@ -80,7 +81,7 @@ def who_held_up(case: Case) -> Answer | None:
         return None
     question, found = "Did one worker hold the others up?", find_straggler(history)
     evidence = [_describe_worker(history, worker) for worker in history.workers]
-    evidence += note_of_steps(history)
+    evidence += _describe_dealing(history) + note_of_steps(history)
     if found is None:
         share = case.time.stragglers / case.time.seconds if case.time.seconds else 0.0
         slots, size = history.recipe.train.slots, len(history.workers)
@@ -104,11 +105,19 @@ def _describe_worker(history: History, worker: Worker) -> str:
     since = (
         f" (since step {worker.layout_step + 1:,})" if worker.layout_step > history.first.layout_step else ""
     )
-    slots = num_slots_of(history, worker)
+    slots = round(num_slots_of(history, worker), 1)
     return (
         f"worker {worker.rank} on {worker.host or '?'}{since}: busy {show_step(worker.busy_seconds())} a step "
-        f"with {slots} {'slot' if slots == 1 else 'slots'}, waits {show_step(worker.mean_phase('communication'))}"
+        f"with {slots:g} {'slot' if slots == 1 else 'slots'}, waits {show_step(worker.mean_phase('communication'))}"
     )
+
+
+def _describe_dealing(history: History) -> list[str]:
+    """What dealing slots by speed has gained, if that was done."""
+    seconds = seconds_of_even_shares(history)
+    if seconds is None:
+        return []
+    return [f"slots are dealt by speed: in even shares a step would take {show_step(seconds)} longer"]
 
 
 def _describe_last(history: History) -> str:

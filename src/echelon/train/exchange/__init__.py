@@ -21,7 +21,7 @@ from echelon.train.exchange.host_sum import HostSum
 from echelon.train.exchange.local_steps import LocalSteps
 from echelon.train.exchange.low_rank import LowRank
 from echelon.train.exchange.parameter_server import ParameterServer
-from echelon.train.exchange.traits import ExchangeState, ExchangeTraits
+from echelon.train.exchange.traits import ExchangeState, ExchangeTraits, Reduced
 from echelon.train.flat import FlatParameters
 from echelon.train.optimiser import FlatOptimiser
 from echelon.train.slots import Update
@@ -48,11 +48,9 @@ class Exchange(Protocol):
         """Wraps forward and backward of one slot; `last` is this worker's last one of the update."""
         ...
 
-    def reduce(self) -> float | None:
-        """Put the sum over the workers into the flat buffer. Collective.
-
-        Returns the norm of the whole gradient if this worker has only a part of it, and None otherwise.
-        """
+    def reduce(self) -> Reduced:
+        """Put the sum over the workers into the flat buffer, or say that all must compute the update's slots again.
+        Collective."""
         ...
 
     def after_update(self) -> None:
@@ -95,12 +93,9 @@ def build_exchange(recipe: Recipe, group: Group) -> Exchange:
 
 
 def build_exact(group: Group, bucket_bytes: int = BUCKET_BYTES, hierarchical: bool = False) -> Exchange:
-    """Through memory if two workers are on one host, through the network otherwise; host by host if asked for.
-
-    Two numbers have one sum, whoever adds them. Three do not, and as many workers must end with the same bits wherever
-    they are.
-    """
-    if group.size == 2 and are_on_one_host(group):
+    """Through memory if all workers are on one host, through the network otherwise; host by host if asked for.
+    All ways give the same bits."""
+    if are_on_one_host(group):
         return HostSum(group, bucket_bytes)
     num_local = _level_size(group, hierarchical)
     return Hierarchical(group, num_local, bucket_bytes) if num_local > 1 else AllReduce(group, bucket_bytes)

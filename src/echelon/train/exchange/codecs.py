@@ -29,17 +29,20 @@ class Codec(Protocol):
     def decode(self, bytes_RB: Tensor) -> Tensor: ...
 
 
-class Float32:
-    """All of them."""
+class Unchanged:
+    """All of them, of any format of 4 bytes."""
 
     multiple = 1
     is_lossy = False
+
+    def __init__(self, dtype: torch.dtype) -> None:
+        self._dtype = dtype
 
     def encode(self, numbers_RN: Tensor) -> Tensor:
         return numbers_RN.contiguous().view(torch.uint8)
 
     def decode(self, bytes_RB: Tensor) -> Tensor:
-        return bytes_RB.view(torch.float32)
+        return bytes_RB.view(self._dtype)
 
 
 class BFloat16:
@@ -86,7 +89,7 @@ class Int8:
 def build_codec(wire: Wire) -> Codec:
     match wire:
         case "float32":
-            return Float32()
+            return Unchanged(torch.float32)
         case "bf16":
             return BFloat16()
         case "fp16":

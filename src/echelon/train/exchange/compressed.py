@@ -33,7 +33,7 @@ class Compressed(GradientExchange):
             self._line = Line(self.group, self._codec, self._num_local)
             self.buckets = Buckets(self.flat, self.flat.gradients, self._bucket_bytes, self._send)
 
-    def reduce(self) -> None:
+    def add_up(self) -> None:
         if self.buckets:
             # The loss, votes and statistics are few, and stay exact.
             self.buckets.finish_beside(self.group.start_all_reduce(self.flat.sums))

@@ -11,14 +11,14 @@ from torch import Tensor
 from echelon.comm.group import Group
 from echelon.recipe.workers import share_of
 from echelon.train.exchange.buckets import Buckets
-from echelon.train.exchange.traits import ExchangeState, ExchangeTraits
+from echelon.train.exchange.traits import ExchangeState, ExchangeTraits, Reduced
 from echelon.train.flat import FlatParameters
 from echelon.train.optimiser import FlatOptimiser
 from echelon.train.slots import Update
 
 
 class GradientExchange:
-    """Sums gradients over a group; subclasses say how, in `start` and `reduce`."""
+    """Sums gradients over a group; subclasses say how, in `start` and `add_up`."""
 
     def __init__(self, group: Group, traits: ExchangeTraits) -> None:
         self.group, self.traits = group, traits
@@ -40,7 +40,12 @@ class GradientExchange:
     def slot(self, last: bool) -> AbstractContextManager[None]:
         return self.buckets.slot(last) if self.buckets else nullcontext()
 
-    def reduce(self) -> float | None:
+    def reduce(self) -> Reduced:
+        self.add_up()
+        return Reduced()
+
+    def add_up(self) -> None:
+        """Put the sum over the workers into the flat buffer. Collective."""
         raise NotImplementedError
 
     def after_update(self) -> None:

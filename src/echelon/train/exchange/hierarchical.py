@@ -6,25 +6,24 @@ connections side by side as a host has workers.
 
 from __future__ import annotations
 
+from torch import Tensor
+
 from echelon.comm.group import Group
+from echelon.train.exchange.all_reduce import AllReduce
 from echelon.train.exchange.buckets import BUCKET_BYTES, Buckets
-from echelon.train.exchange.codecs import Float32
-from echelon.train.exchange.gradients import GradientExchange
+from echelon.train.exchange.codecs import Unchanged
 from echelon.train.exchange.line import Line
 from echelon.train.exchange.traits import ExchangeTraits
 
 
-class Hierarchical(GradientExchange):
+class Hierarchical(AllReduce):
     """Sums the flat gradient buffer over hosts that have the same number of workers each."""
 
     def __init__(self, group: Group, num_local: int, bucket_bytes: int = BUCKET_BYTES) -> None:
-        super().__init__(group, ExchangeTraits("hierarchical"))
-        self._num_local, self._bucket_bytes = num_local, bucket_bytes
+        super().__init__(group, bucket_bytes)
+        self.traits = ExchangeTraits("hierarchical")
+        self._num_local = num_local
 
-    def start(self) -> None:
-        line = Line(self.group, Float32(), self._num_local)
-        self.buckets = Buckets(self.flat, self.flat.gradients, self._bucket_bytes, line.start_sum)
-
-    def reduce(self) -> None:
-        assert self.buckets is not None, "a host is a level only if there are several"
-        self.buckets.finish_beside(self.group.start_all_reduce(self.flat.sums))
+    def connect(self, sums: Tensor) -> None:
+        line = Line(self.group, Unchanged(sums.dtype), self._num_local)
+        self.buckets = Buckets(self.flat, sums, self._bucket_bytes, line.start_sum)

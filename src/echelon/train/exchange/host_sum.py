@@ -1,55 +1,58 @@
-"""The exact exchange of two workers on one host: gradients lie in memory that both see, and each sums half of them.
+"""The exact exchange of workers on one host: gradients lie in memory that all see, and each sums a part of them.
 
 On loopback an all-reduce copies everything through the kernel, on cores that are busy with backward.
 """
 
 from __future__ import annotations
 
+import torch
 from torch import Tensor
 
-from echelon.comm.group import Group
 from echelon.comm.shared import shared_buffers
+from echelon.recipe.workers import share_of
 from echelon.train.exchange.all_reduce import AllReduce
-from echelon.train.exchange.buckets import BUCKET_BYTES
 from echelon.train.exchange.traits import ExchangeTraits
 
 
 class HostSum(AllReduce):
-    """Sums the flat gradient buffers of two workers on one host.
+    """Sums the flat gradient buffers of the workers of one host.
 
     If they can share no memory, it is the all-reduce that it derives from.
     """
 
-    def __init__(self, group: Group, bucket_bytes: int = BUCKET_BYTES) -> None:
-        assert group.size == 2, "the sum of more numbers depends on their order"
-        super().__init__(group, bucket_bytes)
-        self._buffers: list[Tensor] = []
+    _buffers: list[Tensor] | None = None
+    """Each worker's."""
 
     @property
     def is_in_memory(self) -> bool:
-        return bool(self._buffers)
+        return self._buffers is not None
 
-    def start(self) -> None:
-        """Move the gradients to where both workers see them. Collective."""
-        can_move = self.flat.reduced.device.type == "cpu"
-        self._buffers = (shared_buffers(self.group, len(self.flat.reduced)) if can_move else None) or []
-        if self.is_in_memory:
-            self.traits = ExchangeTraits("host_sum")
-            self.flat.move_gradients(self._buffers[self.group.rank])
-        else:
-            super().start()
+    def make_buffer(self, length: int) -> Tensor:
+        if self.flat.reduced.device.type == "cpu":
+            self._buffers = shared_buffers(self.group, length)
+        if self._buffers is None:
+            return super().make_buffer(length)
+        self.traits = ExchangeTraits("host_sum")
+        return self._buffers[self.group.rank]
 
-    def reduce(self) -> None:
-        if not self.is_in_memory:
-            super().reduce()
+    def connect(self, sums: Tensor) -> None:
+        if self._buffers is None:
+            super().connect(sums)
+
+    def add_up(self) -> None:
+        if self._buffers is None:
+            super().add_up()
             return
-        rank = self.group.rank
-        mine, theirs = self._buffers[rank], self._buffers[1 - rank]
-        middle = len(mine) // 2
-        halves = slice(middle), slice(middle, None)
-        my_half, their_half = halves[rank], halves[1 - rank]
-        self.group.barrier()  # both backwards are over
-        mine[my_half] += theirs[my_half]
-        self.group.barrier()  # both halves are summed
-        mine[their_half] = theirs[their_half]
-        self.group.barrier()  # both workers have both halves: now they may change
+        rank, size = self.group.rank, self.group.size
+        sums = [buffer.view(torch.int32) for buffer in self._buffers]
+        parts = [share_of(len(sums[rank]), other, size) for other in range(size)]
+        slices = [slice(part.start, part.stop) for part in parts]
+        self.group.barrier()  # all backwards are over
+        for other in range(size):
+            if other != rank:
+                sums[rank][slices[rank]] += sums[other][slices[rank]]
+        self.group.barrier()  # all parts are summed
+        for other in range(size):
+            if other != rank:
+                sums[rank][slices[other]] = sums[other][slices[other]]
+        self.group.barrier()  # all workers have all parts: now they may change

@@ -60,10 +60,10 @@ class Line:
             owed.zero_()
         part_P = vector
         if inside.size > 1:
-            part_P = inside.all_to_all(_rows(vector, inside.size)).sum(dim=0)
+            part_P = _sum(inside.all_to_all(_rows(vector, inside.size)))
         pieces_WN = _rows(part_P, between.size, codec.multiple)
         sent_WB = codec.encode(pieces_WN)
-        sum_N = codec.decode(between.all_to_all(sent_WB)).sum(dim=0)
+        sum_N = _sum(codec.decode(between.all_to_all(sent_WB)))
         if owed is not None:
             pieces_WN -= codec.decode(sent_WB)
             mine = self._part_of(owed)
@@ -111,6 +111,11 @@ def _open_levels(group: Group, num_local: int) -> _Levels:
     hosts = [list(range(first, first + num_local)) for first in range(0, group.size, num_local)]
     places = [list(range(place, group.size, num_local)) for place in range(num_local)]
     return _Levels(group.part(hosts), group.part(places))
+
+
+def _sum(rows: Tensor) -> Tensor:
+    """The sum of all rows in their own format: torch by itself adds whole numbers up in int64."""
+    return rows.sum(dim=0, dtype=rows.dtype)
 
 
 def _rows(vector: Tensor, count: int, multiple: int = 1) -> Tensor:

@@ -126,7 +126,7 @@ class LocalSteps(GradientExchange):
         self._optimiser.load_state(coming.optimiser)
         self._present = replica
 
-    def reduce(self) -> None:
+    def add_up(self) -> None:
         """Sum over the workers of one replica."""
         if self.buckets:
             self.buckets.finish()
@@ -148,14 +148,12 @@ class LocalSteps(GradientExchange):
         """Votes of all workers, those of the step before: nobody waits for them. The loss is this worker's own."""
         if self.group.size == 1:
             return
-        votes, extras = self.flat.extras.clone(), self.flat.extras
+        votes = self.flat.votes.clone()
         before, self._votes = self._votes, (votes, self.group.start_all_reduce(votes))
-        loss = self.flat.loss.clone()
-        extras.zero_()
+        self.flat.votes.zero_()
         if before is not None:
             before[1].wait()
-            extras.copy_(before[0])
-        self.flat.loss.copy_(loss)
+            self.flat.votes.copy_(before[0])
 
     def _weights(self, replica: int) -> Tensor:
         return self.flat.weights if replica == self._present else self._away[replica].weights

@@ -86,7 +86,7 @@ class LowRank(GradientExchange):
     def _gains(self, s: Slice) -> bool:
         return not _is_table(s) and gains_by_factors(*_sides(s), self._rank)
 
-    def reduce(self) -> None:
+    def add_up(self) -> None:
         if self.group.size > 1:
             self._reduce()
         else:

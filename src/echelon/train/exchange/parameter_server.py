@@ -32,7 +32,7 @@ from echelon.train.exchange.mail import Mail
 from echelon.train.exchange.roles import Roles, share_parameters, share_roles
 from echelon.train.exchange.served_worker import ServedWorker
 from echelon.train.exchange.shard_server import Server
-from echelon.train.exchange.traits import ExchangeState, ExchangeTraits
+from echelon.train.exchange.traits import ExchangeState, ExchangeTraits, Reduced
 from echelon.train.flat import FlatParameters
 from echelon.train.optimiser import FlatOptimiser
 from echelon.train.slots import Update
@@ -80,8 +80,8 @@ class ParameterServer:
     def slot(self, last: bool) -> AbstractContextManager[None]:
         return nullcontext()
 
-    def reduce(self) -> float | None:
-        return self._end.reduce() if self._end else None
+    def reduce(self) -> Reduced:
+        return Reduced(self._end.reduce() if self._end else None)
 
     def after_update(self) -> None:
         if self._end is not None:

@@ -84,7 +84,7 @@ class ServedWorker:
 
     def reduce(self) -> float | None:
         """Send the gradient; nobody is waited for. The servers apply it."""
-        loss, *votes = self._flat.extras.tolist()
+        loss, votes = self._flat.loss, self._flat.votes.tolist()
         push = Message(Kind.PUSH, self._first_step, self._step, self._base, self._slots, loss, tuple(votes))
         parts: list[Part] = []
         for server, shard in self._mail.shards.items():
@@ -104,7 +104,7 @@ class ServedWorker:
         """What the loop reads: the loss, and the votes if this is the step after which they count."""
         assert self._answer is not None
         votes = self._answer.votes if self._answer.pause_at == step else (0.0,) * NUM_VOTES
-        self._flat.extras.copy_(torch.tensor((loss, *votes)))
+        self._flat.show(loss, votes)
 
     def settle(self) -> None:
         """Tell the servers that this worker sends nothing more before all have the same weights."""

@@ -92,7 +92,7 @@ class Server:
         ]
         loss = self._agree(gradient, loss, votes)
         shown = self._votes if self._votes and step == self._pause_at else (0.0,) * NUM_VOTES
-        self._flat.extras.copy_(torch.tensor((loss, *shown)))
+        self._flat.show(loss, shown)
         self._staleness = {str(rank): step - 1 - push.message.base for rank, push in pushes.items()}
         return self._norm
 

@@ -26,6 +26,16 @@ class ExchangeTraits:
 
 
 @dataclass(frozen=True)
+class Reduced:
+    """What came of a sum over the workers, beside the sum in the flat buffer."""
+
+    whole_norm: float | None = None
+    """The norm of the whole gradient if this worker has only a part of it."""
+    must_repeat: bool = False
+    """Whether there is no sum, and all workers must compute their slots again."""
+
+
+@dataclass(frozen=True)
 class ExchangeState:
     """Tensors by name that a checkpoint must hold."""
 
