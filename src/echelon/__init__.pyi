@@ -14,11 +14,13 @@ from echelon.library.events import Event as Event
 from echelon.library.events import StopTraining as StopTraining
 from echelon.library.handle import Run as Run
 from echelon.library.handle import load_run as load_run
+from echelon.library.recipes import allow_code as allow_code
 from echelon.library.recipes import load_recipe as load_recipe
 from echelon.library.recipes import make_recipe as make_recipe
 from echelon.library.training_call import train as train
 from echelon.recipe.schema import Recipe as Recipe
 from echelon.recipe.toml import dump_recipe as dump_recipe
+from echelon.tasks.own import OwnTask as OwnTask
 
 __version__: str
 __all__: list[str]

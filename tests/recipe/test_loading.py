@@ -72,7 +72,7 @@ broken.toml has 10 problems:
   train.stpes: there is no such key; did you mean 'steps'?
   optimiser.beta1: there is no such key; the keys here are kind, momentum, nesterov, weight_decay, vector_rate
   schedule.kind: 'cosin' is not known; use one of transformer, inverse_sqrt, cosine, one_cycle, polynomial, \
-piecewise, exponential, fixed; did you mean 'cosine'?
+piecewise, exponential, fixed, own; did you mean 'cosine'?
   early_stop.0.metric: 'blue' is not allowed; use 'bleu', 'chrf', 'loss' or 'perplexity'; did you mean 'bleu'?
   modle: there is no such key; did you mean 'model'?"""
 
@@ -135,10 +135,10 @@ def test_several_problems_between_keys_are_reported_at_once() -> None:
             "schedule.final_learning_rate=0.1",  # a key of other kinds than the sample's
             "schedule.final_learning_rate: there is no such key; did you mean 'learning_rate'?",
         ),
-        ("optimiser.beta1=0.5", "optimiser.kind: is missing; use one of adam, adamw, sgd"),
+        ("optimiser.beta1=0.5", "optimiser.kind: is missing; use one of adam, adamw, sgd, own"),
         (
             "optimiser.kind=adma",
-            "optimiser.kind: 'adma' is not known; use one of adam, adamw, sgd; did you mean 'adam'?",
+            "optimiser.kind: 'adma' is not known; use one of adam, adamw, sgd, own; did you mean 'adam'?",
         ),
         ("schedule=", "schedule: is missing; it is needed: The learning rate over the steps."),
         (

@@ -15,6 +15,7 @@ import pytest
 from echelon.commands.evaluate import ScoreDeclaration
 from echelon.commands.given_sets import SetsDeclaration
 from echelon.commands.prepare import PrepareDeclaration
+from echelon.commands.remote_training import HostDeclaration
 from echelon.commands.run_setup import ModelFilesDeclaration
 from echelon.data.batch_plan import DataDeclaration
 from echelon.declarations.declaration import TaskDeclaration
@@ -43,6 +44,7 @@ def serves_every_layer(task: TaskDeclaration[Any, Any]) -> None:
     _data: DataDeclaration = task
     _prepare: PrepareDeclaration = task
     _files: ModelFilesDeclaration = task
+    _hosts: HostDeclaration = task
     _batch: BatchDeclaration = task
     _builder: TaskBuilder = task
     _describe: DescribeDeclaration = task

@@ -46,6 +46,7 @@ from echelon.cli.lab import LAB_VERBS
 from echelon.cli.output import fail, print_logs_safely
 from echelon.errors import EchelonError
 from echelon.launch.library_settings import thread_waiting
+from echelon.recipe.own_code import allow
 
 _KEYBOARD_INTERRUPT = 130
 """Typer's exit status for Ctrl-C, and the shell's."""
@@ -93,11 +94,19 @@ def _options(
     version: Annotated[
         bool, typer.Option("--version", "-V", help="Show the version and exit.", is_eager=True)
     ] = False,
+    own_code: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="PACKAGE.MODULE:NAME",
+            help="Import this code of yours though only a run's folder names it. May be repeated.",
+        ),
+    ] = None,
 ) -> None:
     """Train, evaluate and explain a model from one recipe file, on one machine or many."""
     if version:
         typer.echo(f"echelon {echelon.__version__}")
         raise typer.Exit
+    allow(own_code or [])
 
 
 def build_app() -> typer.Typer:

@@ -37,6 +37,13 @@ def doctor(
         typer.Option(metavar="IMAGE", help="Check the hosts from inside a container of this image."),
     ] = None,
     aws_address: AwsAddress = "private",
+    task: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="RECIPE",
+            help="Check the task of your own that this recipe names, and nothing else: is a slot's result its own?",
+        ),
+    ] = None,
     json_: Json = False,
 ) -> None:
     """Check that everything is ready, here and on the hosts; exit status 1 if it is not."""
@@ -45,10 +52,25 @@ def doctor(
     from echelon.launch.findings import Needs
     from echelon.launch.ssh import find_config
 
+    if task is not None:
+        _check_task(task, as_json=json_)
+        return
     named = name_hosts(hosts, hostfile, aws_address)
     needs = Needs(run.absolute() if run else None, python=python, interface=interface, container=container)
     with working(messages(), f"looking at {', '.join(['this machine', *map(str, named)])}"):
         diagnosis = diagnose(named, find_config(ssh_config), needs)
     show(json_, diagnosis.to_json(), wrap(format_diagnosis(diagnosis), output_width()))
     if not diagnosis.is_fit:
+        raise typer.Exit(1)
+
+
+def _check_task(recipe: Path, *, as_json: bool) -> None:
+    from echelon.commands.task_check import check_task, format_check
+    from echelon.recipe.loading import allow_named
+
+    allow_named(recipe)
+    with working(messages(), f"computing slots of {recipe}, twice and in another process"):
+        found = check_task(recipe)
+    show(as_json, found, wrap(format_check(found), output_width()))
+    if found["findings"]:
         raise typer.Exit(1)

@@ -10,6 +10,8 @@ import typer
 
 from echelon.cli.completion import complete_key, complete_recipe, complete_recipe_or_run, complete_run
 from echelon.errors import UserError
+from echelon.recipe.loading import allow_named
+from echelon.recipe.own_code import allow, is_import_path
 from echelon.recipe.workers import WorkerRange, parse_workers
 from echelon.runfolder import RunFolder, find_run
 
@@ -32,13 +34,31 @@ def _parse_run(text: str) -> Path:
     return find_run(text).path
 
 
+def _name_recipe(text: str) -> Path:
+    allow_named(Path(text))
+    return Path(text)
+
+
+def _name_setting(settings: list[str] | None) -> list[str] | None:
+    for setting in settings or []:
+        allow([value] if is_import_path(value := setting.partition("=")[2]) else [])
+    return settings
+
+
 RecipeFile = Annotated[
-    Path, typer.Argument(metavar="RECIPE", help="The recipe, a TOML file.", autocompletion=complete_recipe)
+    Path,
+    typer.Argument(
+        metavar="RECIPE",
+        parser=_name_recipe,
+        help="The recipe, a TOML file.",
+        autocompletion=complete_recipe,
+    ),
 ]
 RecipeOrRun = Annotated[
     Path,
     typer.Argument(
         metavar="RECIPE|RUN",
+        parser=_name_recipe,
         help="A recipe, or a run to resume as it was begun.",
         autocompletion=complete_recipe_or_run,
     ),
@@ -76,6 +96,7 @@ Set = Annotated[
         "--set",
         metavar="KEY=VALUE",
         help="Override a key of the recipe, e.g. train.slots=8. May be repeated.",
+        callback=_name_setting,
         autocompletion=complete_key,
     ),
 ]

@@ -10,7 +10,7 @@ from contextlib import ExitStack, closing, contextmanager
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from rich.console import Console
 
@@ -54,10 +54,19 @@ from echelon.launch.sync import sync_hosts
 from echelon.monitor.bar import Show, working
 from echelon.monitor.records import RecordWriter
 from echelon.recipe.schema import Recipe
+from echelon.recipe.tasks import find_task
 from echelon.recipe.workers import parse_workers
 from echelon.runfolder import RunFolder
 
 _FOUND_LATER = "(found when the host is ready)"
+
+
+class HostDeclaration(Protocol):
+    """What a task says about the workers on other hosts."""
+
+    def host_environment(self, recipe: Recipe, data: Path) -> dict[str, str]:
+        """What they need in their environment; `data` is the folder of the prepared data."""
+        ...
 
 
 class Hosts:
@@ -162,7 +171,9 @@ class Hosts:
 
     def specs(self, seats: Sequence[Seat], *, is_shared: bool) -> list[AgentSpec]:
         """The spec of each host's agent."""
-        return render_specs(
+        task: HostDeclaration = find_task(self._recipe.task)
+        environment = task.host_environment(self._recipe, self._prepared.folder.resolve())
+        specs = render_specs(
             seats,
             self._run,
             self._recipe,
@@ -171,6 +182,7 @@ class Hosts:
             is_shared=is_shared,
             is_encrypted=self._options.tls,
         )
+        return [replace(spec, environment={**spec.environment, **environment}) for spec in specs]
 
     def warn_of_two_parts(self) -> str | None:
         """A warning if hosts with their own folders could split into two runs; None otherwise."""

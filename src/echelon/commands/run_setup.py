@@ -20,6 +20,10 @@ class ModelFilesDeclaration(Protocol):
         """Put what a model needs beside its weights into the run's folder."""
         ...
 
+    def provenance(self, recipe: Recipe) -> dict[str, Any]:
+        """What the provenance of a run says of the task."""
+        ...
+
 
 def write_run(run: RunFolder, recipe: Recipe, prepared: AnyPrepared) -> None:
     """Write what workers need, and where the run comes from, into its folder."""
@@ -27,7 +31,8 @@ def write_run(run: RunFolder, recipe: Recipe, prepared: AnyPrepared) -> None:
     write_json(run.data, {"folder": str(prepared.folder.resolve()), "key": prepared.key})
     task: ModelFilesDeclaration = find_task(recipe.task)
     task.write_model_files(run, prepared)
-    write_json(run.provenance, [*_earlier_starts(run), collect_provenance()])
+    start = {**collect_provenance(), **task.provenance(recipe)}
+    write_json(run.provenance, [*_earlier_starts(run), start])
 
 
 def _earlier_starts(run: RunFolder) -> list[Any]:

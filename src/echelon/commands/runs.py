@@ -8,10 +8,11 @@ from pathlib import Path
 from typing import Any
 
 from echelon.errors import EchelonError, RunError
-from echelon.monitor.records import read_records, training_records
+from echelon.monitor.records import is_number, read_records, training_records
 from echelon.monitor.run_state import read_state
 from echelon.monitor.scores import FinalScore, final_score, read_all_scores
 from echelon.recipe.loading import load_recipe
+from echelon.recipe.schema import LOWER_IS_BETTER
 from echelon.recipe.tasks import RecipeDeclaration, find_task, main_scores
 from echelon.runfolder import RunFolder, list_runs
 
@@ -80,6 +81,7 @@ def _summarise_any(run: RunFolder) -> RunSummary:
 
 def summarise(run: RunFolder) -> RunSummary:
     """A run's state, from its records."""
+    metrics = _find_metrics(run)  # first: reading the recipe tells what a user's own task is scored by
     records = training_records(read_records(run.worker_records(0)))
     state, test = read_state(run, records), final_score(run, records)
     found = {score.key: _score(test, records, score.key) for score in main_scores()}
@@ -98,7 +100,7 @@ def summarise(run: RunFolder) -> RunSummary:
         own_scores=own,
         scores=read_all_scores(run),
         test=test.to_json() if test else None,
-        metrics=_find_metrics(run),
+        metrics=metrics,
         bytes=folder_bytes(run.path),
         last_change=state.as_of,
     )
@@ -117,9 +119,10 @@ def _score(test: FinalScore | None, records: list[dict[str, Any]], metric: str) 
     if test is not None and metric in test.metrics:
         return test.metrics[metric], "test"
     valid = [
-        record[metric] for record in records if record["kind"] == "valid" and record.get(metric) is not None
+        record[metric] for record in records if record["kind"] == "valid" and is_number(record.get(metric))
     ]
-    return (max(valid), "validation") if valid else None
+    best = min if metric in LOWER_IS_BETTER else max
+    return (best(valid), "validation") if valid else None
 
 
 def prune_runs(folder: Path) -> int:

@@ -36,7 +36,7 @@ from echelon.data.batch_plan import AnyPrepared, steps_per_epoch
 from echelon.data.prepare import default_cache
 from echelon.errors import CheckpointError, EchelonError, RunError, UserError
 from echelon.launch.local import StopRequests
-from echelon.monitor.records import RecordWriter, read_records
+from echelon.monitor.records import RecordWriter, is_number, read_records
 from echelon.monitor.scores import read_scores
 from echelon.monitor.screen import follow_records, open_screen
 from echelon.recipe.length import length_in_steps
@@ -308,7 +308,7 @@ def _require_init(recipe: Recipe) -> None:
 def best_valid(run: RunFolder, metric: str) -> dict[str, Any] | None:
     """The best validation scores so far, with their step."""
     records = [
-        r for r in read_records(run.worker_records(0)) if r["kind"] == "valid" and r.get(metric) is not None
+        r for r in read_records(run.worker_records(0)) if r["kind"] == "valid" and is_number(r.get(metric))
     ]
     if not records:
         return None

@@ -9,6 +9,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from echelon.errors import Problem, UserError
+from echelon.recipe.own_code import (
+    ALLOWED_VARIABLE,
+    digest_sources,
+    own_paths,
+    read_sources,
+    require_allowed,
+)
 from echelon.recipe.schema import Recipe
 from echelon.recipe.tasks import Score, StepSize, Use
 
@@ -148,6 +155,20 @@ class TaskDeclaration(ABC, Generic[R, P]):
     @abstractmethod
     def build_task(self, recipe: R, run: RunFolder, device: torch.device) -> Task:
         """What a worker trains: slots, model, loss and scoring, on the data that were prepared for the run."""
+
+    def provenance(self, recipe: R) -> dict[str, Any]:
+        """What the provenance of a run says of the user's own code that the recipe names."""
+        paths = own_paths(recipe)
+        if not paths:
+            return {}
+        sources = read_sources(paths)
+        return {"own_code": {"paths": paths, "files": sorted(sources), "sha256": digest_sources(sources)}}
+
+    def host_environment(self, recipe: R, data: Path) -> dict[str, str]:
+        """What the workers on other hosts need in their environment; `data` is the folder of the prepared data."""
+        paths = own_paths(recipe)
+        require_allowed(paths)
+        return {ALLOWED_VARIABLE: " ".join(paths)} if paths else {}
 
     # Its report
 

@@ -7,8 +7,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from echelon.recipe.loading import check_recipe
+from echelon.recipe.loading import allow_named, check_recipe
 from echelon.recipe.loading import load_recipe as read_recipe
+from echelon.recipe.own_code import allow, paths_in
 from echelon.recipe.schema import SCHEMA_VERSION, Recipe
 from echelon.recipe.section import Section
 
@@ -18,7 +19,14 @@ def load_recipe(path: str | Path, settings: Mapping[str, Any] | None = None) -> 
 
     Raises RecipeError with every problem found, UserError if the file cannot be read.
     """
+    allow_named(Path(path))
+    allow(paths_in(dict(settings or {})))
     return read_recipe(Path(path), as_overrides(settings or {}))
+
+
+def allow_code(*paths: str) -> None:
+    """Let code of your own be imported, `package.module:name`, though only a run's folder names it."""
+    allow(paths)
 
 
 def make_recipe(**tables: Any) -> Recipe:
@@ -27,6 +35,7 @@ def make_recipe(**tables: Any) -> Recipe:
     Raises RecipeError with every problem found.
     """
     table = {"version": SCHEMA_VERSION, **{key: _as_table(value) for key, value in tables.items()}}
+    allow(paths_in(table))
     return check_recipe(table, where=f"recipe {table.get('name', '')}".strip())
 
 

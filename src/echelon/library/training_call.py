@@ -24,6 +24,8 @@ from echelon.library.handle import POLL_S, Run
 from echelon.library.notebook import NotebookProgress, in_notebook
 from echelon.library.recipes import as_overrides
 from echelon.monitor.records import RecordReader
+from echelon.recipe.loading import allow_named
+from echelon.recipe.own_code import allow, paths_in
 from echelon.recipe.schema import Recipe
 from echelon.recipe.workers import WorkerRange, parse_workers
 
@@ -74,9 +76,11 @@ def _options(
     counted: WorkerRange | None = None if workers is None else parse_workers(workers)
     overrides = as_overrides(settings or {})
     folder = None if run is None else Path(run)
+    allow(paths_in(dict(settings or {})))
     if isinstance(recipe, Recipe):
         # No file: its relative paths begin where this process is.
         return TrainOptions(Path(f"{recipe.name}.toml").absolute(), folder, counted, overrides, built=recipe)
+    allow_named(Path(recipe))
     path, folder = tell_apart(Path(recipe), folder)
     return TrainOptions(path, folder, counted, overrides)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import difflib
 import tomllib
@@ -17,11 +18,12 @@ from echelon.addresses import redact_text
 from echelon.errors import Problem, RecipeError, UserError
 from echelon.recipe.checks import find_problems, secret_problems
 from echelon.recipe.keys import keys_called, sections_in
+from echelon.recipe.own_code import allow, is_import_path, paths_in
 from echelon.recipe.schema import SCHEMA_VERSION, ClassificationRecipe, Recipe, TranslationRecipe
 from echelon.recipe.section import Section
 from echelon.recipe.shipped import suggest_shipped
 from echelon.recipe.tasks import DEFAULT_TASK, TASKS, RecipeDeclaration, find_task, recipe_type, task_name
-from echelon.runfolder import read_file
+from echelon.runfolder import RunFolder, read_file
 from echelon.validation import plain_message
 
 R = TypeVar("R", bound=Recipe)
@@ -46,6 +48,17 @@ def load_recipe(path: Path, overrides: Sequence[str] = ()) -> Recipe:
     task: RecipeDeclaration = find_task(recipe.task)
     task.refuse_idle(recipe, overrides)
     return recipe
+
+
+def allow_named(path: Path) -> None:
+    """Let the user's own code be imported that a recipe file names; not what the recipe in a run's folder does, which
+    may be anybody's. What is wrong with the file is for those to say who read it."""
+    is_of_a_run = (
+        path.name == RunFolder(path.parent).recipe.name and RunFolder(path.parent).checkpoints.is_dir()
+    )
+    if path.is_file() and not is_of_a_run:
+        with contextlib.suppress(UserError):
+            allow(paths_in(read_toml(path)))
 
 
 def change_recipe(recipe: Recipe, overrides: Sequence[str]) -> Recipe:
@@ -208,9 +221,9 @@ def _version_problems(table: dict[str, Any]) -> list[Problem]:
 def _task_problems(table: dict[str, Any]) -> list[Problem]:
     """Which task it is decides which keys there are, so that comes first."""
     task = table.get("task", DEFAULT_TASK)
-    if isinstance(task, str) and task in TASKS:
+    if (isinstance(task, str) and task in TASKS) or is_import_path(task):
         return []
-    allowed = " or ".join(map(repr, TASKS))
+    allowed = f"{' or '.join(map(repr, TASKS))}, or your own by its import path, package.module:name"
     return [Problem("task", f"{task!r} is not allowed; use {allowed}{_near(str(task), list(TASKS))}")]
 
 

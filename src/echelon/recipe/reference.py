@@ -21,8 +21,10 @@ the command line with `--set`, e.g. `--set train.steps=100` or `--set data.train
 after the `=`, as in `--set train.clip_norm=`, the key is left out.
 
 A recipe's `task` is `"translation"`, which the first part describes, or `"classification"` of pictures, for which the
-tables under [Classification](#classification) take the place of those of the same name.
+tables under [Classification](#classification) take the place of those of the same name, or the import path of a task of
+your own ([own-parts.md](own-parts.md)), which has the tables under [Your own](#your-own).
 """
+_OWN = "package.module:Name"
 _OTHER_TASK = """\
 # {title}
 
@@ -35,13 +37,13 @@ def reference_page() -> str:
     tables = tables_of(recipe_type(DEFAULT_TASK))
     known = set(tables)
     page = [_PREAMBLE, *(_table(path, section) for section, path in tables.items())]
-    for task in TASKS:
+    for task, title in {**{name: name.capitalize() for name in TASKS}, _OWN: "Your own"}.items():
         own = {
             section: path for section, path in tables_of(recipe_type(task)).items() if section not in known
         }
         if own:
-            top = f"The top of a {task} recipe"
-            page += [_OTHER_TASK.format(title=task.capitalize(), task=task)]
+            top = f"The top of a {task} recipe" if task in TASKS else "The top of such a recipe"
+            page += [_OTHER_TASK.format(title=title, task=task)]
             page += [_table(path, section, top) for section, path in own.items()]
     return "\n".join(page)
 

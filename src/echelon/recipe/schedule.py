@@ -6,6 +6,7 @@ import bisect
 import math
 from collections.abc import Callable
 
+from echelon.recipe.own_code import import_own
 from echelon.recipe.schema import (
     Cosine,
     Exponential,
@@ -13,6 +14,7 @@ from echelon.recipe.schema import (
     InverseSqrt,
     Noam,
     OneCycle,
+    OwnSchedule,
     Piecewise,
     Polynomial,
     Recipe,
@@ -53,6 +55,8 @@ def learning_rate(schedule: Schedule, step: int, *, steps: int, d_model: int) ->
             return _warm_up(schedule, step) or _exponential(schedule, step)
         case Fixed():
             return _warm_up(schedule, step) or schedule.learning_rate
+        case OwnSchedule():
+            return schedule.learning_rate * float(import_own(schedule.rate)(step, steps))
 
 
 def rate_by_step(recipe: Recipe, steps: int) -> Callable[[int], float]:
@@ -88,6 +92,8 @@ def formula(schedule: Schedule, d_model: int) -> str:
             )
         case Fixed(learning_rate=rate):
             return f"{_format_warm_up(schedule)}{rate:g}"
+        case OwnSchedule(learning_rate=peak, rate=path):
+            return f"{peak:g} x {path}(s)"
 
 
 def warm_up_note(recipe: Recipe, steps: int | None) -> str | None:

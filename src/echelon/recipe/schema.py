@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import Annotated, Literal, Self
 
 from pydantic import (
+    ConfigDict,
     Field,
     NonNegativeFloat,
     NonNegativeInt,
@@ -20,6 +21,7 @@ from pydantic_core import PydanticCustomError
 
 from echelon.addresses import redact_url
 from echelon.recipe.image_sections import ImageData, ImageEvaluation, ImageModel
+from echelon.recipe.own_code import ImportPath
 from echelon.recipe.section import Evaluation, Fraction, Section
 from echelon.recipe.workers import parse_workers
 
@@ -352,7 +354,20 @@ class Sgd(Section):
     """Learning rate of biases and norms, but for that one, as a multiple of the schedule's."""
 
 
-Optimiser = Annotated[Adam | AdamW | Sgd, Field(discriminator="kind")]
+class OwnOptimiser(Section):
+    """An optimiser of one's own, which gets this table's other keys by name (docs/own-parts.md)."""
+
+    model_config = ConfigDict(extra="allow")
+
+    kind: Literal["own"]
+    """Which optimiser this is."""
+    make: ImportPath
+    """A `torch.optim.Optimizer`, or a function that makes one. It must treat every weight alike and by itself."""
+    weight_decay: NonNegativeFloat = 0.0
+    """Weight decay; never on biases and norms."""
+
+
+Optimiser = Annotated[Adam | AdamW | Sgd | OwnOptimiser, Field(discriminator="kind")]
 
 
 class Noam(Section):
@@ -461,8 +476,19 @@ class Fixed(Section):
     """Steps of linear increase to it."""
 
 
+class OwnSchedule(Section):
+    """A schedule of one's own (docs/own-parts.md)."""
+
+    kind: Literal["own"]
+    """Which schedule this is."""
+    learning_rate: PositiveFloat
+    """What the factor is multiplied with."""
+    rate: ImportPath
+    """A function of the update's number, from 1, and of the number of updates, that returns a factor."""
+
+
 Schedule = Annotated[
-    Noam | InverseSqrt | Cosine | OneCycle | Polynomial | Piecewise | Exponential | Fixed,
+    Noam | InverseSqrt | Cosine | OneCycle | Polynomial | Piecewise | Exponential | Fixed | OwnSchedule,
     Field(discriminator="kind"),
 ]
 

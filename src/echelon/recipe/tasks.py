@@ -13,13 +13,16 @@ from importlib import import_module
 from typing import Any, Protocol, get_args
 
 from echelon.errors import Problem
-from echelon.recipe.schema import Recipe
+from echelon.recipe.own_code import is_import_path
+from echelon.recipe.schema import LOWER_IS_BETTER, Recipe
 
 TASKS = {
     "translation": "echelon.declarations.translation",
     "classification": "echelon.declarations.classification",
 }
 """The module of each task; its `TASK` is the declaration, an `echelon.declarations.declaration.TaskDeclaration`."""
+OWN_TASK = "echelon.declarations.own"
+"""Declares the tasks of users, which recipes name by import paths; it imports these only if that is allowed."""
 DEFAULT_TASK = "translation"
 """The task of a recipe that names none."""
 
@@ -110,28 +113,46 @@ class RecipeDeclaration(Protocol):
         ...
 
 
+_own_scores: dict[str, tuple[Score, ...]] = {}
+"""Of the users' tasks whose recipes this process has read."""
+
+
+def note_own_scores(path: str, keys: Sequence[str]) -> None:
+    """Remember what a recipe says that the models of a user's task are scored by."""
+    others = [score for score in own_scores(path) if score.key not in keys]
+    _own_scores[path] = (*(Score(key, key.replace("_", " ")) for key in keys), *others)
+
+
+def own_scores(path: str) -> tuple[Score, ...]:
+    """What models of a user's task are scored by, according to the recipes that were read."""
+    return _own_scores.get(path, ())
+
+
 def find_task(name: str) -> Any:
     """The declaration of a task.
 
     Callers annotate what they assign it to: with `RecipeDeclaration`, or with the protocol that their own layer has for
     what it asks of a task.
     """
+    if is_import_path(name):
+        return import_module(OWN_TASK).OwnDeclaration(name)
     return import_module(TASKS[name]).TASK
 
 
 def all_tasks() -> Iterator[RecipeDeclaration]:
-    """The declarations of all tasks."""
-    return (find_task(name) for name in TASKS)
+    """The declarations of all tasks, and of those of users that this process has read recipes of."""
+    return (find_task(name) for name in (*TASKS, *_own_scores))
 
 
 def all_scores() -> Iterator[Score]:
-    """The scores of all tasks."""
-    return (score for task in all_tasks() for score in task.scores)
+    """The scores of all tasks; their losses are not among them."""
+    found = {score.key: score for task in all_tasks() for score in task.scores}
+    return (score for score in found.values() if score.key not in LOWER_IS_BETTER)
 
 
 def main_scores() -> list[Score]:
     """The scores that people ask for first, of all tasks."""
-    return [task.scores[0] for task in all_tasks()]
+    return list({task.scores[0].key: task.scores[0] for task in all_tasks()}.values())
 
 
 def target_names() -> dict[str, str]:

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from echelon.recipe import schema
+from echelon.recipe.own_code import import_own
 from echelon.train.flat import FlatParameters
 
 Kind = TypeVar("Kind", bound=torch.optim.Optimizer)
@@ -114,6 +115,9 @@ def _build(recipe: schema.Optimiser, groups: list[dict[str, object]]) -> torch.o
                 nesterov=recipe.nesterov and recipe.momentum > 0,
                 fused=True,
             )
+        case schema.OwnOptimiser():
+            made: torch.optim.Optimizer = import_own(recipe.make)(groups, **(recipe.model_extra or {}))
+            return made
 
 
 def _without_compiler(kind: type[Kind]) -> type[Kind]:
