@@ -21,6 +21,7 @@ from echelon.cli import (
     classify,
     compare,
     convert,
+    dashboard,
     demo,
     describe,
     doctor,
@@ -68,6 +69,7 @@ PANELS: dict[str, dict[str, Callable[..., None]]] = {
         "tensorboard": tensorboard.tensorboard,
     },
     "Explain": {
+        "dashboard": dashboard.dashboard,
         "report": report.report,
         "compare": compare.compare,
         "experiment": experiment.experiment,

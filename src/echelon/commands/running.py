@@ -28,11 +28,11 @@ from echelon.cluster.roster import Roster, open_seats, read_roster
 from echelon.cluster.starting import Seat
 from echelon.cluster.status import ask_hosts, judge_run
 from echelon.cluster.watching import HostWatch, SharedFiles
-from echelon.commands.dashboard import Dashboard
 from echelon.commands.keyboard import reading_keys
 from echelon.commands.logs import LogTails
 from echelon.commands.run_screen import RunScreen
 from echelon.commands.runs import RunSummary, summarise
+from echelon.commands.terminal_dashboard import Dashboard
 from echelon.errors import RemoteError, RunError, TrainingError
 from echelon.explain.history import RecordStore, read_history
 from echelon.launch.local import StopRequests, signals_call
@@ -177,7 +177,7 @@ def watch_page(
     """Show a run and serve its page, which stays when the run is over, until Ctrl-C."""
     from echelon.commands.web import open_page
 
-    with open_page(run, *place, hourly) as addresses:
+    with open_page([run.require().path], *place, hourly) as addresses:
         console.print(f"the run's page: {' or '.join(addresses)}", highlight=False, soft_wrap=True)
         result = watch(run, console, may_stop=False)
         if result["state"] != "training":
