@@ -19,7 +19,7 @@ from rich.table import Table
 
 from echelon import cli
 from echelon.commands import translate
-from echelon.commands.dashboard import Dashboard
+from echelon.commands.terminal_dashboard import Dashboard
 from echelon.console import SafeConsole
 from echelon.inference.decoding import Alternative, Translation
 from echelon.launch.ssh import Remote

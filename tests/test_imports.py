@@ -27,6 +27,7 @@ LAYERS: list[tuple[str, ...]] = [
     ("inference",),
     ("export",),
     ("serve",),
+    ("dashboard",),
     ("agent",),
     ("cluster",),
     ("migrate",),

@@ -19,6 +19,7 @@ runs/NAME/
   checkpoints/step-00001000/   see files/checkpoint_layout.py
   scores/NAME.json, .txt       scores and outputs of a set: its own test and valid, or any that `evaluate` was given
   tensorboard/                 event files
+  notes.json                   tags and a note that a reader of the dashboard has given it
   trackers.json                by which names other trackers know the run
   report.html                  the demo's report
   meeting/                     how processes of a site's launcher find each other while they start
@@ -39,6 +40,7 @@ import socket
 import stat
 import time
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -55,6 +57,8 @@ RUNS = Path("runs")
 """Where runs are, unless the user names another folder."""
 _NUMBERED = ("agent-*.lock", "mirror-*.json", "slurm-*.log")
 """Names in a run folder with a number in them, as glob patterns."""
+MOST_TAGS, MOST_TAG, MOST_NOTE = 20, 40, 4000
+"""Tags of a run, characters of a tag and of a note."""
 MOST_BYTES = 2**26
 """Of a file that is read as a whole. JSON and TOML of ours are far smaller."""
 
@@ -76,6 +80,7 @@ class RunFolder:
         self.scores = path / "scores"
         self.tensorboard = path / "tensorboard"
         self.trackers = path / "trackers.json"
+        self.notes = path / "notes.json"
         self.report = path / "report.html"
         self.hosts = path / "hosts.json"
         self.exchange = path / "exchange.json"
@@ -212,6 +217,40 @@ class RunFolder:
         return False
 
 
+@dataclass(frozen=True)
+class RunNotes:
+    """What a person has said about a run."""
+
+    tags: tuple[str, ...] = ()
+    note: str = ""
+
+    def __post_init__(self) -> None:
+        """UserError if it is more than a few words for each tag and a page for the note."""
+        if len(self.tags) > MOST_TAGS or any(not 0 < len(tag) <= MOST_TAG for tag in self.tags):
+            raise UserError(f"a run has at most {MOST_TAGS} tags, each of at most {MOST_TAG} characters")
+        if len(self.note) > MOST_NOTE:
+            raise UserError(f"a note has at most {MOST_NOTE:,} characters")
+
+    @classmethod
+    def read(cls, run: RunFolder) -> RunNotes:
+        """None of both if nobody has said anything, or the file is damaged."""
+        try:
+            match read_json(run.notes):
+                case {"tags": [*tags], "note": str(note)}:
+                    return cls(tuple(map(str, tags)), note)
+        except (OSError, ValueError, UserError):
+            pass
+        return cls()
+
+    def write(self, run: RunFolder) -> None:
+        """Keep them in the run's folder; RunError if that cannot be."""
+        run.require()
+        try:
+            write_json(run.notes, {"tags": list(self.tags), "note": self.note})
+        except OSError as error:
+            raise RunError(f"{run.notes}: cannot be written: {error.strerror}") from None
+
+
 def _entries(folder: Path) -> list[Path]:
     """What is in a folder; nothing if it is none, or a link to one."""
     try:
@@ -310,7 +349,8 @@ def parse_json(text: bytes | str) -> Any:
     try:
         whole = text.decode(json.detect_encoding(text)) if isinstance(text, bytes) else text
         value = json.loads(whole)
-        if _HALF_CHARACTER.search(whole):
+        # Looked for only if it can be there: the search takes as long as reading the JSON.
+        if ("\\u" in whole or not whole.isascii()) and _HALF_CHARACTER.search(whole):
             json.dumps(value, ensure_ascii=False).encode()
     except RecursionError:
         raise ValueError("nested too deeply") from None

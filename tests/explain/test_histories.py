@@ -15,9 +15,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from rich.console import Console
 
-from echelon.commands.dashboard import render_dashboard
 from echelon.commands.report import Form, render_comparison, render_report
 from echelon.commands.runs import summarise
+from echelon.commands.terminal_dashboard import render_dashboard
 from echelon.explain.comparison import compare_reports
 from echelon.explain.curves import smooth
 from echelon.explain.history import read_history

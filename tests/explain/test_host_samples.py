@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from echelon.commands.dashboard import render_dashboard
+from echelon.commands.terminal_dashboard import render_dashboard
 from echelon.explain.history import read_history
 from echelon.explain.host_samples import COLUMNS, find_lost, host_state, host_table
 from echelon.explain.page import report_sections

@@ -47,7 +47,7 @@ def test_the_package_has_kernels_pages_prices_and_recipes() -> None:
         "serve/page/index.html",
         "serve/page/icon.svg",
         "explain/page.css",
-        "explain/page.js",
+        "dashboard/page/main.js",
         "cloud/prices.toml",
         "recipes/demo.toml",
         "py.typed",

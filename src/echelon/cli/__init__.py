@@ -21,6 +21,7 @@ from echelon.cli import (
     classify,
     compare,
     convert,
+    dashboard,
     demo,
     describe,
     doctor,
@@ -69,6 +70,7 @@ PANELS: dict[str, dict[str, Callable[..., None]]] = {
         "tensorboard": tensorboard.tensorboard,
     },
     "Explain": {
+        "dashboard": dashboard.dashboard,
         "report": report.report,
         "compare": compare.compare,
         "experiment": experiment.experiment,

@@ -15,12 +15,12 @@ from echelon.cluster.boxes import find_boxes
 from echelon.cluster.fetching import fetch_results
 from echelon.cluster.roster import Roster, open_seats, read_roster
 from echelon.cluster.watching import HostWatch, SharedFiles
-from echelon.commands.dashboard import Dashboard
 from echelon.commands.keyboard import reading_keys
 from echelon.commands.logs import LogTails
 from echelon.commands.run_screen import RunScreen
 from echelon.commands.runs import summarise
 from echelon.commands.stop import ask_to_stop
+from echelon.commands.terminal_dashboard import Dashboard
 from echelon.launch.local import StopRequests, signals_call
 from echelon.monitor.run_state import read_state
 from echelon.recipe.loading import load_recipe
@@ -75,7 +75,7 @@ def watch_page(
     """Show a run and serve its page, which stays when the run is over, until Ctrl-C."""
     from echelon.commands.web import open_page
 
-    with open_page(run, *place, hourly) as addresses:
+    with open_page([run.require().path], *place, hourly) as addresses:
         console.print(f"the run's page: {' or '.join(addresses)}", highlight=False, soft_wrap=True)
         result = watch(run, console, may_stop=False)
         if result["state"] != "training":

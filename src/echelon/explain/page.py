@@ -1,7 +1,4 @@
-"""A report as one self-contained page: styles and charts are inline, and nothing is loaded from elsewhere.
-
-`echelon watch --web` serves the same page with a script that keeps it up to date.
-"""
+"""A report as one self-contained page: styles and charts are inline, and nothing is loaded from elsewhere."""
 
 from __future__ import annotations
 
@@ -26,7 +23,7 @@ _SAMPLES = 4
 
 def report_page(report: Report) -> str:
     """The page of one run, as it stands now."""
-    return render_page(report.name, report_sections(report), script="")
+    return render_page(report.name, report_sections(report))
 
 
 def comparison_page(comparison: Comparison) -> str:
@@ -40,19 +37,16 @@ def comparison_page(comparison: Comparison) -> str:
         "measures": "<h2>Results</h2>" + _table(heading, comparison.measures),
         "charts": f'<div class="charts">{charts}</div>',
     }
-    return render_page(" / ".join(comparison.names), sections, script="")
+    return render_page(" / ".join(comparison.names), sections)
 
 
-def render_page(title: str, sections: Mapping[str, str], script: str, nonce: str = "") -> str:
-    """A whole document; the script, if any, runs only under its nonce."""
+def render_page(title: str, sections: Mapping[str, str]) -> str:
+    """A whole document, in which nothing can be executed."""
     style = files("echelon.explain").joinpath("page.css").read_text() + _series_styles()
     policy = (
         "default-src 'none'; style-src 'unsafe-inline'; img-src data:; base-uri 'none'; form-action 'none'"
     )
-    if script:
-        policy += f"; script-src 'nonce-{nonce}'; connect-src 'self'"
     body = "".join(f'<section id="{name}">{content}</section>' for name, content in sections.items())
-    code = f'<script nonce="{nonce}">{script}</script>' if script else ""
     return (
         '<!DOCTYPE html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
         f'<meta http-equiv="Content-Security-Policy" content="{policy}">\n'
@@ -60,7 +54,7 @@ def render_page(title: str, sections: Mapping[str, str], script: str, nonce: str
         '<meta name="color-scheme" content="light dark">\n'
         '<link rel="icon" href="data:,">\n'
         f"<title>{escape(title)} - Echelon</title>\n<style>\n{style}</style>\n</head>\n<body>\n"
-        f'<a class="skip" href="#answers">Skip to the answers</a>\n<main>\n{body}\n</main>\n{code}\n</body>\n</html>\n'
+        f'<a class="skip" href="#answers">Skip to the answers</a>\n<main>\n{body}\n</main>\n</body>\n</html>\n'
     )
 
 
@@ -72,7 +66,7 @@ def _series_styles() -> str:
 
 
 def report_sections(report: Report) -> dict[str, str]:
-    """The page's parts by their ids; the live page replaces those that have changed."""
+    """The page's parts by their ids."""
     history = report.history
     done, planned = history.last_step, history.planned_steps
     state = f"{history.outcome}, step {show_count(done)} of {show_count(planned)}"

@@ -7,6 +7,7 @@ process has a file of its own; a reader may follow a file while it grows.
 from __future__ import annotations
 
 import contextlib
+import itertools
 import os
 import threading
 import time
@@ -27,6 +28,9 @@ _COMPLETE = ("finished", "stopped early")
 _MOST_BYTES = 2**32
 """Of a file of records: that of ten million steps."""
 _MOST_LINE_BYTES = 2**24
+_BATCH_LINES = 1000
+_END_BYTES = 2**15
+"""Of each end of a file, for those who want no more than the first and the last records."""
 _MOST_WAITING_BYTES = 2**26
 """Of records that a full disk does not take; those that come later are lost."""
 
@@ -80,14 +84,30 @@ class RecordReader:
 
     def __init__(self, path: Path, from_end: bool = False) -> None:
         self._path = path
-        self._position = path.stat().st_size if from_end and path.exists() else 0
+        self.position = path.stat().st_size if from_end and path.exists() else 0
+        """Bytes that have been read."""
         self.num_ignored = 0
         """Lines of JSON that cannot be true: a step of -1, a loss of 10**400."""
 
+    def is_behind(self) -> bool:
+        """Whether the file has become shorter than what was read of it."""
+        return self.position > 0 and (not self._path.exists() or self._path.stat().st_size < self.position)
+
+    def read_batches(self, *, skip_steps: bool = False) -> Iterator[list[dict[str, Any]]]:
+        """As `read`, in lists of many records, which are parsed together: a long run has millions of steps."""
+        lines = _complete_lines(self._path, self.position)
+        while batch := list(itertools.islice(lines, _BATCH_LINES)):
+            self.position += sum(map(len, batch))
+            wanted = [line for line in batch if not line.startswith(_STEP)] if skip_steps else batch
+            found = _parse_together(wanted)
+            believed = list(filter(_is_believable, found))
+            self.num_ignored += len(found) - len(believed)
+            yield believed
+
     def read(self) -> Iterator[dict[str, Any]]:
         """The records that were completed since the last call. Lines that are no records are passed over."""
-        for line in _complete_lines(self._path, self._position):
-            self._position += len(line)
+        for line in _complete_lines(self._path, self.position):
+            self.position += len(line)
             record = _parse(line)
             if record is not None and _is_believable(record):
                 yield record
@@ -98,6 +118,25 @@ class RecordReader:
 def read_records(path: Path) -> list[dict[str, Any]]:
     """All complete records of a file."""
     return list(RecordReader(path).read())
+
+
+def read_ends(path: Path) -> list[dict[str, Any]]:
+    """The first and the last records of a file, however long it is."""
+    try:
+        size = require_regular(path, _MOST_BYTES)
+        with open(path, "rb", opener=open_regular) as file:
+            ends = file.read(_END_BYTES)
+            if size > 2 * _END_BYTES:
+                file.seek(size - _END_BYTES)
+                ends = ends[: ends.rfind(b"\n") + 1] + file.read().partition(b"\n")[2]
+            elif size > _END_BYTES:
+                ends += file.read()
+    except FileNotFoundError:
+        return []
+    except OSError as error:
+        raise RunError(f"{path}: cannot be read as records: {error.strerror}") from None
+    lines = ends[: ends.rfind(b"\n") + 1].splitlines(keepends=True)
+    return list(filter(_is_believable, _parse_together(lines)))
 
 
 def skim_records(path: Path) -> list[dict[str, Any]]:
@@ -117,21 +156,29 @@ def training_records(records: Sequence[dict[str, Any]], *, is_over: bool = False
     end counts only from a start that makes steps again, because the run was made longer. `is_over`: the run had
     finished before this worker's first record.
     """
-    kept: list[dict[str, Any]] = []
-    repeated: list[dict[str, Any]] = []
-    for record in records:
-        if not is_over:
-            kept.append(record)
-            is_over = record["kind"] == "end" and record.get("outcome", "finished") in _COMPLETE
-            repeated = []
-        elif record["kind"] == "start":
-            repeated = [record]
-        else:
-            repeated.append(record)
-            if record["kind"] == "step":
-                kept += repeated
-                is_over = False
-    return kept
+    chosen = TrainingFilter(is_over=is_over)
+    return [kept for record in records for kept in chosen.take(record)]
+
+
+class TrainingFilter:
+    """`training_records` for those who see records as they come."""
+
+    def __init__(self, *, is_over: bool = False) -> None:
+        self.is_over = is_over
+        self.repeated: list[dict[str, Any]] = []
+        """Those since the last start of a run that is over."""
+
+    def take(self, record: dict[str, Any]) -> list[dict[str, Any]]:
+        """The records that are known to count now that this one has come."""
+        if not self.is_over:
+            self.is_over = record["kind"] == "end" and record.get("outcome", "finished") in _COMPLETE
+            self.repeated = []
+            return [record]
+        self.repeated = [record] if record["kind"] == "start" else [*self.repeated, record]
+        if record["kind"] != "step":
+            return []
+        self.is_over = False
+        return self.repeated
 
 
 def _complete_lines(path: Path, position: int = 0) -> Iterator[bytes]:
@@ -156,6 +203,15 @@ def _parse(line: bytes) -> dict[str, Any] | None:
     except ValueError:
         return None
     return record if isinstance(record, dict) else None
+
+
+def _parse_together(lines: Sequence[bytes]) -> list[dict[str, Any]]:
+    """What is JSON among the lines; one that is not costs parsing them one by one."""
+    try:
+        records = parse_json(b"[" + b",".join(lines) + b"]")
+    except ValueError:
+        records = map(_parse, lines)
+    return [record for record in records if isinstance(record, dict)]
 
 
 def _is_believable(record: dict[str, Any]) -> bool:

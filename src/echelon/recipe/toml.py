@@ -21,7 +21,12 @@ def dump_table(table: dict[str, Any]) -> str:
 
 def flat_settings(recipe: Recipe) -> dict[str, str]:
     """Every setting by its full key, as `--set` takes it: `train.steps`, `data.train.0.source`."""
-    return _flatten(recipe.model_dump(), "")
+    return flat_table(recipe.model_dump())
+
+
+def flat_table(table: dict[str, Any]) -> dict[str, str]:
+    """The same of a table as TOML has it."""
+    return _flatten(table, "")
 
 
 def _flatten(value: Any, key: str) -> dict[str, str]:

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from echelon.commands.dashboard import Dashboard, render_dashboard, sparkline
+from echelon.commands.terminal_dashboard import Dashboard, render_dashboard, sparkline
 from echelon.explain.report import build_report
 from tests.explain.made_runs import MadeRun
 
