@@ -15,7 +15,7 @@ from tests.explain.made_runs import MadeRun
 
 
 def made(folder: Path, **values: Any) -> RunCurves:
-    curves = RunCurves(MadeRun(**values).write(folder))  # type: ignore[arg-type]
+    curves = RunCurves(MadeRun(**values).write(folder))
     curves.update()
     return curves
 
