@@ -8,6 +8,7 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -65,8 +66,14 @@ def test_machines_are_rented_trained_on_replaced_and_given_back(toy_recipe: Path
         pytest.skip(str(error))
     laptop = tmp_path / "laptop"
     laptop.mkdir()
-    (laptop / "cluster.toml").write_text(CLUSTER.format(mount=tmp_path / "shared"))
-    with hypervisor(tmp_path) as (cloud, address), contextlib.ExitStack() as leaving:
+    with (
+        tempfile.TemporaryDirectory(
+            dir="/srv", prefix="echelon-"
+        ) as mount,  # the temp folder is the system's
+        hypervisor(tmp_path) as (cloud, address),
+        contextlib.ExitStack() as leaving,
+    ):
+        (laptop / "cluster.toml").write_text(CLUSTER.format(mount=mount))
         environment = {
             **os.environ,
             "PYTHONPATH": str(ROOT / "src"),
