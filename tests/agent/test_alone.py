@@ -18,7 +18,7 @@ from pathlib import Path
 import pytest
 
 from echelon.agent import alone
-from echelon.agent.actions import Tell
+from echelon.agent.actions import RecordEvent
 from echelon.agent.alone import run_on_this_machine
 from echelon.errors import TrainingError
 from echelon.launch import local
@@ -57,7 +57,7 @@ class Attempt:
             )
         return outcome.outcome, outcome.restarts
 
-    def _tell(self, news: Tell) -> None:
+    def _tell(self, news: RecordEvent) -> None:
         if news.kind == "event":
             self.told.append(news.message)
 
@@ -299,7 +299,7 @@ def test_a_stop_between_two_groups_starts_no_other(run: RunFolder, program: Prog
     sys.exit(1)
     """
 
-    def tell(news: Tell) -> None:
+    def tell(news: RecordEvent) -> None:
         if news.message.startswith("restarting"):
             os.kill(os.getpid(), signal.SIGTERM)
 

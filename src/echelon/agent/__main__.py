@@ -29,7 +29,7 @@ from echelon.errors import EchelonError
 from echelon.runfolder import RunFolder, parse_json, to_json
 
 Options = argparse.Namespace
-Answer = dict[str, Any] | None
+VerbAnswer = dict[str, Any] | None
 
 
 def _follow(options: Options) -> None:
@@ -37,15 +37,15 @@ def _follow(options: Options) -> None:
     follow(RunFolder(options.run), options.host, offsets, sys.stdout)
 
 
-def _ask(options: Options) -> Answer:
+def _ask(options: Options) -> VerbAnswer:
     return asdict(answer_about(RunFolder(options.run), options.host))
 
 
-def _mark(options: Options) -> Answer:
+def _mark(options: Options) -> VerbAnswer:
     return {"marks": MARKING[options.verb](RunFolder(options.run), options.mark)}
 
 
-VERBS: dict[str, tuple[tuple[str, ...], Callable[[Options], Answer]]] = {
+VERBS: dict[str, tuple[tuple[str, ...], Callable[[Options], VerbAnswer]]] = {
     "start": ((), lambda options: start(sys.stdin.buffer.read())),
     "follow": (("run", "host"), _follow),
     "stop": (("run", "host"), lambda options: stop(RunFolder(options.run), options.host, now=options.now)),

@@ -7,7 +7,7 @@ import socket
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
-from echelon.agent.actions import Tell
+from echelon.agent.actions import RecordEvent
 from echelon.agent.agent import Agent
 from echelon.agent.execution import HostExecutor
 from echelon.agent.hub_network import HubNetwork
@@ -27,7 +27,7 @@ def run_on_this_machine(
     workers: WorkerRange,
     *,
     lock: int,
-    tell: Callable[[Tell], None],
+    tell: Callable[[RecordEvent], None],
     on_tick: Callable[[], None],
     program: Sequence[str] = (),
     stops: StopRequests | None = None,

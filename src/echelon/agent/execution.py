@@ -11,7 +11,7 @@ from typing import Protocol
 
 from echelon.agent.actions import (
     Action,
-    Answer,
+    ActionResult,
     BlameWorker,
     CheckFolder,
     ClaimFolder,
@@ -21,15 +21,15 @@ from echelon.agent.actions import (
     KillWorkers,
     Listen,
     Listening,
+    RecordEvent,
     ReleaseFolder,
     RunHasEnded,
     StartWorkers,
-    Tell,
     WorkersEnd,
 )
 from echelon.agent.generation import Generation
 from echelon.agent.hostjob import HostJob
-from echelon.agent.outcome import read_ends
+from echelon.agent.outcome import read_outcomes
 from echelon.agent.spec import AgentSpec
 from echelon.launch.local import WORKER_PROGRAM, LocalJob, Placement, StopRequests, listen
 from echelon.lease import Lease
@@ -58,7 +58,7 @@ class HostExecutor:
         spec: AgentSpec,
         run: RunFolder,
         lock: int | None,
-        tell: Callable[[Tell], None],
+        tell: Callable[[RecordEvent], None],
         *,
         clock: Callable[[], float] = time.monotonic,
         place: Callable[[AgentSpec, Generation], Placement] | None = None,
@@ -83,7 +83,7 @@ class HostExecutor:
         job.wait()
         return job.end
 
-    def carry_out(self, action: Action) -> Answer | None:
+    def carry_out(self, action: Action) -> ActionResult | None:
         match action:
             case Listen():
                 return self._listen()
@@ -104,7 +104,7 @@ class HostExecutor:
                 return self._claim_folder(number, because)
             case ReleaseFolder():
                 self._release_folder()
-            case Tell():
+            case RecordEvent():
                 self._tell(action)
         return None
 
@@ -157,7 +157,7 @@ class HostExecutor:
         assert self._lease is not None
         try:
             self._lease.look()  # raises if the folder is not there
-            ended = read_ends(self._run).get(self._spec.launch)
+            ended = read_outcomes(self._run).get(self._spec.launch)
             return RunHasEnded(ended) if ended else FolderClaimed(self._lease.claim(number), because)
         except OSError as error:
             return FolderClaimed(None, problem=str(error))

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pydantic import TypeAdapter
 
 from echelon.agent.boards import board_time
-from echelon.agent.outcome import last_outcome, read_ends
+from echelon.agent.outcome import last_outcome, read_outcomes
 from echelon.agent.packing import last_step
 from echelon.agent.service import AgentHere, list_agents, workers_of
 from echelon.monitor.run_state import RunState, read_state
@@ -47,7 +47,7 @@ def answer_about(run: RunFolder, host: int) -> HostAnswer:
         launch=own.launch if own else "",
         agents=agents,
         last_outcome=ended.outcome if ended else "",
-        ends={launch: ended.outcome for launch, ended in read_ends(run).items()},
+        ends={launch: ended.outcome for launch, ended in read_outcomes(run).items()},
         state=read_state(run),
         last_step=last_step(run),
         board_time=board_time(run),

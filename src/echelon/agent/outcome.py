@@ -47,7 +47,7 @@ def last_outcome(run: RunFolder, host: int) -> RunOutcome | None:
     return _parse(records[-1]) if records else None
 
 
-def read_ends(run: RunFolder) -> dict[str, RunOutcome]:
+def read_outcomes(run: RunFolder) -> dict[str, RunOutcome]:
     """How launches of the run have ended, from all agents whose records are in this folder."""
     files = sorted(run.records.glob("agent-*.jsonl"))
     ends = [ended for file in files for ended in map(_parse, read_records(file)) if ended is not None]

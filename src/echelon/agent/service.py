@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any, NoReturn
 
-from echelon.agent.actions import Tell
+from echelon.agent.actions import RecordEvent
 from echelon.agent.agent import Agent
 from echelon.agent.execution import HostExecutor
 from echelon.agent.firewall import guard
@@ -109,7 +109,7 @@ async def _look_after(
     stops: StopRequests,
     lock: int,
 ) -> RunOutcome:
-    def tell(news: Tell) -> None:
+    def tell(news: RecordEvent) -> None:
         records.write(news.kind, message=news.message, **news.values)
 
     def note_end(ended: RunOutcome) -> None:

@@ -7,12 +7,12 @@ from typing import Annotated
 
 import typer
 
-from echelon.cli.options import Json, Run, TrustHosts, open_run
+from echelon.cli.options import Json, RunArgument, TrustHosts, open_run
 from echelon.cli.output import show
 
 
 def tensorboard(
-    run: Run,
+    run: RunArgument,
     port: Annotated[int, typer.Option(min=1024, max=65535, help="The port to serve on.")] = 6006,
     trust_hosts: TrustHosts = False,
     json_: Json = False,

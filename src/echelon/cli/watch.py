@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from echelon.cli.options import Json, MachineType, Price, Run, TrustHosts, open_run
+from echelon.cli.options import Json, MachineType, Price, RunArgument, TrustHosts, open_run
 from echelon.cli.output import messages, show
 from echelon.errors import UserError
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 def watch(
-    run: Run,
+    run: RunArgument,
     *,
     logs: Annotated[bool, typer.Option("--logs", help="Also show what workers and agents print.")] = False,
     web: Annotated[

@@ -16,6 +16,7 @@ from echelon.agent.generation import OutcomeName
 from echelon.agent.outcome import ALONE
 from echelon.agent.spec import AgentSpec
 from echelon.cluster.starting import Seat, start_agent
+from echelon.console import Tell
 from echelon.errors import EchelonError, RemoteError, TrainingError
 from echelon.launch.local import StopRequests, lines_since
 from echelon.runfolder import RunFolder, open_no_link, parse_json, read_json, to_json, write_json
@@ -34,7 +35,6 @@ _OF_THE_RUN = ("finished", "interrupted", "failed")
 """Outcomes that all agents agree on (agent/outcome.py)."""
 _MOST_RESTARTS = 100
 """Of one host's agent; a host that comes and goes that often is of no use."""
-Tell = Callable[[str], None]
 
 
 class SharedFiles:

@@ -69,7 +69,7 @@ class HostDeclaration(Protocol):
         ...
 
 
-class Hosts:
+class RunHosts:
     """The hosts of one run: checked, installed on and described to their agents."""
 
     def __init__(
@@ -195,13 +195,13 @@ class Hosts:
 @contextmanager
 def open_hosts(
     options: ClusterOptions, run: RunFolder, recipe: Recipe, prepared: AnyPrepared
-) -> Iterator[Hosts]:
+) -> Iterator[RunHosts]:
     """A connection to each host, closed at the end."""
     with ExitStack() as stack:
         remotes = {
             host.name: stack.enter_context(Remote(host.name, options.ssh_config)) for host in options.hosts
         }
-        yield Hosts(options, run, recipe, prepared, remotes)
+        yield RunHosts(options, run, recipe, prepared, remotes)
 
 
 def train_over_ssh(options: TrainOptions, console: Console) -> dict[str, Any]:

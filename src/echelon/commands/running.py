@@ -92,7 +92,7 @@ def wait_for_interrupt() -> None:
             pass
 
 
-class _Here:
+class _RunHere:
     """A run on this machine."""
 
     def __init__(self, run: RunFolder) -> None:
@@ -102,7 +102,7 @@ class _Here:
         """It is at home."""
 
 
-class _Hosts:
+class _RunOnHosts:
     """A run on hosts, each of which is watched."""
 
     def __init__(self, run: RunFolder, watches: Sequence[HostWatch], *, has_launcher: bool) -> None:
@@ -125,10 +125,10 @@ class _Hosts:
 
 
 @contextlib.contextmanager
-def _watching(roster: Roster | None, run: RunFolder, screen: RunScreen) -> Iterator[_Here | _Hosts]:
+def _watching(roster: Roster | None, run: RunFolder, screen: RunScreen) -> Iterator[_RunHere | _RunOnHosts]:
     """Follow a run. If its launcher has gone, what hosts write comes into our run folder meanwhile."""
     if roster is None:
-        yield _Here(run)
+        yield _RunHere(run)
         return
     has_launcher = run.is_locked()
     with open_seats(roster) as seats, contextlib.ExitStack() as stack:
@@ -143,4 +143,4 @@ def _watching(roster: Roster | None, run: RunFolder, screen: RunScreen) -> Itera
             )
             for seat in find_boxes(seats, run.path, roster.container)
         ]
-        yield _Hosts(run, watches, has_launcher=has_launcher)
+        yield _RunOnHosts(run, watches, has_launcher=has_launcher)

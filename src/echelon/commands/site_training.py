@@ -20,9 +20,9 @@ from typing import Any, NoReturn
 
 from rich.console import Console
 
-from echelon.agent.actions import Tell
+from echelon.agent.actions import RecordEvent
 from echelon.agent.agent import Agent
-from echelon.agent.connection import Connection, Message
+from echelon.agent.connection import Connection, WireMessage
 from echelon.agent.execution import HostExecutor, place_of
 from echelon.agent.generation import LEADER, Generation
 from echelon.agent.outcome import RunOutcome
@@ -215,7 +215,7 @@ class _SiteProcess:
 
     def _assemble(
         self, rendezvous: Rendezvous, invitation: Invitation, begun: Begun, address: str
-    ) -> Message:
+    ) -> WireMessage:
         """Wait for all processes and their folders; return the "begin" message that all were sent."""
         rendezvous.gather(self._tell)
         data = {"folder": str(begun.prepared.folder.resolve()), "key": begun.prepared.key}
@@ -235,7 +235,7 @@ class _SiteProcess:
         rendezvous.tell_all("begin", **start)
         return start
 
-    def _get_ready(self, wanted: Message, shares_folder: bool, stack: contextlib.ExitStack) -> int | None:
+    def _get_ready(self, wanted: WireMessage, shares_folder: bool, stack: contextlib.ExitStack) -> int | None:
         """Give this host's workers their data and a run folder; return its lock if the folder is our own."""
         if self._place.local_rank > 0:
             return None  # another process of this host does
@@ -260,7 +260,7 @@ class _SiteProcess:
                     "set ECHELON_CACHE to the same folder on all hosts"
                 ) from None
 
-    def _spec(self, start: Message) -> AgentSpec:
+    def _spec(self, start: WireMessage) -> AgentSpec:
         """The spec of this process's agent. All processes connect to process 0, so the others need no addresses."""
         interface = interface_towards(start["address"]).name
         hosts = [
@@ -285,7 +285,9 @@ class _SiteProcess:
             is_fixed=True,
         )
 
-    def _train(self, start: Message, connections: Mapping[int, Connection], lock: int | None) -> RunOutcome:
+    def _train(
+        self, start: WireMessage, connections: Mapping[int, Connection], lock: int | None
+    ) -> RunOutcome:
         """Run this process's agent until the run has ended for all."""
         spec, place = self._spec(start), self._place
 
@@ -344,11 +346,11 @@ def _failure(ended: RunOutcome) -> RefusedError:
     return RefusedError(printable(ended.message), status)  # other hosts wrote it
 
 
-def _ignore(_news: Tell) -> None:
+def _ignore(_news: RecordEvent) -> None:
     """A fixed group has no news before it ends."""
 
 
-def agree_on_folder(place: Place, hellos: Sequence[Hello], answers: dict[int, Message]) -> bool:
+def agree_on_folder(place: Place, hellos: Sequence[Hello], answers: dict[int, WireMessage]) -> bool:
     """Whether all hosts see one run folder; False if every host has its own. UserError if some share one."""
     local_ranks = {}
     away = []

@@ -12,7 +12,7 @@ from urllib.parse import urlsplit
 
 from rich.console import Console
 
-from echelon.agent.actions import Tell
+from echelon.agent.actions import RecordEvent
 from echelon.agent.alone import run_on_this_machine
 from echelon.agent.outcome import RunOutcome
 from echelon.commands.cluster_options import ClusterOptions
@@ -262,7 +262,7 @@ def _run_workers(
         for record in reader.read():
             screen.show(record)
 
-    def tell(news: Tell) -> None:
+    def tell(news: RecordEvent) -> None:
         if news.kind == "event":
             records.write("event", message=news.message, **news.values)
             screen.show({"kind": "event", "message": news.message})

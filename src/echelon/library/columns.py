@@ -8,7 +8,7 @@ from typing import Any, Literal
 from echelon.errors import UserError
 from echelon.monitor.records import is_number
 
-Form = Literal["columns", "pandas", "polars"]
+TableForm = Literal["columns", "pandas", "polars"]
 
 
 def as_columns(records: Sequence[Mapping[str, Any]]) -> dict[str, list[float | None]]:
@@ -22,7 +22,7 @@ def as_columns(records: Sequence[Mapping[str, Any]]) -> dict[str, list[float | N
     }
 
 
-def as_form(columns: dict[str, list[float | None]], form: Form) -> Any:
+def as_form(columns: dict[str, list[float | None]], form: TableForm) -> Any:
     """The columns themselves, or a data frame of them; UserError if its package is not installed."""
     if form == "columns":
         return columns

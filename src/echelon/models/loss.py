@@ -46,7 +46,7 @@ def summed_loss(
     Sums are in float32 at least; under autocast the products are in its dtype. Gradients are computed with
     the loss, while a chunk's logits exist, and only where grad mode wants them.
     """
-    return _summed(hidden_MD, output_VD, targets_M, _Rows(smoothing, kernels))
+    return _summed(hidden_MD, output_VD, targets_M, _RowLoss(smoothing, kernels))
 
 
 def twin_loss(
@@ -141,7 +141,7 @@ def _loss_by_chunks(
 
 
 @dataclass(frozen=True)
-class _Rows:
+class _RowLoss:
     """The loss of each row by itself."""
 
     smoothing: float

@@ -12,7 +12,7 @@ from echelon.data.subwords import joined
 from echelon.errors import UserError
 from echelon.launch.site import find_place
 from echelon.migrate.old_command import Flags, Modern, given_arguments
-from echelon.migrate.openseq2seq.recipe import convert_openseq2seq
+from echelon.migrate.openseq2seq.converted_recipe import convert_openseq2seq
 from echelon.recipe.loading import load_recipe, load_translation_recipe
 from echelon.runfolder import RunFolder, write_atomically
 from echelon.store import address_of
