@@ -28,9 +28,9 @@ from echelon.agent.actions import (
     WorkersEnd,
 )
 from echelon.agent.generation import Generation
-from echelon.agent.hostjob import HostJob
 from echelon.agent.outcome import read_outcomes
 from echelon.agent.spec import AgentSpec
+from echelon.agent.watched_job import WatchedJob
 from echelon.launch.local import WORKER_PROGRAM, LocalJob, Placement, StopRequests, listen
 from echelon.lease import Lease
 from echelon.monitor.heartbeat import Pulse
@@ -38,7 +38,7 @@ from echelon.runfolder import RunFolder
 
 
 class Job(Protocol):
-    """This host's workers in one generation (hostjob.py, or the simulation's)."""
+    """This host's workers in one generation (watched_job.py, or the simulation's)."""
 
     end: WorkersEnd | None
     """None while they run."""
@@ -143,7 +143,7 @@ class HostExecutor:
                 listener=listener,
             )
 
-        return HostJob(start, self.on_workers_end)
+        return WatchedJob(start, self.on_workers_end)
 
     def _check_folder(self, is_ours: bool) -> FolderChecked:
         assert self._lease is not None

@@ -91,7 +91,7 @@ class RendezvousFolder:
         self._pin(f"host-{rank}.json", {"name": socket.gethostname(), "addresses": addresses})
 
     def wait_for_another_host(self, limit_s: float) -> list[str]:
-        """Addresses of a host that is not this one, its name's first; UserError where none announces itself."""
+        """Addresses of a host that is not this one, its name's first; UserError if none announces itself."""
         own = {interface.address for interface in own_interfaces()}
         deadline = time.monotonic() + limit_s
         while time.monotonic() < deadline:
@@ -142,7 +142,7 @@ def _by_name(host: str) -> list[str]:
 
 
 def address_for_others(place: Place, folder: RendezvousFolder, limit_s: float) -> str:
-    """This host's address at which the other processes reach it, where no MASTER_ADDR says so."""
+    """This host's address at which the other processes reach it, if no MASTER_ADDR says so."""
     if place.has_one_host:
         return LOOPBACK
     chosen = os.environ.get("GLOO_SOCKET_IFNAME")

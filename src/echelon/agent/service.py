@@ -160,7 +160,7 @@ def _hold(path: Path, launch: str) -> Iterator[None]:
     descriptor = open_no_link(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC)
     try:
         if not take_lock(descriptor, fcntl.LOCK_EX, LOOK_S):
-            raise _goes_on(path.parent)
+            raise _is_under_way(path.parent)
         os.ftruncate(descriptor, 0)
         os.pwrite(descriptor, f"{os.getpid()} {launch} {socket.gethostname()}\n".encode(), 0)
         yield
@@ -169,16 +169,16 @@ def _hold(path: Path, launch: str) -> Iterator[None]:
 
 
 def _refuse_other_launches(run: RunFolder, launch: str) -> None:
-    """RunError where another launch, which may number the hosts in another order, has an agent here."""
+    """RunError if another launch, which may number the hosts in another order, has an agent here."""
     holders = [_holder(path, LOOK_S) for path in run.agent_locks()]
     if any(holder is not None and holder.launch != launch for holder in holders):
-        raise _goes_on(run.path)
+        raise _is_under_way(run.path)
 
 
-def _goes_on(folder: Path) -> RunError:
+def _is_under_way(folder: Path) -> RunError:
     run = shlex.quote(str(folder))
     return RunError(
-        f"{folder}: an agent of this host is at work already, so the run is going on; `echelon attach {run}` "
+        f"{folder}: an agent of this host is at work already, so the run is under way; `echelon attach {run}` "
         f"follows it, `echelon stop {run}` ends it"
     )
 

@@ -19,9 +19,9 @@ def tensorboard(
 ) -> None:
     """Start TensorBoard on a run, until Ctrl-C."""
     from echelon.commands.running import wait_for_interrupt
-    from echelon.commands.tensorboard import open_board
+    from echelon.commands.tensorboard import open_tensorboard
 
-    with open_board(open_run(run, trust_hosts), port) as board:
+    with open_tensorboard(open_run(run, trust_hosts), port) as board:
         show(json_, {"address": board}, f"TensorBoard: {board} (Ctrl-C ends it)")
         sys.stdout.flush()
         wait_for_interrupt()

@@ -50,9 +50,9 @@ def watch(
         result = watch_page(folder, messages(), (address, port or 6010), hourly_price(price, machine))
         show(json_, result, f"{result['run']}: {result['state']} at step {result['step']:,}")
     elif tensorboard:
-        from echelon.commands.tensorboard import open_board
+        from echelon.commands.tensorboard import open_tensorboard
 
-        with open_board(folder, port or 6006) as board:
+        with open_tensorboard(folder, port or 6006) as board:
             messages().print(f"TensorBoard: {board}", highlight=False)
             show_run(folder, json_, may_stop=False, with_logs=logs)
     else:

@@ -13,8 +13,8 @@ from urllib.parse import urlsplit
 from rich.console import Console
 
 from echelon.agent.actions import RecordEvent
-from echelon.agent.alone import run_on_this_machine
 from echelon.agent.outcome import RunOutcome
+from echelon.agent.single_host import run_on_this_machine
 from echelon.commands.cluster_options import ClusterOptions
 from echelon.commands.disk import require_room
 from echelon.commands.prepare import prepare_data
