@@ -235,8 +235,6 @@ class World:
             hang_s=0.0,
             max_restarts=max_restarts,
             window_s=1e9,
-            files={},
-            environment={},
         )
 
     def clock(self, host: int) -> float:

@@ -47,8 +47,6 @@ class Group:
             run=str(run.path),
             host=0,
             hosts=tuple(HostSpec(f"process {n} on host{n}", "127.0.0.1", "lo", 1) for n in range(size)),
-            port=0,
-            secret="",
             shares_folder=True,
             fewest=size,
             most=size,
@@ -56,8 +54,6 @@ class Group:
             hang_s=0.0,
             max_restarts=0,
             window_s=0.0,
-            files={},
-            environment={},
             program=tuple(program),
             is_fixed=True,
         )

@@ -63,7 +63,7 @@ class HostExecutor:
         clock: Callable[[], float] = time.monotonic,
         place: Callable[[AgentSpec, Generation], Placement] | None = None,
     ) -> None:
-        self._place = place or place_of
+        self._place = place or placement_of
         self._spec, self._run, self._lock, self._tell = spec, run, lock, tell
         self._lease = Lease(run, spec.me.name, clock) if spec.needs_lease else None
         self._listener: socket.socket | None = None
@@ -168,7 +168,7 @@ class HostExecutor:
                 self._lease.give_back()
 
 
-def place_of(spec: AgentSpec, generation: Generation) -> Placement:
+def placement_of(spec: AgentSpec, generation: Generation) -> Placement:
     """Where a host's workers stand: the leader's come first, as the first of them keeps the group's store."""
     order = [generation.leader, *(host for host in generation.members if host != generation.leader)]
     counts = [spec.hosts[host].workers_in(generation) for host in order]

@@ -45,8 +45,6 @@ def run_on_this_machine(
         run=str(run.path),
         host=0,
         hosts=(me,),
-        port=0,
-        secret="",
         shares_folder=True,
         fewest=1,
         most=1,
@@ -54,8 +52,6 @@ def run_on_this_machine(
         hang_s=restart.hang_seconds,
         max_restarts=restart.max_restarts,
         window_s=restart.window_minutes * 60,
-        files={},
-        environment={},
         program=tuple(program),
         is_fixed=True,
     )

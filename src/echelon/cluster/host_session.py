@@ -150,7 +150,6 @@ def render_specs(
         hang_s=recipe.restart.hang_seconds,
         max_restarts=recipe.restart.max_restarts,
         window_s=recipe.restart.window_minutes * 60,
-        files={},
         environment=passed_on(os.environ),
         roster_digest=digest_of(read_file(run.hosts)) if run.hosts.exists() else "",
     )

@@ -129,7 +129,7 @@ class HostWatch:
             self.is_done.wait(_RETRY_S)
 
     def _follow(self) -> dict[str, Any]:
-        """Take in what the host writes until it stops; return its last message, or nothing if its container restarted."""
+        """Take in what the host writes until it stops; return its last message, nothing if its container restarted."""
         session = self.session
         command = [*session.python, "-m", "echelon.agent", "follow", str(self._run.path), str(session.number)]
         self._process = process = session.remote.start(

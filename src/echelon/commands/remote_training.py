@@ -14,7 +14,7 @@ from typing import Any, Protocol
 
 from rich.console import Console
 
-from echelon.agent.execution import place_of
+from echelon.agent.execution import placement_of
 from echelon.agent.generation import Generation
 from echelon.agent.outcome import RunOutcome
 from echelon.agent.spec import AgentSpec, HostSpec
@@ -321,7 +321,7 @@ def _commands(
 ) -> list[str]:
     """The commands for one host: what is installed, the agent, and the workers that it starts."""
     generation = Generation(1, 0, tuple(range(len(spec.hosts))), store_port=1)
-    place = replace(place_of(spec, generation), port=0)
+    place = replace(placement_of(spec, generation), port=0)
     run, folder = RunFolder(Path(spec.run)), prepared.folder.resolve()
     puts = [f"# --install: {ENVIRONMENT}, with what is installed here"] if options.install else []
     puts += [f"# --sync: {folder}, where it is missing"] if options.sync else []

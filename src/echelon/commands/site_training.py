@@ -23,7 +23,7 @@ from rich.console import Console
 from echelon.agent.actions import RecordEvent
 from echelon.agent.agent import Agent
 from echelon.agent.connection import Connection, WireMessage
-from echelon.agent.execution import HostExecutor, place_of
+from echelon.agent.execution import HostExecutor, placement_of
 from echelon.agent.generation import LEADER, Generation
 from echelon.agent.outcome import RunOutcome
 from echelon.agent.rendezvous import (
@@ -271,17 +271,11 @@ class _SiteProcess:
             run=str(self._run.path),
             host=self._place.rank,
             hosts=tuple(hosts),
-            port=0,
-            secret="",
             shares_folder=start["shares_folder"],
             fewest=len(hosts),
             most=len(hosts),
             silence_s=_SILENT_S,
             hang_s=self._recipe.restart.hang_seconds,
-            max_restarts=0,
-            window_s=0.0,
-            files={},
-            environment={},
             is_fixed=True,
         )
 
@@ -293,7 +287,7 @@ class _SiteProcess:
 
         def place_workers(spec: AgentSpec, generation: Generation) -> Placement:
             return replace(
-                place_of(spec, generation),
+                placement_of(spec, generation),
                 num_hosts=start["num_hosts"],
                 first_local_rank=place.local_rank,
                 local_size=None if place.is_host else place.local_size,
