@@ -27,7 +27,7 @@ from echelon.launch.ssh import Remote
 from echelon.monitor.records import RecordWriter
 from echelon.runfolder import RunFolder
 from tests.agent.cluster import open_cluster
-from tests.cluster.test_fetching import make_run
+from tests.cluster.test_result_transfer import make_run
 from tests.waiting import wait_until
 
 FAKE_DOCKER = """\

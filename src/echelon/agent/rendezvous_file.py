@@ -1,6 +1,6 @@
 """How processes that a site's launcher started find each other: by files in the run folder, which they share.
 
-runs/NAME/meeting/LAUNCHER-JOB/
+runs/NAME/rendezvous/LAUNCHER-JOB/
   invitation.json      where process 0 listens, and a secret that shows who has read it
   host-RANK.json       the addresses of another host, so that process 0 knows which network interface leads there
 """
@@ -59,7 +59,7 @@ class RendezvousFolder:
     def __init__(self, run: RunFolder, place: Place) -> None:
         self._run = run
         name = re.sub(r"[^A-Za-z0-9.-]+", "_", f"{place.launcher}-{place.job}".strip("-"))
-        self.folder = run.meeting / name
+        self.folder = run.rendezvous / name
 
     @contextlib.contextmanager
     def invite(self, address: Address) -> Iterator[Invitation]:
@@ -71,7 +71,7 @@ class RendezvousFolder:
             yield invitation
         finally:
             shutil.rmtree(self.folder, ignore_errors=True)
-            for folder in (self._run.meeting, self._run.path):
+            for folder in (self._run.rendezvous, self._run.path):
                 with contextlib.suppress(OSError):  # not empty
                     folder.rmdir()
 

@@ -40,8 +40,6 @@ from echelon.runfolder import (
     write_atomically,
 )
 
-_SENT_FILES = ("recipe.toml", "data.json", "tokeniser.model", "images.json", "provenance.json", "hosts.json")
-"""What a launcher may put into the run folder of a host that does not see its own."""
 _COME_S = 300.0
 _POLL_S = 0.5
 
@@ -133,10 +131,11 @@ def _prepare(spec: AgentSpec) -> Iterator[tuple[RunFolder, int, socket.socket]]:
     run.create()
     with run.lock(with_others=True) as lock, _hold(run.agent_lock(spec.host), spec.launch):
         _refuse_other_launches(run, spec.launch)
+        expected = {path.name: path for path in run.start_files}
         for name, content in spec.files.items():
-            if name not in _SENT_FILES:
+            if name not in expected:
                 raise RunError(f"{name!r} is not a file that a launcher may send")
-            write_atomically(run.path / name, base64.b64decode(content))
+            write_atomically(expected[name], base64.b64decode(content))
         run.require()
         if spec.roster_digest:
             with contextlib.suppress(RunError):  # then commands on this host want --trust-hosts

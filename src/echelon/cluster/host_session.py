@@ -173,8 +173,8 @@ def passed_on(environment: Mapping[str, str]) -> dict[str, str]:
 
 def run_files(run: RunFolder) -> dict[str, str]:
     """Return the files, in base64, that a host needs if it does not see our run folder."""
-    paths = (run.recipe, run.data, run.tokeniser, run.images, run.provenance, run.hosts)
-    return {path.name: base64.b64encode(read_file(path)).decode() for path in paths if path.exists()}
+    existing = [path for path in run.start_files if path.exists()]
+    return {path.name: base64.b64encode(read_file(path)).decode() for path in existing}
 
 
 def start_agents(sessions: Sequence[HostSession], specs: Sequence[AgentSpec]) -> None:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import base64
 import contextlib
+import math
 import subprocess
 import threading
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 from echelon.agent.follower import FOLLOWED
 from echelon.agent.generation import OutcomeName
@@ -31,8 +32,8 @@ _LAST_WORDS_S = 10.0
 _IN_DOUBT_S = 60.0
 """How long to wait for hosts that cannot be reached, which may continue without those that can."""
 _NOTE_S = 2.0
-_OF_THE_RUN = ("finished", "interrupted", "failed")
-"""Outcomes that all agents agree on (agent/outcome.py)."""
+_OF_THE_RUN = get_args(OutcomeName)
+"""Outcomes on which all agents agree."""
 _MOST_RESTARTS = 100
 """Of one host's agent; a host that comes and goes that often is of no use."""
 
@@ -77,7 +78,8 @@ class HostWatch:
     ) -> None:
         self.session = session
         self.outcome: str | None = None
-        """The run's (`_OF_THE_RUN`), or that of the host alone: "alone", which it may come back from, or "gone"."""
+        """The run's, if it is one of `_OF_THE_RUN`. "alone": the host waited for the others in vain, and may come back.
+        "gone": its agent has ended without saying why."""
         self.message = ""
         self.is_reached = True
         self.trains = False
@@ -104,6 +106,11 @@ class HostWatch:
         self._process: subprocess.Popen[bytes] | None = None
         self._thread = threading.Thread(target=self._watch, name=f"watch-{session.name}", daemon=True)
         self._thread.start()
+
+    @property
+    def is_under_way(self) -> bool:
+        """Whether the host can be reached, and has not said how the run has ended."""
+        return self.is_reached and not self.outcome
 
     def close(self) -> None:
         self.is_done.set()
@@ -264,35 +271,37 @@ def watch_hosts(
     One host that knows how the run has ended is enough. A host that has waited in vain, or keeps dying, counts only if
     no other continues. The first stop request has the run save and leave, the second ends it at once.
     """
-    asked = 0
-    over_since: float | None = None
+    asked, deadline, ended_at = 0, math.inf, math.inf
     while True:
         on_poll()
-        wanted = stops.level
-        if wanted > asked:
-            asked = wanted
-            deadline = time.monotonic() + _STOP_S
+        now = time.monotonic()
+        if stops.level > asked:
+            asked, deadline = stops.level, now + _STOP_S
             for watch in watches:
-                threading.Thread(target=stop_host, args=(watch.session, run, wanted > 1), daemon=True).start()
-        outcomes = {watch.outcome for watch in watches if watch.outcome}
-        is_known = any(outcome in _OF_THE_RUN for outcome in outcomes)
-        is_over = all(watch.outcome or not watch.is_reached for watch in watches)
-        if not (is_known or (is_over and outcomes)):
-            over_since = None
-        elif over_since is None:
-            over_since = time.monotonic()
-        is_certain = is_over if is_known else all(watch.outcome for watch in watches)
-        patience_s = _LAST_WORDS_S if is_known else _IN_DOUBT_S
-        if is_certain or (over_since is not None and time.monotonic() - over_since > patience_s):
+                threading.Thread(target=stop_host, args=(watch.session, run, asked > 1), daemon=True).start()
+        patience_s = _patience_s(watches)
+        ended_at = math.inf if patience_s == math.inf else min(ended_at, now)
+        if now - ended_at >= patience_s:
             break
-        is_going_on = any(watch.trains and watch.is_reached and not watch.outcome for watch in watches)
+        is_any_training = any(watch.trains and watch.is_under_way for watch in watches)
         for watch in watches:
-            watch.may_come_back = is_going_on and not asked
-        if asked > 1 and (time.monotonic() > deadline or is_over):
-            return _say_who_was_not_reached(watches)
+            watch.may_come_back = is_any_training and not asked
+        if asked > 1 and (now > deadline or not any(watch.is_under_way for watch in watches)):
+            return _interrupted_everywhere(watches)
         time.sleep(_POLL_S)
     on_poll()
     return _judge(watches)
+
+
+def _patience_s(watches: Sequence[HostWatch]) -> float:
+    """How long to wait for the hosts that have not said how the run has ended; infinity while it is under way."""
+    outcomes = [watch.outcome for watch in watches if watch.outcome]
+    is_under_way = any(watch.is_under_way for watch in watches)
+    if any(outcome in _OF_THE_RUN for outcome in outcomes):
+        return _LAST_WORDS_S if is_under_way else 0.0
+    if is_under_way or not outcomes:
+        return math.inf
+    return 0.0 if len(outcomes) == len(watches) else _IN_DOUBT_S
 
 
 def stop_host(session: HostSession, run: Path, now: bool) -> None:
@@ -311,7 +320,8 @@ def _judge(watches: Sequence[HostWatch]) -> OutcomeName:
     raise TrainingError(told[0].message if told else "the agents of all hosts have gone")
 
 
-def _say_who_was_not_reached(watches: Sequence[HostWatch]) -> OutcomeName:
+def _interrupted_everywhere(watches: Sequence[HostWatch]) -> OutcomeName:
+    """Return that the run was interrupted; TrainingError if a host could not be told."""
     missing = [watch.session.name for watch in watches if not watch.outcome and not watch.is_reached]
     if missing:
         raise TrainingError(

@@ -377,7 +377,7 @@ def _watch(
             watch.close()
         records.close()
     for watch in watches:  # now that nobody starts an agent again
-        if watch.outcome is None and watch.is_reached:  # it came back too late and would wait for the others
+        if watch.is_under_way:  # it came back too late and would wait for the others
             stop_host(watch.session, run.path, now=True)
     witnesses = [watch.session for watch in watches if watch.outcome == outcome]
     return RunOutcome(outcome, restarts=max(0, screen.generations - 1)), witnesses

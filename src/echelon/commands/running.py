@@ -109,7 +109,7 @@ class _RunOnHosts:
         self._run, self._watches, self._has_launcher = run, watches, has_launcher
 
     def is_going_on(self) -> bool:
-        return any(watch.outcome is None and watch.is_reached for watch in self._watches)
+        return any(watch.is_under_way for watch in self._watches)
 
     def bring_home(self, console: Console) -> None:
         """Fetch the result of a run that has finished on hosts with folders of their own, as its launcher would."""
