@@ -224,7 +224,7 @@ class RunFolder:
 
 @dataclass(frozen=True)
 class RunNotes:
-    """What a person has said about a run."""
+    """What users have noted about a run."""
 
     tags: tuple[str, ...] = ()
     note: str = ""

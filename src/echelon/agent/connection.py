@@ -150,7 +150,7 @@ class Connection:
 
 
 class Answering:
-    """Process 0's side of a handshake, which goes on as the caller's bytes come."""
+    """Process 0's side of a handshake, which advances as the caller's bytes come."""
 
     def __init__(self, connection: Connection, secret: bytes) -> None:
         self.since = time.monotonic()

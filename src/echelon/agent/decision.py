@@ -130,7 +130,7 @@ class _Decision:
         stop = max(self.mine.stop, events.stop)
         self._set(sees=sees, pulses=pulses, stop=stop)
         if events.is_leaving and not self.mine.leaving:
-            self._tell(f"{self.spec.me.name} is about to be taken away: saving, to go on without it")
+            self._tell(f"{self.spec.me.name} is about to be taken away: saving, to continue without it")
             self._set(leaving=True)
         if events.workers_end is not None:
             self._note_end(events.workers_end)

@@ -119,7 +119,7 @@ async def _look_after(
 
 
 def _answer(starter: IO[str], answer: dict[str, Any]) -> None:
-    """The one word that whoever started the agent waits for."""
+    """Send the one message that the process which started the agent waits for."""
     with starter:
         starter.write(to_json(answer))
 

@@ -65,7 +65,7 @@ class MessageEncoder:
 
 
 class MessageDecoder:
-    """Finds messages in what comes over a connection; WireError if somebody has meddled with it."""
+    """Finds messages in what comes over a connection; WireError if somebody has tampered with it."""
 
     def __init__(self, key: bytes, limit_bytes: int = _MAX_BYTES) -> None:
         self._key = key

@@ -324,10 +324,10 @@ def _commands(
     place = replace(placement_of(spec, generation), port=0)
     run, folder = RunFolder(Path(spec.run)), prepared.folder.resolve()
     puts = [f"# --install: {ENVIRONMENT}, with what is installed here"] if options.install else []
-    puts += [f"# --sync: {folder}, where it is missing"] if options.sync else []
+    puts += [f"# --sync: {folder}, if it is missing"] if options.sync else []
     if options.container:
         puts.append(
-            f"# here, where the image is missing there: {render_transfer(options.container, session.remote)}"
+            f"# here, if the image is missing there: {render_transfer(options.container, session.remote)}"
         )
         puts.append(shlex.join(render_host_container(options.container, session, run.path, folder)))
     agent = [*session.python, "-m", "echelon.agent", "start"]

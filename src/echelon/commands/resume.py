@@ -97,7 +97,7 @@ def refuse_other_data(run: RunFolder, prepared: AnyPrepared) -> None:
 
 
 def refuse_to_leave_hosts(run: RunFolder) -> None:
-    """RunError if a run was trained on hosts and nobody has said that it shall be resumed on this machine."""
+    """RunError if a run was trained on hosts and nothing says that it is to be resumed on this machine."""
     if not run.hosts.exists():
         return
     there = f"echelon train {run.path} --hosts HOSTS"

@@ -19,7 +19,7 @@ from echelon.runfolder import RunFolder
 
 @dataclass(frozen=True)
 class HostState:
-    """One host of a run that is going on."""
+    """One host of a run under way."""
 
     host: str
     workers: int

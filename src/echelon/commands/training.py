@@ -93,7 +93,7 @@ def train(options: TrainOptions, console: Console) -> dict[str, Any]:
 
 
 def require_here(options: TrainOptions) -> None:
-    """RunError if the run that is resumed was trained on hosts, and nothing says that this machine shall go on."""
+    """RunError if the run that is resumed was trained on hosts, and nothing says that this machine is to continue."""
     if options.workers is None:
         _, run = open_run(options)
         if is_own_recipe(options.recipe, run):

@@ -212,7 +212,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("text", nargs="*", help="what to translate; stdin, line by line, where there is none")
+    parser.add_argument("text", nargs="*", help="what to translate; default: stdin, line by line")
     parser.add_argument("--beam", type=int, help="hypotheses followed at a time")
     parser.add_argument("--n-best", type=int, default=1, help="translations per line, with scores")
     parser.add_argument(

@@ -107,7 +107,7 @@ def _report(
 
 
 def _ask(probe: _HostProbe, remote: Remote, needs: Needs, token: tuple[Path, str] | None) -> None:
-    """Ask a host all that it knows by itself; a failure becomes a finding."""
+    """Ask a host for everything that it can tell without the others; a failure becomes a finding."""
     try:
         probe.python = _find_program(remote, needs)
         probe.session = session = ProbeSession(remote, probe.python)

@@ -12,7 +12,7 @@ TableForm = Literal["columns", "pandas", "polars"]
 
 
 def as_columns(records: Sequence[Mapping[str, Any]]) -> dict[str, list[float | None]]:
-    """A list for every number that the records have, None where one lacks it; `step` comes first."""
+    """A list for every number that the records have, None if a record lacks it; `step` comes first."""
     names = dict.fromkeys(
         ["step", *(name for record in records for name, value in record.items() if is_number(value))]
     )

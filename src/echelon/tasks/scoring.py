@@ -15,7 +15,7 @@ def score_translations(
 ) -> tuple[dict[str, float], str]:
     """Corpus BLEU and chrF, cased, and BLEU's signature, which says how the text was tokenised for it.
 
-    sacreBLEU warns where text looks tokenised already; with tokenisation "none" that is what is meant.
+    sacreBLEU warns if text looks tokenised already; with tokenisation "none" that is what is meant.
     """
     bleu, chrf = BLEU(tokenize=tokenisation, force=tokenisation == "none"), CHRF()
     metrics = {
