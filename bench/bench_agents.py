@@ -34,7 +34,8 @@ from echelon.agent.generation import GenerationStage, Heartbeat, HostPhase
 from echelon.agent.hub_network import HubNetwork
 from echelon.agent.spec import AgentSpec, HostSpec
 from echelon.cluster.authority import make_credentials
-from echelon.launch.local import StopRequests, listen
+from echelon.launch.local import listen
+from echelon.launch.stop_requests import StopRequests
 from echelon.runfolder import RunFolder
 
 MOST_CORES, MOST_MBIT_S = 0.25, 10.0

@@ -18,7 +18,7 @@ from echelon.agent.generation import KILLED
 from echelon.agent.outcome import RunOutcome
 from echelon.agent.spec import AgentSpec, HostSpec
 from echelon.agent.star import Star
-from echelon.launch.local import StopRequests
+from echelon.launch.stop_requests import StopRequests
 from echelon.runfolder import RunFolder
 from tests.launch.conftest import Program
 from tests.waiting import NEVER_S, wait_until

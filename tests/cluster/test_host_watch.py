@@ -19,8 +19,8 @@ from echelon.cluster import host_watch
 from echelon.cluster.host_session import HostSession
 from echelon.cluster.host_watch import HostWatch, SharedFiles, watch_hosts
 from echelon.errors import TrainingError
-from echelon.launch.local import StopRequests
 from echelon.launch.ssh import Remote
+from echelon.launch.stop_requests import StopRequests
 from echelon.monitor.records import RecordWriter
 from echelon.runfolder import RunFolder
 from tests.agent.cluster import Cluster

@@ -31,7 +31,8 @@ from echelon.agent.generation import Generation
 from echelon.agent.outcome import read_outcomes
 from echelon.agent.spec import AgentSpec
 from echelon.agent.watched_job import WatchedJob
-from echelon.launch.local import WORKER_PROGRAM, LocalJob, Placement, StopRequests, listen
+from echelon.launch.local import WORKER_PROGRAM, LocalJob, Placement, listen
+from echelon.launch.stop_requests import StopRequests
 from echelon.lease import Lease
 from echelon.monitor.heartbeat import Pulse
 from echelon.runfolder import RunFolder

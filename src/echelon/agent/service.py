@@ -27,7 +27,8 @@ from echelon.agent.hub_network import HubNetwork
 from echelon.agent.outcome import RunOutcome, write_outcome
 from echelon.agent.spec import AgentSpec, parse_spec
 from echelon.errors import EchelonError, RunError
-from echelon.launch.local import StopRequests, listen, signals_call
+from echelon.launch.local import listen
+from echelon.launch.stop_requests import StopRequests, signals_call
 from echelon.launch.trust import trust
 from echelon.monitor.records import RecordWriter
 from echelon.runfolder import (

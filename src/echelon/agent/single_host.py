@@ -15,7 +15,7 @@ from echelon.agent.outcome import RunOutcome
 from echelon.agent.spec import AgentSpec, HostSpec
 from echelon.errors import TrainingError
 from echelon.launch.cores import available_cores
-from echelon.launch.local import StopRequests, signals_call
+from echelon.launch.stop_requests import StopRequests, signals_call
 from echelon.recipe.schema import RestartSettings
 from echelon.recipe.workers import WorkerRange
 from echelon.runfolder import RunFolder

@@ -19,7 +19,8 @@ from echelon.agent.spec import AgentSpec
 from echelon.cluster.host_session import HostSession, start_agent
 from echelon.console import Tell
 from echelon.errors import EchelonError, RemoteError, TrainingError
-from echelon.launch.local import StopRequests, lines_since
+from echelon.launch.local import lines_since
+from echelon.launch.stop_requests import StopRequests
 from echelon.runfolder import RunFolder, open_no_link, parse_json, read_json, to_json, write_json
 
 _RETRY_S = 2.0

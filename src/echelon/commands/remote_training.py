@@ -51,10 +51,11 @@ from echelon.launch.check import HostReport, check_hosts
 from echelon.launch.container import python_with, render_transfer, send_image
 from echelon.launch.findings import MeasuredLink, Needs, PreparedData
 from echelon.launch.install import ENVIRONMENT, InstallOptions, install_hosts
-from echelon.launch.local import StopRequests, render_worker, signals_call
+from echelon.launch.local import render_worker
 from echelon.launch.routes import Route
 from echelon.launch.session import INSTALLED_PYTHON
 from echelon.launch.ssh import Remote, on_all, raise_problems
+from echelon.launch.stop_requests import StopRequests, signals_call
 from echelon.launch.sync import sync_hosts
 from echelon.monitor.bar import Show, working
 from echelon.monitor.records import RecordWriter

@@ -21,7 +21,7 @@ from echelon.commands.run_screen import RunScreen
 from echelon.commands.runs import summarise
 from echelon.commands.stop import ask_to_stop
 from echelon.commands.terminal_dashboard import Dashboard
-from echelon.launch.local import StopRequests, signals_call
+from echelon.launch.stop_requests import StopRequests, signals_call
 from echelon.monitor.run_state import read_state
 from echelon.recipe.loading import load_recipe
 from echelon.runfolder import RunFolder

@@ -64,8 +64,9 @@ from echelon.errors import (
 )
 from echelon.launch.cores import available_cores
 from echelon.launch.interfaces import interface_towards, is_loopback, own_address, resolve
-from echelon.launch.local import Placement, StopRequests, listen, signals_call
+from echelon.launch.local import Placement, listen
 from echelon.launch.site import Address, Place, threads_for
+from echelon.launch.stop_requests import StopRequests, signals_call
 from echelon.monitor.records import RecordWriter
 from echelon.monitor.screen import follow_records, open_screen
 from echelon.recipe.schema import Recipe

@@ -35,7 +35,7 @@ from echelon.console import tell
 from echelon.data.batch_plan import AnyPrepared, steps_per_epoch
 from echelon.data.prepare import default_cache
 from echelon.errors import CheckpointError, EchelonError, RunError, UserError
-from echelon.launch.local import StopRequests
+from echelon.launch.stop_requests import StopRequests
 from echelon.monitor.records import RecordWriter, is_number, read_records
 from echelon.monitor.scores import read_scores
 from echelon.monitor.screen import follow_records, open_screen

@@ -18,7 +18,7 @@ from echelon.agent.outcome import RunOutcome
 from echelon.commands.detached_training import detach
 from echelon.commands.training import Begun, TrainOptions, begin, require_here, tell_apart, train_here
 from echelon.console import SafeConsole, message_console
-from echelon.launch.local import StopRequests, signals_call
+from echelon.launch.stop_requests import StopRequests, signals_call
 from echelon.library.events import Callbacks, Caller, StopTraining, events_of
 from echelon.library.handle import POLL_S, Run
 from echelon.library.notebook import NotebookProgress, in_notebook
