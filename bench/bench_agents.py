@@ -27,14 +27,15 @@ from dataclasses import dataclass, replace
 from multiprocessing.connection import Connection
 from pathlib import Path
 
-from echelon.agent.actions import Tell
+from echelon.agent.actions import RecordEvent
 from echelon.agent.agent import Agent
 from echelon.agent.execution import HostExecutor
-from echelon.agent.generation import Heartbeat, Phase, Stage
+from echelon.agent.generation import GenerationStage, Heartbeat, HostPhase
 from echelon.agent.hub_network import HubNetwork
 from echelon.agent.spec import AgentSpec, HostSpec
 from echelon.cluster.authority import make_credentials
-from echelon.launch.local import StopRequests, listen
+from echelon.launch.local import listen
+from echelon.launch.stop_requests import StopRequests
 from echelon.runfolder import RunFolder
 
 MOST_CORES, MOST_MBIT_S = 0.25, 10.0
@@ -42,7 +43,7 @@ SILENCE_S = 5.0
 WORKERS = 8
 """Of each member, whose pulses the leader is told."""
 TICK_S, TICKS_PER_STEP = 0.2, 5
-PHASES: dict[Stage, Phase] = {
+PHASES: dict[GenerationStage, HostPhase] = {
     "forming": "ready",
     "running": "running",
     "draining": "interrupted",
@@ -85,7 +86,7 @@ def lead(spec: AgentSpec, pipe: Connection) -> None:
     allow_many_files()
     run, stops = RunFolder(Path(spec.run)), StopRequests()
 
-    def tell(news: Tell) -> None:
+    def tell(news: RecordEvent) -> None:
         pipe.send((time.monotonic(), news.message))
 
     def answer() -> None:

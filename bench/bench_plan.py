@@ -26,7 +26,7 @@ from rich.console import Console
 from echelon.commands.prepare import prepare_data
 from echelon.commands.run_setup import write_run
 from echelon.explain.clusters import Cluster
-from echelon.explain.cost import Exchange, predict
+from echelon.explain.cost import PlannedExchange, predict
 from echelon.explain.description import describe_recipe
 from echelon.explain.hardware import processor
 from echelon.explain.profile import profile_of
@@ -40,8 +40,8 @@ from echelon.recipe.loading import load_recipe
 from echelon.recipe.schema import Recipe
 from echelon.runfolder import RunFolder, read_json, write_json
 
-EXACT: tuple[Exchange, ...] = ("all_reduce",)
-ALL: tuple[Exchange, ...] = ("all_reduce", "compressed", "low_rank", "local")
+EXACT: tuple[PlannedExchange, ...] = ("all_reduce",)
+ALL: tuple[PlannedExchange, ...] = ("all_reduce", "compressed", "low_rank", "local")
 COMBINATIONS = {
     1: {"1gbit": EXACT},
     2: {"100mbit": ALL, "1gbit": ALL, "10gbit": EXACT},
@@ -62,7 +62,7 @@ class Row:
 
     hosts: int
     rate: str
-    exchange: Exchange
+    exchange: PlannedExchange
     planned: float
     low: float
     high: float
@@ -141,11 +141,11 @@ def work(folder: Path, rounds: int) -> None:
     os._exit(0)
 
 
-def exchanges_of(hosts: int) -> list[Exchange]:
+def exchanges_of(hosts: int) -> list[PlannedExchange]:
     return list(dict.fromkeys(name for names in COMBINATIONS[hosts].values() for name in names))
 
 
-def turn_of(exchange: Exchange, recipe: Recipe) -> range:
+def turn_of(exchange: PlannedExchange, recipe: Recipe) -> range:
     """The steps of a turn; an agreement of `local` begins in the middle of its turn, and ends in it."""
     if exchange != "local":
         return range(1, _STEPS + 1)

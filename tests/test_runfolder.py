@@ -275,7 +275,7 @@ def names_of_a_run() -> list[str]:
     )
     files = [run.launcher_records, run.launcher_log, run.score_file("test"), run.outputs_file("test")]
     inside = [
-        run.meeting / "by_hand",
+        run.rendezvous / "by_hand",
         run.generations / "000001.json",
         run.tensorboard / "events",
         run.path / "slurm-7.log",

@@ -13,7 +13,7 @@ from pydantic import PositiveInt
 from echelon.data.demo_corpus import generate
 from echelon.data.exclusive_folder import exclusive, publish
 from echelon.data.prepare import prepared_folder
-from echelon.data.progress import Report
+from echelon.data.progress import ReportProgress
 from echelon.declarations.declaration import TaskDeclaration
 from echelon.errors import DataError
 from echelon.recipe.schema import Adam, CheckpointSettings, Optimiser, Recipe, Train
@@ -101,7 +101,7 @@ class Language(TaskDeclaration[LanguageRecipe, Sentences]):
         return StepSize("train.batch_sentences", recipe.train.batch_sentences, self.unit)
 
     def prepare(
-        self, recipe: LanguageRecipe, recipe_folder: Path, cache: Path, progress: Report
+        self, recipe: LanguageRecipe, recipe_folder: Path, cache: Path, progress: ReportProgress
     ) -> Sentences:
         count = recipe.data.sentences
         folder = prepared_folder(cache, f"language-{count}")

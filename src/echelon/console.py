@@ -11,13 +11,16 @@ import re
 import shutil
 import sys
 import textwrap
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from rich.console import Console, ConsoleOptions, RenderableType
 from rich.segment import Segment
 
 from echelon.untrusted import printable
+
+Tell = Callable[[str], None]
+"""Takes a message for the user."""
 
 
 class SafeConsole(Console):

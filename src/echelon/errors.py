@@ -9,7 +9,7 @@ EchelonError              exit status 1: the work failed
 ├── CheckpointError       no complete checkpoint, or a damaged one
 ├── WorkerError           a worker failed; carries host, rank, exit code, its own message, log path and last lines
 ├── RemoteError           a host cannot be reached or used; carries host, reason and what to do
-├── TrainingError         training cannot go on, e.g. the loss is not finite
+├── TrainingError         training cannot continue, e.g. the loss is not finite
 ├── PackageError          an exported model is damaged, or one just written does not do what PyTorch does
 ├── LabError              a host of the lab could not be made, changed or removed
 ├── StoreError            data or a checkpoint at an address cannot be put there or fetched
@@ -44,7 +44,7 @@ INTERRUPTED_STATUS = 75
 _LONGEST_MESSAGE = 500
 """Characters of a worker's own message that are shown; its log has the rest."""
 FINAL_STATUS = 2
-"""Exit status of a worker whose failure no restart can help: the user's mistake, or training that cannot go on."""
+"""Exit status of a worker whose failure no restart can help: the user's mistake, or training that cannot continue."""
 
 
 class EchelonError(Exception):
@@ -60,7 +60,7 @@ class UserError(EchelonError):
 
 
 class DataError(UserError):
-    """A corpus cannot be used. The message names the file and, where it can, the line."""
+    """A corpus cannot be used. The message names the file and, if possible, the line."""
 
 
 class RunError(UserError):
@@ -76,7 +76,7 @@ class CheckpointError(EchelonError):
 
 
 class TrainingError(EchelonError):
-    """Training cannot go on."""
+    """Training cannot continue."""
 
 
 class RemoteError(EchelonError):

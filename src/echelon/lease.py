@@ -3,7 +3,7 @@
     generations/000007.json      who leads generation 7; made once, renewed every second
 
 A number is taken by making its file, which the file system lets only one host do. Another host takes a higher number
-only where the newest lease was given back, or its file has not changed for `LEASE_S`, by the other host's own clock:
+only if the newest lease was given back, or its file has not changed for `LEASE_S`, by the other host's own clock:
 clocks of hosts are not compared. Workers look for a newer file before they replace or vouch for any file of a
 checkpoint, so a host that was cut off or frozen and comes back changes nothing that counts.
 """

@@ -8,7 +8,7 @@ runs/NAME/
   images.json                  of image classification: names of classes, and how pictures are normalised
   lock                         held while the run is being trained
   exchange.json                what `train.exchange = "auto"` was found to be
-  hosts.json                   the hosts it runs on, where there are several
+  hosts.json                   the hosts it runs on, if there are several
   generations/000001.json      which of them may write here; see lease.py
   records/worker-RANK.jsonl    what each worker says, one JSON object a line
   records/launcher.jsonl       what their launcher says: failures and restarts
@@ -22,7 +22,7 @@ runs/NAME/
   notes.json                   tags and a note that a reader of the dashboard has given it
   trackers.json                by which names other trackers know the run
   report.html                  the demo's report
-  meeting/                     how processes of a site's launcher find each other while they start
+  rendezvous/                  how processes of a site's launcher find each other while they start
   job.sbatch, slurm-JOB.log    what was submitted to SLURM, and what its jobs print
 """
 
@@ -85,7 +85,7 @@ class RunFolder:
         self.hosts = path / "hosts.json"
         self.exchange = path / "exchange.json"
         self.generations = path / "generations"
-        self.meeting = path / "meeting"
+        self.rendezvous = path / "rendezvous"
         self.sbatch = path / "job.sbatch"
 
     def __repr__(self) -> str:
@@ -94,6 +94,11 @@ class RunFolder:
     @property
     def name(self) -> str:
         return self.path.name
+
+    @property
+    def start_files(self) -> tuple[Path, ...]:
+        """What workers need before there are checkpoints: a launcher sends it to hosts that do not see its folder."""
+        return self.recipe, self.data, self.tokeniser, self.images, self.provenance, self.hosts
 
     @property
     def launcher_records(self) -> Path:
@@ -219,7 +224,7 @@ class RunFolder:
 
 @dataclass(frozen=True)
 class RunNotes:
-    """What a person has said about a run."""
+    """What users have noted about a run."""
 
     tags: tuple[str, ...] = ()
     note: str = ""

@@ -40,8 +40,6 @@ class Cluster:
             hang_s=0.0,
             max_restarts=3,
             window_s=3600,
-            files={},
-            environment={},
         )
         self.spec = replace(self.spec, **changes)
         self._pids: set[int] = set()

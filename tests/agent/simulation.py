@@ -18,9 +18,9 @@ from echelon.agent.actions import (
     FolderChecked,
     FolderClaimed,
     Listening,
+    RecordEvent,
     ReleaseFolder,
     RunHasEnded,
-    Tell,
     WorkersEnd,
 )
 from echelon.agent.agent_state import AgentState, first_state
@@ -90,7 +90,7 @@ class SimulatedExecutor(HostExecutor):
         self._records_file = RecordWriter(run.agent_records(spec.host))
         super().__init__(spec, run, 0, self._note, clock=lambda: world.clock(spec.host))
 
-    def _note(self, news: Tell) -> None:
+    def _note(self, news: RecordEvent) -> None:
         self._records_file.write(news.kind, message=news.message, **news.values)
 
     @property
@@ -235,8 +235,6 @@ class World:
             hang_s=0.0,
             max_restarts=max_restarts,
             window_s=1e9,
-            files={},
-            environment={},
         )
 
     def clock(self, host: int) -> float:

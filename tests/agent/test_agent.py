@@ -124,7 +124,7 @@ def test_a_stop_on_any_host_makes_all_save_and_leave(
 ) -> None:
     with open_cluster([run], 3, program=program(UNTIL_TOLD), silence_s=3600.0) as cluster:
         cluster.start()
-        cluster.wait_until(lambda: len(begun(run, 1)) == 3)
+        cluster.wait_until(lambda: has_begun(run, 3))
         agent = cluster.agent(2)
         assert agent is not None
         os.kill(agent, signal.SIGTERM)

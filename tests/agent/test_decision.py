@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from echelon.agent.actions import Events, FolderClaimed, Tell
+from echelon.agent.actions import Events, FolderClaimed, RecordEvent
 from echelon.agent.agent_state import first_state
 from echelon.agent.decision import decide
 from echelon.agent.ending import find_outcome
@@ -185,7 +185,7 @@ def test_a_failure_counts_once_however_long_the_run_folder_cannot_be_claimed() -
     for count in range(10):
         events = Events(answers=(FolderClaimed(None),) if count else ())
         state, actions = decide(state, events, 0.2 * count, spec)
-        told += [action.message for action in actions if isinstance(action, Tell)]
+        told += [action.message for action in actions if isinstance(action, RecordEvent)]
     assert find_outcome(state, 2.0, spec) is None
     assert told == ["boom", "restarting (1 of 3) with 1 worker from the newest checkpoint"]
 

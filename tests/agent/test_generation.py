@@ -11,11 +11,11 @@ from echelon.agent.generation import (
     Failure,
     Generation,
     Heard,
+    HeardHosts,
     Heartbeat,
-    Phase,
+    HostPhase,
     Review,
     Rules,
-    View,
     dump_heartbeat,
     find_alive,
     find_generation_to_follow,
@@ -33,7 +33,9 @@ ALL = (0, 1, 2)
 GENERATION = Generation(4, 0, ALL, "running", 1234)
 
 
-def says(host: int, generation: Generation | None = None, phase: Phase = "waiting", **more: Any) -> Heartbeat:
+def says(
+    host: int, generation: Generation | None = None, phase: HostPhase = "waiting", **more: Any
+) -> Heartbeat:
     return Heartbeat(host, frozenset(ALL) - {host}, generation, phase, **more)
 
 
@@ -42,8 +44,8 @@ def heard(*heartbeats: Heartbeat, age_s: float = 0.0, steady_s: float = 100.0) -
 
 
 def working(
-    phase: Phase = "running", generation: Generation = GENERATION, **more: Any
-) -> tuple[Heartbeat, View]:
+    phase: HostPhase = "running", generation: Generation = GENERATION, **more: Any
+) -> tuple[Heartbeat, HeardHosts]:
     """A leader and the two that follow it."""
     return says(0, generation, phase, **more), heard(says(1, generation, phase), says(2, generation, phase))
 
@@ -145,7 +147,9 @@ def test_a_generation_has_no_more_hosts_than_allowed_and_its_leader_always() -> 
         ("ready", "ready", Review(GENERATION)),
     ],
 )
-def test_what_a_leader_makes_of_its_members_phases(mine: Phase, theirs: Phase, expected: Review) -> None:
+def test_what_a_leader_makes_of_its_members_phases(
+    mine: HostPhase, theirs: HostPhase, expected: Review
+) -> None:
     heartbeats = heard(says(1, GENERATION, theirs), says(2, GENERATION, theirs))
     assert review_generation(says(0, GENERATION, mine), heartbeats, RULES, RULES.settle_s) == expected
 

@@ -72,7 +72,7 @@ def test_a_folder_that_cannot_be_written_is_named(tmp_path: Path) -> None:
         pass
 
 
-@pytest.mark.parametrize("name", ["meeting", "meeting/mine"])
+@pytest.mark.parametrize("name", ["rendezvous", "rendezvous/mine"])
 def test_a_link_leads_neither_the_secret_nor_the_removal_elsewhere(
     board: RendezvousFolder, tmp_path: Path, name: str
 ) -> None:

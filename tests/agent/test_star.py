@@ -18,7 +18,7 @@ from echelon.agent.generation import KILLED
 from echelon.agent.outcome import RunOutcome
 from echelon.agent.spec import AgentSpec, HostSpec
 from echelon.agent.star import Star
-from echelon.launch.local import StopRequests
+from echelon.launch.stop_requests import StopRequests
 from echelon.runfolder import RunFolder
 from tests.launch.conftest import Program
 from tests.waiting import NEVER_S, wait_until
@@ -47,8 +47,6 @@ class Group:
             run=str(run.path),
             host=0,
             hosts=tuple(HostSpec(f"process {n} on host{n}", "127.0.0.1", "lo", 1) for n in range(size)),
-            port=0,
-            secret="",
             shares_folder=True,
             fewest=size,
             most=size,
@@ -56,8 +54,6 @@ class Group:
             hang_s=0.0,
             max_restarts=0,
             window_s=0.0,
-            files={},
-            environment={},
             program=tuple(program),
             is_fixed=True,
         )

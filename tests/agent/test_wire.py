@@ -22,7 +22,8 @@ from echelon.agent.messages import Announcement, HeartbeatReader
 from echelon.agent.tls import Credentials, Tls
 from echelon.agent.wire import Membership, Receiver, Sender, WireError, answer, call
 from echelon.cluster.authority import make_credentials
-from echelon.launch.local import StopRequests, listen
+from echelon.launch.local import listen
+from echelon.launch.stop_requests import StopRequests
 from echelon.runfolder import RunFolder
 from tests.agent.cluster import Cluster
 

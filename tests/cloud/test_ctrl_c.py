@@ -14,7 +14,7 @@ import pytest
 from rich.console import Console
 
 from echelon.cloud import lifecycle, parts
-from echelon.cloud.aws import cluster
+from echelon.cloud.aws import aws_cluster
 from echelon.cloud.aws.calls import Clients
 from echelon.cloud.journal import known_clusters
 from echelon.commands import cloud
@@ -24,7 +24,7 @@ from tests.cloud.server import everything_left
 
 pytestmark = pytest.mark.slow
 CLUSTER = 'name = "wmt"\ntype = "g4dn.2xlarge"\nshared = false\nssh_from = "203.0.113.7"\n'
-INTERRUPTED = {module.__file__ for module in (cloud, lifecycle, parts, cluster)}
+INTERRUPTED = {module.__file__ for module in (cloud, lifecycle, parts, aws_cluster)}
 
 
 @contextmanager

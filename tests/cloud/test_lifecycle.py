@@ -14,8 +14,8 @@ from typing import Any, NoReturn
 import pytest
 from botocore.exceptions import ClientError
 
+from echelon.cloud.aws.aws_cluster import AwsCluster
 from echelon.cloud.aws.calls import Clients
-from echelon.cloud.aws.cluster import AwsCluster
 from echelon.cloud.aws.image import RootDisk
 from echelon.cloud.aws.resources import find_everything
 from echelon.cloud.aws.zones import other_subnets

@@ -10,7 +10,7 @@ from typing import Any
 
 from echelon.agent.outcome import RunOutcome, write_outcome
 from echelon.agent.spec import HostSpec
-from echelon.cluster.starting import Seat
+from echelon.cluster.host_session import HostSession
 from echelon.files.checkpoint_layout import (
     MODEL,
     STATE,
@@ -42,10 +42,10 @@ def make_folder(path: Path) -> RunFolder:
     return run
 
 
-def make_seats(folders: Sequence[RunFolder]) -> list[Seat]:
+def make_sessions(folders: Sequence[RunFolder]) -> list[HostSession]:
     """A host for each folder."""
     return [
-        Seat(
+        HostSession(
             number,
             Remote("localhost"),
             ("sh", "-c", _SCRIPT.format(folder=folder.path), sys.executable),

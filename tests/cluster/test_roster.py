@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from echelon.agent.spec import HostSpec
-from echelon.cluster.roster import open_seats, read_roster, trust_roster, write_roster
-from echelon.cluster.starting import Seat
+from echelon.cluster.host_session import HostSession
+from echelon.cluster.roster import open_sessions, read_roster, trust_roster, write_roster
 from echelon.errors import RunError
 from echelon.launch.ssh import Remote
 from echelon.launch.trust import digest_of, trust
@@ -23,22 +23,22 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> RunFolder:
     return run
 
 
-def seat() -> Seat:
-    return Seat(0, Remote("gpu1"), ("/opt/python",), HostSpec("gpu1", "10.0.0.1", "eth0", 2), True)
+def session() -> HostSession:
+    return HostSession(0, Remote("gpu1"), ("/opt/python",), HostSpec("gpu1", "10.0.0.1", "eth0", 2), True)
 
 
 def test_the_hosts_of_one_s_own_run_are_found_again(run: RunFolder) -> None:
     assert read_roster(run) is None
-    write_roster(run, [seat()], "desk", Path("/home/ann/ssh_config"))
+    write_roster(run, [session()], "desk", Path("/home/ann/ssh_config"))
     roster = read_roster(run)
     assert roster is not None
-    with open_seats(roster) as (found,):
+    with open_sessions(roster) as (found,):
         assert (found.number, found.name, found.python) == (0, "gpu1", ("/opt/python",))
         assert found.remote.by_hand == "ssh -F /home/ann/ssh_config gpu1"
 
 
 def test_hosts_that_were_changed_by_somebody_else_are_refused_until_accepted(run: RunFolder) -> None:
-    write_roster(run, [seat()], "desk", None)
+    write_roster(run, [session()], "desk", None)
     run.hosts.write_text(run.hosts.read_text().replace("/opt/python", "/tmp/python"))
     with pytest.raises(RunError, match="use --trust-hosts"):
         read_roster(run)
@@ -49,7 +49,7 @@ def test_hosts_that_were_changed_by_somebody_else_are_refused_until_accepted(run
 
 
 def test_a_host_that_was_told_the_digest_reads_them_too(run: RunFolder) -> None:
-    write_roster(run, [seat()], "desk", None)
+    write_roster(run, [session()], "desk", None)
     digest = digest_of(run.hosts.read_bytes())
     (Path.home() / ".echelon" / "rosters" / digest).unlink()
     with pytest.raises(RunError):
@@ -69,5 +69,5 @@ def test_a_home_that_cannot_be_written_is_told(run: RunFolder) -> None:
     Path.home().write_text("not a folder")
     with pytest.raises(RunError, match="cannot be made"):
         trust("0" * 64)
-    write_roster(run, [seat()], "desk", None)
+    write_roster(run, [session()], "desk", None)
     assert run.hosts.exists(), "training goes on all the same"

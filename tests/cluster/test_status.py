@@ -11,14 +11,14 @@ import pytest
 
 from echelon.agent.inquiry import HostAnswer
 from echelon.agent.outcome import RunOutcome
+from echelon.cluster.host_session import start_agents
 from echelon.cluster.roster import write_roster
-from echelon.cluster.starting import start_agents
 from echelon.cluster.status import ask_hosts, end_leftovers, judge_run
 from echelon.errors import RemoteError
 from echelon.monitor.run_state import RunState
 from echelon.runfolder import RunFolder
 from tests.agent.cluster import open_cluster
-from tests.cluster.own_folders import end, make_folder, make_seats, write_records
+from tests.cluster.own_folders import end, make_folder, make_sessions, write_records
 
 NOBODY = HostAnswer(
     is_running=False,
@@ -29,7 +29,7 @@ NOBODY = HostAnswer(
     ends={},
     state=RunState("unknown", 0, None, 0.0),
     last_step=0,
-    board_time=0.0,
+    tensorboard_time=0.0,
 )
 TRAINS = replace(NOBODY, is_running=True, trains=True, launch="b", state=RunState("training", 32, 80, 50.0))
 WAITS = replace(TRAINS, trains=False)
@@ -51,7 +51,7 @@ CUT_OFF = RemoteError("host", "unreachable", "it cannot be reached")
 def run(tmp_path: Path) -> RunFolder:
     """A launcher's folder, whose launcher died at step 13, with hosts that keep their own."""
     run = make_folder(tmp_path / "here")
-    write_roster(run, make_seats([run, run, run]), "here", None)
+    write_roster(run, make_sessions([run, run, run]), "here", None)
     write_records(run.worker_records(0), {"kind": "start", "step": 0, "steps": 80, "time": 10.0})
     write_records(run.worker_records(0), {"kind": "step", "step": 13, "time": 20.0})
     return run
@@ -114,15 +114,15 @@ def test_an_agent_that_missed_the_end_is_ended_and_the_same_command_starts_anew(
     run: RunFolder, folders: list[RunFolder]
 ) -> None:
     """Of two hosts the second was cut off when the run was stopped, and is back."""
-    seats = make_seats(folders)
-    write_roster(run, seats, "here", None)
+    sessions = make_sessions(folders)
+    write_roster(run, sessions, "here", None)
     with open_cluster(folders, 2) as cluster:
         cluster.start(1)
         end(folders[0], 0, RunOutcome("interrupted", launch=cluster.spec.launch))
         assert end_leftovers(run) == ["localhost"]
         assert cluster.agent(1) is None
         again = replace(cluster.spec, secret=secrets.token_hex(32), run=str(folders[0].path))
-        start_agents(seats, [replace(again, host=n, run=str(f.path)) for n, f in enumerate(folders)])
+        start_agents(sessions, [replace(again, host=n, run=str(f.path)) for n, f in enumerate(folders)])
         agents = [cluster.agent(0), cluster.agent(1)]
         assert None not in agents
         assert end_leftovers(run) == [], "those of a run that is going on are left alone"
@@ -137,6 +137,6 @@ def test_a_run_folder_of_somebody_else_has_no_agents_ended(run: RunFolder) -> No
 
 
 def test_a_host_that_cannot_be_asked_says_why(run: RunFolder) -> None:
-    seats = make_seats([run])
-    (answer,) = ask_hosts([replace(seats[0], python=("false",))], run)
+    sessions = make_sessions([run])
+    (answer,) = ask_hosts([replace(sessions[0], python=("false",))], run)
     assert isinstance(answer, RemoteError)

@@ -16,14 +16,14 @@ from echelon.commands.readiness import format_diagnosis
 from echelon.launch.check import HostReport
 from echelon.launch.findings import Finding, HostFacts, MeasuredLink, Needs
 from echelon.launch.hosts import Host
-from echelon.launch.machine import Disk, Gpu, Interface
+from echelon.launch.machine import Disk, Gpu, NetworkInterface
 from echelon.launch.routes import Route
 from echelon.launch.session import ClockOffset
 from tests.launch.machines import MACHINE, VERSIONS
 
 Echelon = Callable[..., subprocess.CompletedProcess[str]]
 GPU = Gpu("A100", 40 << 30, "550.54")
-ETHERNET = Interface("eth0", ("10.0.0.1",), ("10.0.0.0/24",), 1000, False)
+ETHERNET = NetworkInterface("eth0", ("10.0.0.1",), ("10.0.0.0/24",), 1000, False)
 REQUIREMENTS = [Requirement("numpy>=2.0"), Requirement("torch>=2.12,<2.16")]
 HERE = Here(
     machine=replace(MACHINE, interfaces=(ETHERNET,)),

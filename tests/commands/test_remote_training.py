@@ -20,7 +20,7 @@ from echelon.agent.service import find_agent
 from echelon.commands import remote_training, rented_hosts
 from echelon.commands.cluster_options import ClusterOptions
 from echelon.commands.dry_run import plan_over_ssh
-from echelon.commands.remote_training import Hosts
+from echelon.commands.remote_training import RunHosts
 from echelon.commands.rented_hosts import Rented
 from echelon.commands.training import TrainOptions
 from echelon.data.batch_plan import AnyPrepared
@@ -28,7 +28,7 @@ from echelon.errors import UserError
 from echelon.launch.check import HostReport
 from echelon.launch.hosts import Host, parse_hosts
 from echelon.launch.ssh import Remote
-from echelon.launch.sync import Progress
+from echelon.launch.sync import ShowProgress
 from echelon.monitor.bar import working
 from echelon.recipe.workers import parse_workers
 from echelon.runfolder import RunFolder
@@ -93,7 +93,7 @@ def test_data_are_copied_by_a_container_that_has_their_place(
     data.mkdir(parents=True)
 
     def sync(
-        *_: object, pythons: dict[str, list[str]], progress: Progress = lambda *_: None
+        *_: object, pythons: dict[str, list[str]], progress: ShowProgress = lambda *_: None
     ) -> dict[str, object]:
         used.append(pythons)
         progress("a", 1, 2)
@@ -115,7 +115,7 @@ def test_data_are_copied_by_a_container_that_has_their_place(
     options = ClusterOptions([Host("local")], container="trainer", sync=True)
     remotes = {"local": Remote("local")}
     prepared = cast(AnyPrepared, SimpleNamespace(folder=data))
-    hosts = Hosts(options, RunFolder(tmp_path / "run"), sample_recipe(), prepared, remotes)
+    hosts = RunHosts(options, RunFolder(tmp_path / "run"), sample_recipe(), prepared, remotes)
     hosts._send_data([HostReport(Host("local"))], Console(quiet=True))
     rented = Rented.__new__(Rented)
     spec = SimpleNamespace(name="wmt", container="trainer", shared=False)

@@ -11,8 +11,8 @@ from rich.console import Console
 
 from echelon.agent.inquiry import HostAnswer
 from echelon.agent.spec import HostSpec
+from echelon.cluster.host_session import HostSession
 from echelon.cluster.roster import write_roster
-from echelon.cluster.starting import Seat
 from echelon.commands.prepare import prepare_data
 from echelon.commands.resume import length_note, load_own_recipe
 from echelon.commands.run_setup import write_run
@@ -105,8 +105,8 @@ def hosts(run: RunFolder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Pa
     config = tmp_path / "ssh_config"
     config.write_text("Host gpu*\n  HostName 127.0.0.1\n  Port 1\n")
     specs = [HostSpec(f"gpu{number}", "10.0.0.1", "eth0", 2) for number in (1, 2)]
-    seats = [Seat(0, Remote(spec.name, config), ("/opt/python",), spec, False) for spec in specs]
-    write_roster(run, seats, "desk", config)
+    sessions = [HostSession(0, Remote(spec.name, config), ("/opt/python",), spec, False) for spec in specs]
+    write_roster(run, sessions, "desk", config)
     return config
 
 
@@ -138,7 +138,7 @@ def test_a_run_that_its_hosts_train_is_not_taken_from_them(
 ) -> None:
     state = RunState("training", 7, 300, 1.0)
     busy = HostAnswer(True, True, "launch", [], "", {}, state, 5, 0.0)
-    monkeypatch.setattr(Seat, "ask", lambda *_, **__: busy)
+    monkeypatch.setattr(HostSession, "ask", lambda *_, **__: busy)
     options = TrainOptions(run.recipe, run.path, workers=parse_workers(2))
     with pytest.raises(RunError, match="is being trained on its hosts"), begin(options, console):
         pass

@@ -25,7 +25,7 @@ from echelon.files.checkpoint_layout import complete_folders
 from echelon.monitor.records import RecordWriter
 from echelon.recipe.toml import dump_recipe
 from echelon.runfolder import RunFolder, write_json
-from tests.cluster.own_folders import end, make_folder, make_seats, write_records, write_whole
+from tests.cluster.own_folders import end, make_folder, make_sessions, write_records, write_whole
 from tests.sample_recipe import sample_recipe
 
 
@@ -130,7 +130,7 @@ def test_a_run_on_another_machine_is_stopped_there(run: RunFolder) -> None:
 def finish_elsewhere(tmp_path: Path) -> tuple[RunFolder, list[RunFolder]]:
     """A run that has finished on two hosts with folders of their own, after its launcher had died at step 13."""
     here, there = make_folder(tmp_path / "here"), [make_folder(tmp_path / name) for name in ("a", "b")]
-    write_roster(here, make_seats(there), "here", None)
+    write_roster(here, make_sessions(there), "here", None)
     step = {
         "kind": "step",
         "targets": 9,
@@ -182,7 +182,9 @@ def test_a_run_that_nobody_can_be_asked_about_is_told_as_of_when(
     monkeypatch.setenv("HOME", str(tmp_path / "home"))
     monkeypatch.setattr("echelon.monitor.run_state.FRESH_S", 0.0)
     here, there = finish_elsewhere(tmp_path)
-    write_roster(here, [replace(seat, python=("false",)) for seat in make_seats(there)], "here", None)
+    write_roster(
+        here, [replace(session, python=("false",)) for session in make_sessions(there)], "here", None
+    )
     words = format_status(get_status(here))
     assert words.splitlines()[0].startswith(f"{here.path}: unknown, step 13 of 80")
     assert "its launcher has gone, and not all of its hosts can be asked" in words

@@ -20,7 +20,7 @@ from echelon.explain.workload import (
     transformer_activations,
     transformer_layers,
 )
-from echelon.shapes import images, resnet, transformer
+from echelon.shapes import image_models, resnet, transformer
 from echelon.shapes.transformer import PRESETS, TokenCounts, TransformerShape, parameter_count
 
 VALIDATION_PICTURES = 50_000
@@ -83,7 +83,7 @@ def resnet_workload(run: dict[str, Any], input_rate: float = IMAGES_PER_CORE_S) 
     return Workload(
         name="resnet18",
         layers=image_layers(shape, pictures),
-        matrices=images.matrices(shape),
+        matrices=image_models.matrices(shape),
         tables=0,
         slots=gpus,
         objects=pictures,

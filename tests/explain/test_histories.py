@@ -15,7 +15,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from rich.console import Console
 
-from echelon.commands.report import Form, render_comparison, render_report
+from echelon.commands.report import ReportForm, render_comparison, render_report
 from echelon.commands.runs import summarise
 from echelon.commands.terminal_dashboard import render_dashboard
 from echelon.explain.comparison import compare_reports
@@ -81,7 +81,7 @@ def test_bounds_are_in_order_and_every_form_can_be_written(made: MadeHistory) ->
         assert all(0 <= entry["saved"] <= 1 for entry in document["improvements"])
         assert [answer.number for answer in report.answers[:11]] == list(range(1, 12))
         comparison = compare_reports([report, build_report(run)])
-        for form in get_args(Form):
+        for form in get_args(ReportForm):
             assert render_report(report, form)
             assert render_comparison(comparison, form)
         assert report_sections(report)["answers"]

@@ -20,7 +20,7 @@ from echelon.monitor.records import RecordWriter
 from echelon.recipe.loading import load_recipe
 from echelon.runfolder import RunFolder
 from echelon.tasks.translation import TranslationTask
-from echelon.train.loop import StopRequest
+from echelon.train.loop import StopFlag
 from echelon.train.worker import work
 from tests.conftest import write_toy_corpus
 from tests.integration.runs import TrainToy
@@ -39,7 +39,7 @@ def explain(toy_recipe: Path, tmp_path: Path) -> Explain:
         run.create()
         write_run(run, recipe, prepare_data(recipe, toy_recipe.parent, Console(quiet=True)))
         with contextlib.closing(RecordWriter(run.worker_records(0))) as records:
-            work(run, Group(0, 1), records, StopRequest())
+            work(run, Group(0, 1), records, StopFlag())
         return build_report(run)
 
     return train_and_explain

@@ -79,7 +79,7 @@ def test_mpirun_trains_the_same_weights_and_only_process_0_speaks(
     assert document(result)["finished"] is True
     assert document(result)["test"] == json.loads(alone.score_file("test").read_text())
     assert result.stderr.count("training starts: 30 steps, 2 workers") == 1
-    assert not run.meeting.exists(), "nothing is left of how they met"
+    assert not run.rendezvous.exists(), "nothing is left of how they met"
 
 
 @pytest.mark.slow
@@ -159,7 +159,7 @@ def test_sigterm_before_training_began_is_an_interruption(toy_recipe: Path, tmp_
             if b"waiting for process 1" in line:
                 process.terminate()
         assert process.wait(60) == 75
-    assert not run.meeting.exists()
+    assert not run.rendezvous.exists()
 
 
 @pytest.mark.slow

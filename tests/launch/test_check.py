@@ -17,7 +17,7 @@ from echelon.launch.check import HostReport, check_hosts
 from echelon.launch.findings import Needs, PreparedData
 from echelon.launch.hosts import parse_hosts
 from echelon.launch.probe import Probe
-from echelon.launch.session import Session, find_python
+from echelon.launch.session import ProbeSession, find_python
 from echelon.launch.ssh import Remote
 from tests.sshd import Sshd
 
@@ -100,14 +100,14 @@ def test_a_folder_that_is_not_the_same_there_is_not_taken_for_shared(
 ) -> None:
     monkeypatch.setattr("secrets.token_hex", lambda _: "token")
     (tmp_path / "here").mkdir()
-    real = Session.ask
+    real = ProbeSession.ask
 
-    def ask(session: Session, question: str, timeout_s: float, **values: str) -> object:
+    def ask(session: ProbeSession, question: str, timeout_s: float, **values: str) -> object:
         if question == "sees_file":  # as on a host where the folder has another file of that name
             Path(values["path"]).write_text("other")
         return real(session, question, timeout_s, **values)
 
-    monkeypatch.setattr(Session, "ask", ask)
+    monkeypatch.setattr(ProbeSession, "ask", ask)
     report = check_them("alpha", Needs(tmp_path / "here", measures_link=False))["alpha"]
     assert report.facts is not None
     assert report.facts.shares_run_folder is False
@@ -153,7 +153,10 @@ def test_a_python_with_the_same_code_is_taken_before_one_with_other_code(
 
 
 def test_a_probe_that_cannot_start_is_told(alpha: Remote) -> None:
-    with Session(alpha, ["/usr/bin/env", "no-such-python"]) as session, pytest.raises(RemoteError) as caught:
+    with (
+        ProbeSession(alpha, ["/usr/bin/env", "no-such-python"]) as session,
+        pytest.raises(RemoteError) as caught,
+    ):
         session.ask("clock", 30)
     assert caught.value.reason == "command not found"
 
@@ -166,7 +169,7 @@ def probes_of(sshd: Sshd) -> list[psutil.Process]:
 
 @pytest.mark.slow
 def test_a_question_that_fails_there_is_told_and_the_next_is_answered(alpha: Remote, sshd: Sshd) -> None:
-    with Session(alpha, [sys.executable]) as session:
+    with ProbeSession(alpha, [sys.executable]) as session:
         with pytest.raises(RemoteError, match="'open_store' failed there"):
             session.ask("open_store", 30, address="203.0.113.1")
         (probe,) = probes_of(sshd)
@@ -174,12 +177,12 @@ def test_a_question_that_fails_there_is_told_and_the_next_is_answered(alpha: Rem
         with pytest.raises(RemoteError, match="no answer about 'reach' within 0 seconds"):
             session.ask("reach", 0, targets=[])
         probe.resume()
-    with Session(alpha, [sys.executable]) as session:
+    with ProbeSession(alpha, [sys.executable]) as session:
         assert abs(session.ask("clock", 30) - time.time()) < 60
 
 
 def test_a_probe_ends_with_its_session(alpha: Remote, sshd: Sshd) -> None:
-    with Session(alpha, [sys.executable]) as session:
+    with ProbeSession(alpha, [sys.executable]) as session:
         session.ask("clock", 30)
         probes = probes_of(sshd)
     assert len(probes) == 1

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from echelon.agent.spec import HostSpec
-from echelon.cluster.starting import Seat
+from echelon.cluster.host_session import HostSession
 from echelon.errors import RemoteError
 from echelon.launch.dialogue import MARK, Dialogue, parse_answer
 from echelon.launch.ssh import Remote
@@ -30,9 +30,11 @@ def test_what_is_no_answer_is_the_host_s_failure(line: str) -> None:
         pytest.raises(RemoteError, match=r"^localhost: the test failed there: "),
     ):
         other.answer("the test", 20.0)
-    seat = Seat(0, Remote("localhost"), ("printf", "%s\\n%.0s%.0s%.0s", line), HostSpec("a", "", "", 1), True)
+    session = HostSession(
+        0, Remote("localhost"), ("printf", "%s\\n%.0s%.0s%.0s", line), HostSpec("a", "", "", 1), True
+    )
     with pytest.raises(RemoteError, match=r"^localhost: |^a: "):
-        seat.run_agent("ask")
+        session.run_agent("ask")
 
 
 @settings(deadline=None, database=None, max_examples=200)

@@ -344,10 +344,10 @@ LAUNCHER = """
 import sys
 from pathlib import Path
 from echelon.errors import EchelonError
-from echelon.launch import local
+from echelon.launch import stop_requests
 from echelon.launch.local import LocalJob
 from echelon.runfolder import RunFolder
-run, local._SAME_STOP_S = RunFolder(Path(sys.argv[1])), float(sys.argv[2])
+run, stop_requests._SAME_STOP_S = RunFolder(Path(sys.argv[1])), float(sys.argv[2])
 with run.lock() as lock:
     try:
         print("finished", LocalJob(run, 2, lock, program=sys.argv[3:]).wait(lambda: None))

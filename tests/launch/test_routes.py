@@ -4,31 +4,31 @@ from __future__ import annotations
 
 import dataclasses
 
-from echelon.launch.machine import Interface, Machine
+from echelon.launch.machine import Machine, NetworkInterface
 from echelon.launch.routes import Attempt, Network, Route, Unreached, candidates, choose_routes
 from tests.launch.machines import MACHINE
 
 
-def interface(name: str, address: str, speed_mbit: int = 0) -> Interface:
+def interface(name: str, address: str, speed_mbit: int = 0) -> NetworkInterface:
     network = address.rpartition(".")[0] + ".0/24"
-    return Interface(name, (address,), (network,), speed_mbit, address.startswith("127."))
+    return NetworkInterface(name, (address,), (network,), speed_mbit, address.startswith("127."))
 
 
 LO = interface("lo", "127.0.0.1")
 DOCKER = interface("docker0", "172.17.0.1", 10_000)
 
 
-def machine(identity: str, *interfaces: Interface, ssh_address: str | None = None) -> Machine:
+def machine(identity: str, *interfaces: NetworkInterface, ssh_address: str | None = None) -> Machine:
     return dataclasses.replace(
         MACHINE, identity=identity, interfaces=(LO, *interfaces), ssh_address=ssh_address
     )
 
 
-def ethernet(address: str, speed_mbit: int = 0) -> Interface:
+def ethernet(address: str, speed_mbit: int = 0) -> NetworkInterface:
     return interface("eth0", address, speed_mbit)
 
 
-def infiniband(address: str) -> Interface:
+def infiniband(address: str) -> NetworkInterface:
     return interface("ib0", address, 100_000)
 
 

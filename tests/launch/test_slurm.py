@@ -26,7 +26,7 @@ SPEC = SbatchSpec(
 GOLDEN = """\
 #!/bin/bash
 # Made by `echelon train --launcher slurm`. SIGTERM, before time is over or when another job takes the place, makes
-# training save and leave with status 75; then the job queues again and goes on from there.
+# training save and leave with status 75; then the job queues again and resumes from there.
 #SBATCH --job-name=wmt
 #SBATCH --nodes=4
 #SBATCH --ntasks-per-node=8

@@ -11,7 +11,7 @@ from torch.nn import functional as F
 from echelon.models.batch_norm import BatchNorm
 from echelon.models.resnet import ResNet
 from echelon.models.speednet import SpeedNet
-from echelon.shapes.images import layers, parameter_count
+from echelon.shapes.image_models import layers, parameter_count
 from echelon.shapes.resnet import PRESETS
 from echelon.shapes.speednet import SpeedNetShape
 

@@ -61,7 +61,7 @@ def test_a_batch_that_training_will_find_is_not_checked() -> None:
         ),
         (
             ["exchange.backup_workers=1", "exchange.synchronous=false"],
-            "exchange.backup_workers: does nothing where exchange.synchronous = false; leave one of them out",
+            "exchange.backup_workers: does nothing if exchange.synchronous = false; leave one of them out",
         ),
         (
             ["train.batch_tokens=4000", "train.slots=3"],
@@ -123,7 +123,7 @@ def test_a_batch_that_training_will_find_is_not_checked() -> None:
         ),
         (
             ["evaluate.final=average", "checkpoint.average=6", "checkpoint.every=10"],
-            "checkpoint.average: 6 checkpoints cannot be averaged where only 5 are kept; raise checkpoint.keep to 6",
+            "checkpoint.average: 6 checkpoints cannot be averaged if only 5 are kept; raise checkpoint.keep to 6",
         ),
         (
             ["evaluate.final=average", "checkpoint.average=5"],

@@ -11,10 +11,10 @@ from collections.abc import Sequence
 import pytest
 
 from echelon.serve.limits import Limits
-from echelon.serve.listener import FairListener, Network, client_of, is_within
+from echelon.serve.listener import FairListener, IPNetwork, client_of, is_within
 
 
-async def count_served(most: int, proxies: Sequence[Network]) -> list[bytes]:
+async def count_served(most: int, proxies: Sequence[IPNetwork]) -> list[bytes]:
     """What each of six connections that stay open hears; then of another, when they are gone."""
     listener = FairListener(socket.AF_INET, Limits(client_connections=most), proxies)
     listener.bind(("127.0.0.1", 0))

@@ -4,7 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from echelon.shapes.images import gradient_bytes, layers, parameter_count, parameters_by_part, training_flops
+from echelon.shapes.image_models import (
+    gradient_bytes,
+    layers,
+    parameter_count,
+    parameters_by_part,
+    training_flops,
+)
 from echelon.shapes.resnet import PRESETS
 
 

@@ -15,9 +15,10 @@ CLASSES = {
     *("TranslationRecipe", "ClassificationRecipe", "TranslationTrain", "ImageTrain", "Data", "ImageData"),
     *("Prepared", "PreparedImages", "Manifest", "ImageManifest", "TextDescription", "ImageDescription"),
     *("Translator", "Classifier", "TranslationTask", "ClassificationTask"),
+    *("OwnRecipe", "OwnData", "OwnModel", "OwnTrain", "OwnTask"),
 }
 """Each belongs to one task."""
-WORDS = {"translation", "classification", "tokens", "images", "bleu", "top1"}
+WORDS = {"translation", "classification", "tokens", "images", "bleu", "chrf", "top1", "top5"}
 """Names of tasks, what they count, and how they are scored."""
 
 
@@ -29,6 +30,8 @@ def find_branches(text: str) -> Iterator[tuple[int, str]]:
                 yield node.lineno, ast.unparse(node)
             case ast.MatchClass(cls=kind) if _names(kind) & CLASSES:
                 yield node.lineno, f"case {ast.unparse(node)}"
+            case ast.MatchValue(value=value) if _words([value]) & WORDS:
+                yield value.lineno, f"case {ast.unparse(value)}"
             case ast.Compare(left=left, comparators=others) if _words([left, *others]) & WORDS:
                 yield node.lineno, ast.unparse(node)
 
@@ -38,7 +41,12 @@ def _names(node: ast.AST) -> set[str]:
 
 
 def _words(nodes: list[ast.expr]) -> set[object]:
-    return {node.value for node in nodes if isinstance(node, ast.Constant)}
+    """The constants that are compared, also those in a tuple; not the keys by which a record's values are read."""
+    listed = [
+        *nodes,
+        *(each for node in nodes if isinstance(node, ast.Tuple | ast.Set | ast.List) for each in node.elts),
+    ]
+    return {node.value for node in listed if isinstance(node, ast.Constant)}
 
 
 def branches_outside() -> list[str]:

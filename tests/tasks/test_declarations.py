@@ -70,6 +70,8 @@ def test_nothing_outside_of_the_declarations_branches_on_the_task() -> None:
         "match recipe:\n    case ClassificationRecipe(): pass",
         "if recipe.task == 'classification': pass",
         "unit = 'a' if unit != 'tokens' else 'b'",
+        "match unit:\n    case 'images': pass",
+        "is_scored = metric in ('bleu', 'chrf')",
     ],
 )
 def test_branches_on_the_task_are_found(branch: str) -> None:

@@ -4,7 +4,19 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from tools.measure_source import count_lines, longest_functions, many_parameters, read_modules, used_once
+from tools.measure_source import (
+    SOURCE,
+    count_lines,
+    longest_files,
+    longest_functions,
+    many_parameters,
+    read_modules,
+    used_once,
+)
+
+MOST_LINES_OF_A_FILE, MOST_LINES_OF_A_FUNCTION = 500, 60
+LONG_FILES = {"recipe/schema.py"}
+"""A list of keys, each with its text for the reference page."""
 
 _TEXT = '''"""A module."""
 
@@ -32,3 +44,9 @@ def test_a_module_is_measured(tmp_path: Path) -> None:
     assert longest_functions(modules)[0] == (4, "module.py:8 shown")
     assert many_parameters(modules) == [(7, "module.py:8 shown")]
     assert used_once(modules) == ["module.py:14 _once"]
+
+
+def test_files_and_functions_are_short() -> None:
+    modules = read_modules(SOURCE)
+    assert {name for lines, name in longest_files(modules) if lines > MOST_LINES_OF_A_FILE} <= LONG_FILES
+    assert [each for each in longest_functions(modules) if each[0] > MOST_LINES_OF_A_FUNCTION] == []

@@ -5,9 +5,9 @@ follow RUN HOST         what the agent and its workers write, as they write it, 
 stop RUN HOST [--now]   have the run save and leave, on all hosts; --now: end this host's part of it at once
 stay RUN HOST           wait until the agent has come and gone: what a container does
 ask RUN HOST            whether the agent is at work, and how the run stands by this host's records
-board RUN               TensorBoard on loopback, until stdin ends; says at which port
+tensorboard RUN         TensorBoard on loopback, until stdin ends; says at which port
 pack RUN                scores, and the best and the last checkpoint, as a tar stream
-mark, marks, unmark     how a launcher finds out which hosts see the same run folder
+leave-probe, list-probes, remove-probes: how a launcher finds out which hosts see the same run folder
 """
 
 from __future__ import annotations
@@ -19,17 +19,17 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from echelon.agent.boards import offer_board
-from echelon.agent.following import follow
+from echelon.agent.follower import follow
 from echelon.agent.inquiry import answer_about
-from echelon.agent.marks import MARKING
-from echelon.agent.packing import pack
+from echelon.agent.probe_files import PROBE_VERBS
+from echelon.agent.result_archive import pack
 from echelon.agent.service import start, stay, stop
+from echelon.agent.tensorboard_server import offer_tensorboard
 from echelon.errors import EchelonError
 from echelon.runfolder import RunFolder, parse_json, to_json
 
 Options = argparse.Namespace
-Answer = dict[str, Any] | None
+VerbAnswer = dict[str, Any] | None
 
 
 def _follow(options: Options) -> None:
@@ -37,26 +37,29 @@ def _follow(options: Options) -> None:
     follow(RunFolder(options.run), options.host, offsets, sys.stdout)
 
 
-def _ask(options: Options) -> Answer:
+def _ask(options: Options) -> VerbAnswer:
     return asdict(answer_about(RunFolder(options.run), options.host))
 
 
-def _mark(options: Options) -> Answer:
-    return {"marks": MARKING[options.verb](RunFolder(options.run), options.mark)}
+def _probe(options: Options) -> VerbAnswer:
+    return {"probes": PROBE_VERBS[options.verb](RunFolder(options.run), options.probe)}
 
 
-VERBS: dict[str, tuple[tuple[str, ...], Callable[[Options], Answer]]] = {
+VERBS: dict[str, tuple[tuple[str, ...], Callable[[Options], VerbAnswer]]] = {
     "start": ((), lambda options: start(sys.stdin.buffer.read())),
     "follow": (("run", "host"), _follow),
     "stop": (("run", "host"), lambda options: stop(RunFolder(options.run), options.host, now=options.now)),
     "stay": (("run", "host"), lambda options: stay(RunFolder(options.run), options.host)),
     "ask": (("run", "host"), _ask),
-    "board": (("run",), lambda options: offer_board(RunFolder(options.run), sys.stdin.buffer, sys.stdout)),
+    "tensorboard": (
+        ("run",),
+        lambda options: offer_tensorboard(RunFolder(options.run), sys.stdin.buffer, sys.stdout),
+    ),
     "pack": (("run",), lambda options: pack(RunFolder(options.run), sys.stdout.buffer)),
-    **dict.fromkeys(MARKING, (("run", "mark"), _mark)),
+    **dict.fromkeys(PROBE_VERBS, (("run", "probe"), _probe)),
 }
-"""Each verb: its arguments, and what it does; what it answers, where it has not printed that itself."""
-_KINDS: dict[str, Callable[[str], Any]] = {"run": Path, "host": int, "mark": str}
+"""The arguments of each verb, and a function that returns its answer, or None if it has printed the answer itself."""
+_KINDS: dict[str, Callable[[str], Any]] = {"run": Path, "host": int, "probe": str}
 
 
 def main() -> int:

@@ -61,7 +61,7 @@ class ReleaseFolder:
 
 
 @dataclass(frozen=True)
-class Tell:
+class RecordEvent:
     """Write an event into the run's records, where launchers read it."""
 
     message: str
@@ -78,7 +78,7 @@ Action = (
     | CheckFolder
     | ClaimFolder
     | ReleaseFolder
-    | Tell
+    | RecordEvent
 )
 
 # Events
@@ -113,7 +113,7 @@ class RunHasEnded:
     ended: RunOutcome
 
 
-Answer = Listening | FolderChecked | FolderClaimed | RunHasEnded
+ActionResult = Listening | FolderChecked | FolderClaimed | RunHasEnded
 WorkersEnd = Literal["finished", "interrupted"] | Failure
 
 
@@ -133,4 +133,4 @@ class Events:
     stop: Literal[0, 1, 2] = 0
     is_leaving: bool = False
     """This machine is about to be taken away."""
-    answers: tuple[Answer, ...] = ()
+    answers: tuple[ActionResult, ...] = ()

@@ -22,7 +22,7 @@ from echelon.agent.execution import HostExecutor
 from echelon.agent.outcome import RunOutcome
 from echelon.agent.spec import AgentSpec
 from echelon.agent.transport import Transport
-from echelon.launch.local import StopRequests
+from echelon.launch.stop_requests import StopRequests
 
 LEAVE_VARIABLE, LEAVE_FILE = "ECHELON_LEAVE_FILE", "/run/echelon/leaving"
 """If this file exists, the machine is about to be taken away; a rented machine that is given notice makes it

@@ -31,7 +31,7 @@ _PATIENCE_S = 5.0
 """How long a message may take to be sent, or a connection to be made."""
 HELLO_BYTES, _MESSAGE_BYTES = 4096, 2**20
 
-Message = dict[str, Any]
+WireMessage = dict[str, Any]
 """Always with its `kind`."""
 
 
@@ -44,7 +44,7 @@ class Connection:
         """Of the handshake."""
         self._encoder: MessageEncoder | None = None
         self._decoder: MessageDecoder | None = None
-        self.inbox: deque[Message] = deque()
+        self.inbox: deque[WireMessage] = deque()
         self.is_closed = False
         notice_silence(peer)
         peer.setblocking(False)
@@ -83,7 +83,7 @@ class Connection:
         if not data:
             self.close()
 
-    def wait(self, timeout_s: float) -> Message | None:
+    def wait(self, timeout_s: float) -> WireMessage | None:
         """Wait for the next message; None if none comes in time, or ever."""
         self.wait_until(lambda: bool(self.inbox), timeout_s)
         return self.inbox.popleft() if self.inbox else None
@@ -150,7 +150,7 @@ class Connection:
 
 
 class Answering:
-    """Process 0's side of a handshake, which goes on as the caller's bytes come."""
+    """Process 0's side of a handshake, which advances as the caller's bytes come."""
 
     def __init__(self, connection: Connection, secret: bytes) -> None:
         self.since = time.monotonic()

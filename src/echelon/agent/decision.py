@@ -12,7 +12,7 @@ from typing import Protocol
 
 from echelon.agent.actions import (
     Action,
-    Answer,
+    ActionResult,
     BlameWorker,
     CheckFolder,
     ClaimFolder,
@@ -23,10 +23,10 @@ from echelon.agent.actions import (
     KillWorkers,
     Listen,
     Listening,
+    RecordEvent,
     ReleaseFolder,
     RunHasEnded,
     StartWorkers,
-    Tell,
     WorkersEnd,
 )
 from echelon.agent.agent_state import AgentState, Peer
@@ -84,7 +84,7 @@ def hear(state: AgentState, events: Events, now: float, spec: AgentSpec) -> Agen
 class Executor(Protocol):
     """Carries actions out: the host's (execution.py), or a simulated one."""
 
-    def carry_out(self, action: Action) -> Answer | None: ...
+    def carry_out(self, action: Action) -> ActionResult | None: ...
 
 
 def tick(state: AgentState, events: Events, now: float, spec: AgentSpec, executor: Executor) -> AgentState:
@@ -130,7 +130,7 @@ class _Decision:
         stop = max(self.mine.stop, events.stop)
         self._set(sees=sees, pulses=pulses, stop=stop)
         if events.is_leaving and not self.mine.leaving:
-            self._tell(f"{self.spec.me.name} is about to be taken away: saving, to go on without it")
+            self._tell(f"{self.spec.me.name} is about to be taken away: saving, to continue without it")
             self._set(leaving=True)
         if events.workers_end is not None:
             self._note_end(events.workers_end)
@@ -145,7 +145,7 @@ class _Decision:
             return
         if isinstance(end, Failure):
             self._set(phase="failed", failure=end)
-            self.actions.append(Tell(end.message, kind="failure"))
+            self.actions.append(RecordEvent(end.message, kind="failure"))
         else:
             self._set(phase=end)
 
@@ -178,7 +178,7 @@ class _Decision:
 
     # The shared run folder
 
-    def take_answers(self, answers: tuple[Answer, ...]) -> None:
+    def take_answers(self, answers: tuple[ActionResult, ...]) -> None:
         for answer in answers:
             match answer:
                 case Listening(port):
@@ -404,7 +404,7 @@ class _Decision:
         self.state = replace(self.state, mine=replace(self.state.mine, **changes))  # type: ignore[arg-type]
 
     def _tell(self, message: str, **values: object) -> None:
-        self.actions.append(Tell(message, values))
+        self.actions.append(RecordEvent(message, values))
 
     def _name(self, host: int) -> str:
         return self.spec.hosts[host].name

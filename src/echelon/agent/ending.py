@@ -54,7 +54,7 @@ def describe_loss(name: str, silent_s: float) -> str:
 
 
 def _is_deserted(state: AgentState, now: float, spec: AgentSpec) -> bool:
-    """Whether so many agents that once were there have gone that the run cannot continue."""
+    """Whether too many of the agents have gone for the run to continue."""
     patience_s = _DESERTED * spec.silence_s
     absent = [host for host, since in state.absent_since.items() if now - since > patience_s]
     return state.mine.generation is not None and len(spec.hosts) - len(absent) < spec.fewest

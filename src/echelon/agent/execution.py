@@ -11,7 +11,7 @@ from typing import Protocol
 
 from echelon.agent.actions import (
     Action,
-    Answer,
+    ActionResult,
     BlameWorker,
     CheckFolder,
     ClaimFolder,
@@ -21,24 +21,25 @@ from echelon.agent.actions import (
     KillWorkers,
     Listen,
     Listening,
+    RecordEvent,
     ReleaseFolder,
     RunHasEnded,
     StartWorkers,
-    Tell,
     WorkersEnd,
 )
 from echelon.agent.generation import Generation
-from echelon.agent.hostjob import HostJob
-from echelon.agent.outcome import read_ends
+from echelon.agent.outcome import read_outcomes
 from echelon.agent.spec import AgentSpec
-from echelon.launch.local import WORKER_PROGRAM, LocalJob, Placement, StopRequests, listen
+from echelon.agent.watched_job import WatchedJob
+from echelon.launch.local import WORKER_PROGRAM, LocalJob, Placement, listen
+from echelon.launch.stop_requests import StopRequests
 from echelon.lease import Lease
 from echelon.monitor.heartbeat import Pulse
 from echelon.runfolder import RunFolder
 
 
 class Job(Protocol):
-    """This host's workers in one generation (hostjob.py, or the simulation's)."""
+    """This host's workers in one generation (watched_job.py, or the simulation's)."""
 
     end: WorkersEnd | None
     """None while they run."""
@@ -58,12 +59,12 @@ class HostExecutor:
         spec: AgentSpec,
         run: RunFolder,
         lock: int | None,
-        tell: Callable[[Tell], None],
+        tell: Callable[[RecordEvent], None],
         *,
         clock: Callable[[], float] = time.monotonic,
         place: Callable[[AgentSpec, Generation], Placement] | None = None,
     ) -> None:
-        self._place = place or place_of
+        self._place = place or placement_of
         self._spec, self._run, self._lock, self._tell = spec, run, lock, tell
         self._lease = Lease(run, spec.me.name, clock) if spec.needs_lease else None
         self._listener: socket.socket | None = None
@@ -83,7 +84,7 @@ class HostExecutor:
         job.wait()
         return job.end
 
-    def carry_out(self, action: Action) -> Answer | None:
+    def carry_out(self, action: Action) -> ActionResult | None:
         match action:
             case Listen():
                 return self._listen()
@@ -104,7 +105,7 @@ class HostExecutor:
                 return self._claim_folder(number, because)
             case ReleaseFolder():
                 self._release_folder()
-            case Tell():
+            case RecordEvent():
                 self._tell(action)
         return None
 
@@ -143,7 +144,7 @@ class HostExecutor:
                 listener=listener,
             )
 
-        return HostJob(start, self.on_workers_end)
+        return WatchedJob(start, self.on_workers_end)
 
     def _check_folder(self, is_ours: bool) -> FolderChecked:
         assert self._lease is not None
@@ -157,7 +158,7 @@ class HostExecutor:
         assert self._lease is not None
         try:
             self._lease.look()  # raises if the folder is not there
-            ended = read_ends(self._run).get(self._spec.launch)
+            ended = read_outcomes(self._run).get(self._spec.launch)
             return RunHasEnded(ended) if ended else FolderClaimed(self._lease.claim(number), because)
         except OSError as error:
             return FolderClaimed(None, problem=str(error))
@@ -168,7 +169,7 @@ class HostExecutor:
                 self._lease.give_back()
 
 
-def place_of(spec: AgentSpec, generation: Generation) -> Placement:
+def placement_of(spec: AgentSpec, generation: Generation) -> Placement:
     """Where a host's workers stand: the leader's come first, as the first of them keeps the group's store."""
     order = [generation.leader, *(host for host in generation.members if host != generation.leader)]
     counts = [spec.hosts[host].workers_in(generation) for host in order]

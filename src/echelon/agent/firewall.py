@@ -62,7 +62,7 @@ def find_listening_ports(process: int) -> set[int]:
 
 @contextlib.contextmanager
 def guard(spec: AgentSpec, tell: Callable[[str], None]) -> Iterator[None]:
-    """Keep strangers out meanwhile; where that cannot be done, `tell` why."""
+    """Keep strangers out meanwhile; if that cannot be done, `tell` why."""
     if spec.me.address.startswith("127.") or spec.me.address == "::1":
         yield
         return
@@ -133,7 +133,7 @@ class _Firewall:
             self._owner.stdin.flush()
 
     def _is_up(self, nft: str) -> bool:
-        """Whether the table is there: its owner takes a moment, and tells nothing where it succeeds."""
+        """Whether the table is there: its owner takes a moment, and prints nothing if it succeeds."""
         deadline = time.monotonic() + _PATIENCE_S
         while time.monotonic() < deadline:
             if "drop" in _list(nft, "table", "inet", self._table).stdout:

@@ -24,17 +24,17 @@ from pydantic import BeforeValidator, PlainSerializer, TypeAdapter
 
 from echelon.agent.ranges import format_ranges, parse_ranges
 
-Phase = Literal["waiting", "ready", "running", "finished", "interrupted", "failed"]
+HostPhase = Literal["waiting", "ready", "running", "finished", "interrupted", "failed"]
 """Of one host in its generation: no workers and none wanted; none, but may start; at work; ended well; saved and left;
 ended with a failure."""
 Pulses = dict[int, tuple[int, int, int, float, bool]]
 """By rank (monitor/heartbeat.py)."""
-Stage = Literal["forming", "running", "draining", "ended"]
+GenerationStage = Literal["forming", "running", "draining", "ended"]
 OutcomeName = Literal["finished", "interrupted", "failed"]
-Hosts = Annotated[frozenset[int], PlainSerializer(format_ranges), BeforeValidator(parse_ranges)]
+HostSet = Annotated[frozenset[int], PlainSerializer(format_ranges), BeforeValidator(parse_ranges)]
 Members = Annotated[tuple[int, ...], PlainSerializer(format_ranges), BeforeValidator(parse_ranges)]
 """As a thousand hosts are written in a few characters: "0-41,43-999"."""
-_STAGES: tuple[Stage, ...] = ("forming", "running", "draining", "ended")
+_STAGES: tuple[GenerationStage, ...] = ("forming", "running", "draining", "ended")
 
 
 @dataclass(frozen=True)
@@ -44,7 +44,7 @@ class Generation:
     number: int
     leader: int
     members: Members
-    stage: Stage = "forming"
+    stage: GenerationStage = "forming"
     store_port: int = 0
     hung_rank: int = -1
     """A worker that the leader found hanging."""
@@ -97,11 +97,11 @@ class Heartbeat:
     """All that one agent tells the others."""
 
     host: int
-    sees: Hosts = frozenset()
+    sees: HostSet = frozenset()
     """The hosts that it hears itself."""
     generation: Generation | None = None
     """The one that it leads or follows."""
-    phase: Phase = "waiting"
+    phase: HostPhase = "waiting"
     stop: Literal[0, 1, 2] = 0
     """1: its user wants the run to save and leave; 2: to end at once."""
     can_lead: bool = True
@@ -132,7 +132,7 @@ class Heard:
     """For how long it has been heard without a gap."""
 
 
-View = Mapping[int, Heard]
+HeardHosts = Mapping[int, Heard]
 
 
 @dataclass(frozen=True)
@@ -163,7 +163,7 @@ NOT_STARTED = (
 )
 
 
-def find_alive(me: int, view: View, rules: Rules) -> list[int]:
+def find_alive(me: int, view: HeardHosts, rules: Rules) -> list[int]:
     """Return the hosts that this one hears and that hear it, and this one, in order."""
     others = [
         host for host, heard in view.items() if heard.age_s < rules.silence_s and me in heard.heartbeat.sees
@@ -171,7 +171,7 @@ def find_alive(me: int, view: View, rules: Rules) -> list[int]:
     return sorted({me, *others})
 
 
-def find_present(mine: Heartbeat, view: View, rules: Rules) -> frozenset[int]:
+def find_present(mine: Heartbeat, view: HeardHosts, rules: Rules) -> frozenset[int]:
     """Return the hosts that are there, as far as this one knows.
 
     Hubs vouch for those that they hear (topology.py). A leader believes nobody: it leads those that it hears itself.
@@ -181,7 +181,7 @@ def find_present(mine: Heartbeat, view: View, rules: Rules) -> frozenset[int]:
     return frozenset(alive).union(*(heartbeat.sees for heartbeat in said))
 
 
-def is_led(mine: Heartbeat, view: View, rules: Rules) -> bool:
+def is_led(mine: Heartbeat, view: HeardHosts, rules: Rules) -> bool:
     """Whether this host's generation has a leader who is heard, and who hears enough hosts."""
     if mine.generation is None or mine.generation.leader not in find_alive(mine.host, view, rules):
         return False
@@ -189,7 +189,7 @@ def is_led(mine: Heartbeat, view: View, rules: Rules) -> bool:
     return leader.leads and len(leader.sees) + 1 >= rules.fewest
 
 
-def find_generation_to_follow(mine: Heartbeat, view: View, rules: Rules) -> Generation | None:
+def find_generation_to_follow(mine: Heartbeat, view: HeardHosts, rules: Rules) -> Generation | None:
     """Return the newest generation of a living leader, if it is newer than, or ahead of, the one followed so far.
 
     Any host is believed that the run has ended: the leader may have left before all had heard. In a fixed group the
@@ -206,7 +206,7 @@ def find_generation_to_follow(mine: Heartbeat, view: View, rules: Rules) -> Gene
     return best if is_newer or is_ahead else None
 
 
-def should_lead(mine: Heartbeat, view: View, rules: Rules, waited_s: float) -> bool:
+def should_lead(mine: Heartbeat, view: HeardHosts, rules: Rules, waited_s: float) -> bool:
     """Whether this hub is to form a generation: nobody leads, it is the first that can, and enough hosts are there.
 
     `waited_s` is for how long the living hosts have been the same ones.
@@ -227,7 +227,7 @@ def should_lead(mine: Heartbeat, view: View, rules: Rules, waited_s: float) -> b
     return len(alive) == rules.num_hosts or waited_s >= patience_s
 
 
-def form_generation(mine: Heartbeat, view: View, rules: Rules) -> Generation:
+def form_generation(mine: Heartbeat, view: HeardHosts, rules: Rules) -> Generation:
     """Return a new generation of the hosts that are there, led by this one."""
     seen = [heard.heartbeat.generation for heard in view.values()] + [mine.generation]
     number = 1 + max((generation.number for generation in seen if generation), default=0)
@@ -250,7 +250,7 @@ class Review:
     """What the members' workers failed of, the likeliest cause first."""
 
 
-def review_generation(mine: Heartbeat, view: View, rules: Rules, trouble_s: float) -> Review:
+def review_generation(mine: Heartbeat, view: HeardHosts, rules: Rules, trouble_s: float) -> Review:
     """Judge the generation that this host leads; `trouble_s` is for how long a member's workers have been down."""
     generation = mine.generation
     assert generation is not None
@@ -314,7 +314,7 @@ def _review_phases(
     return Review(generation)
 
 
-def is_ready_to_start(mine: Heartbeat, view: View, rules: Rules) -> bool:
+def is_ready_to_start(mine: Heartbeat, view: HeardHosts, rules: Rules) -> bool:
     """Whether all members of this leader's generation have ended their old workers."""
     generation = mine.generation
     assert generation is not None
@@ -329,17 +329,17 @@ def is_ready_to_start(mine: Heartbeat, view: View, rules: Rules) -> bool:
     )
 
 
-def may_replace_generation(mine: Heartbeat, view: View, rules: Rules) -> bool:
+def may_replace_generation(mine: Heartbeat, view: HeardHosts, rules: Rules) -> bool:
     """Whether a leader whose generation has ended may form the next one: it stays, and enough others do."""
     return not mine.leaving and len(_find_staying(mine, view, rules)) >= rules.fewest
 
 
-def has_quorum(mine: Heartbeat, view: View, rules: Rules) -> bool:
+def has_quorum(mine: Heartbeat, view: HeardHosts, rules: Rules) -> bool:
     """Whether enough hosts are there for this one's workers to continue."""
     return len(find_present(mine, view, rules)) >= rules.fewest
 
 
-def _is_outdone_by_an_orphan(generation: Generation, view: View, alive: list[int]) -> bool:
+def _is_outdone_by_an_orphan(generation: Generation, view: HeardHosts, alive: list[int]) -> bool:
     """Whether somebody holds a greater generation that nobody leads any more, and so will not follow this one."""
     theirs = [view[host].heartbeat for host in alive if host in view]
     return any(
@@ -348,20 +348,20 @@ def _is_outdone_by_an_orphan(generation: Generation, view: View, alive: list[int
     )
 
 
-def _is_anybody_late(generation: Generation, view: View, rules: Rules) -> bool:
+def _is_anybody_late(generation: Generation, view: HeardHosts, rules: Rules) -> bool:
     """Whether a member has not been heard for a moment: if it is lost, that is what the others' workers failed of."""
     ages = [view[host].age_s for host in generation.members if host in view]
     return any(rules.settle_s < age_s < rules.silence_s for age_s in ages)
 
 
-def _find_joiners(generation: Generation, view: View, alive: list[int], rules: Rules) -> list[int]:
+def _find_joiners(generation: Generation, view: HeardHosts, alive: list[int], rules: Rules) -> list[int]:
     if len(generation.members) >= rules.most:
         return []
     outside = [h for h in alive if h not in generation.members and not view[h].heartbeat.leaving]
     return [host for host in outside if view[host].steady_s >= rules.rejoin_s]
 
 
-def _find_staying(mine: Heartbeat, view: View, rules: Rules) -> list[int]:
+def _find_staying(mine: Heartbeat, view: HeardHosts, rules: Rules) -> list[int]:
     """Return the living hosts that are not about to go, and this one."""
     alive = find_alive(mine.host, view, rules)
     return [host for host in alive if host == mine.host or not view[host].heartbeat.leaving]

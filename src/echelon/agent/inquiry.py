@@ -6,10 +6,10 @@ from dataclasses import dataclass
 
 from pydantic import TypeAdapter
 
-from echelon.agent.boards import board_time
-from echelon.agent.outcome import last_outcome, read_ends
-from echelon.agent.packing import last_step
+from echelon.agent.outcome import last_outcome, read_outcomes
+from echelon.agent.result_archive import last_step
 from echelon.agent.service import AgentHere, list_agents, workers_of
+from echelon.agent.tensorboard_server import tensorboard_time
 from echelon.monitor.run_state import RunState, read_state
 from echelon.runfolder import RunFolder
 
@@ -33,7 +33,7 @@ class HostAnswer:
     state: RunState
     last_step: int
     """Of the newest complete checkpoint."""
-    board_time: float
+    tensorboard_time: float
 
 
 def answer_about(run: RunFolder, host: int) -> HostAnswer:
@@ -47,10 +47,10 @@ def answer_about(run: RunFolder, host: int) -> HostAnswer:
         launch=own.launch if own else "",
         agents=agents,
         last_outcome=ended.outcome if ended else "",
-        ends={launch: ended.outcome for launch, ended in read_ends(run).items()},
+        ends={launch: ended.outcome for launch, ended in read_outcomes(run).items()},
         state=read_state(run),
         last_step=last_step(run),
-        board_time=board_time(run),
+        tensorboard_time=tensorboard_time(run),
     )
 
 

@@ -8,19 +8,20 @@ from typing import Any, Literal
 
 from pydantic import TypeAdapter
 
+from echelon.agent.generation import OutcomeName
 from echelon.monitor.records import RecordWriter, read_records
 from echelon.runfolder import RunFolder
 
 ALONE: Literal["alone"] = "alone"
-"""The outcome of an agent that waited for the others in vain: the run may go on without it. The other outcomes are the
-run's; all agents agree on them, whichever of them tells."""
+"""The outcome of an agent that waited for the others in vain: the run may continue without it. The other outcomes are
+the run's, and all agents agree on them."""
 
 
 @dataclass(frozen=True)
 class RunOutcome:
     """How a launch of the run has ended, as an agent or its launcher sees it."""
 
-    outcome: Literal["finished", "interrupted", "failed", "alone"]
+    outcome: OutcomeName | Literal["alone"]
     message: str = ""
     launch: str = ""
     """Which launch (`AgentSpec.launch`): the run may have been started again since."""
@@ -47,7 +48,7 @@ def last_outcome(run: RunFolder, host: int) -> RunOutcome | None:
     return _parse(records[-1]) if records else None
 
 
-def read_ends(run: RunFolder) -> dict[str, RunOutcome]:
+def read_outcomes(run: RunFolder) -> dict[str, RunOutcome]:
     """How launches of the run have ended, from all agents whose records are in this folder."""
     files = sorted(run.records.glob("agent-*.jsonl"))
     ends = [ended for file in files for ended in map(_parse, read_records(file)) if ended is not None]

@@ -16,7 +16,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from echelon.agent.connection import Answering, Connection, Message, connect, introduce
+from echelon.agent.connection import Answering, Connection, WireMessage, connect, introduce
 from echelon.agent.rendezvous_file import Invitation
 from echelon.errors import EchelonError, RefusedError, StoppedError, TrainingError, UserError
 from echelon.launch.machine import own_versions
@@ -101,10 +101,10 @@ class Rendezvous:
         noun = self._noun if len(ranks) == 1 else self._nouns
         return f"{noun} {', '.join(ranks)}" if ranks else ""
 
-    def ask_all(self, kind: str, **values: Any) -> dict[int, Message]:
+    def ask_all(self, kind: str, **values: Any) -> dict[int, WireMessage]:
         """Send all the others a message and wait for an answer of each. Raises what one of them failed with."""
         self.tell_all(kind, **values)
-        answers: dict[int, Message] = {}
+        answers: dict[int, WireMessage] = {}
         while len(answers) < len(self.connections):
             self._pump(_POLL_S)
             for rank, connection in self.connections.items():
@@ -165,7 +165,7 @@ class Rendezvous:
         if connection.is_closed:
             self._drop(connection)
 
-    def _admit(self, connection: Connection, message: Message, tell: TellUser) -> None:
+    def _admit(self, connection: Connection, message: WireMessage, tell: TellUser) -> None:
         caller = self._strangers.pop(connection).caller
         hello = _hello_of(message)
         if hello is None or hello.rank != caller:
@@ -236,7 +236,7 @@ class Participant:
         self.connection = connection
         self._noun = noun
 
-    def hear(self, kind: str) -> Message:
+    def hear(self, kind: str) -> WireMessage:
         """The next message from process 0, which must be of this kind; RefusedError if it does not begin."""
         message = self.connection.wait(math.inf)
         if message is None:
@@ -318,13 +318,13 @@ def _is_let_in(
     return bool(connection.inbox)
 
 
-def _status(message: Message) -> int:
+def _status(message: WireMessage) -> int:
     status = message.get("exit_status")
     known = (UserError.exit_status, StoppedError.exit_status)
     return status if isinstance(status, int) and status in known else EchelonError.exit_status
 
 
-def _hello_of(message: Message) -> Hello | None:
+def _hello_of(message: WireMessage) -> Hello | None:
     match message:
         case {
             "kind": "hello",
@@ -344,6 +344,6 @@ def _is_name(text: str) -> bool:
     return len(text) <= _NAME_CHARACTERS and text.isprintable()
 
 
-def _text(message: Message, name: str) -> str:
+def _text(message: WireMessage, name: str) -> str:
     text = message.get(name)
     return printable(text[:_TEXT_CHARACTERS])[:_TEXT_CHARACTERS] if isinstance(text, str) else ""

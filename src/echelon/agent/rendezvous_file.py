@@ -1,6 +1,6 @@
 """How processes that a site's launcher started find each other: by files in the run folder, which they share.
 
-runs/NAME/meeting/LAUNCHER-JOB/
+runs/NAME/rendezvous/LAUNCHER-JOB/
   invitation.json      where process 0 listens, and a secret that shows who has read it
   host-RANK.json       the addresses of another host, so that process 0 knows which network interface leads there
 """
@@ -59,7 +59,7 @@ class RendezvousFolder:
     def __init__(self, run: RunFolder, place: Place) -> None:
         self._run = run
         name = re.sub(r"[^A-Za-z0-9.-]+", "_", f"{place.launcher}-{place.job}".strip("-"))
-        self.folder = run.meeting / name
+        self.folder = run.rendezvous / name
 
     @contextlib.contextmanager
     def invite(self, address: Address) -> Iterator[Invitation]:
@@ -71,7 +71,7 @@ class RendezvousFolder:
             yield invitation
         finally:
             shutil.rmtree(self.folder, ignore_errors=True)
-            for folder in (self._run.meeting, self._run.path):
+            for folder in (self._run.rendezvous, self._run.path):
                 with contextlib.suppress(OSError):  # not empty
                     folder.rmdir()
 
@@ -91,7 +91,7 @@ class RendezvousFolder:
         self._pin(f"host-{rank}.json", {"name": socket.gethostname(), "addresses": addresses})
 
     def wait_for_another_host(self, limit_s: float) -> list[str]:
-        """Addresses of a host that is not this one, its name's first; UserError where none announces itself."""
+        """Addresses of a host that is not this one, its name's first; UserError if none announces itself."""
         own = {interface.address for interface in own_interfaces()}
         deadline = time.monotonic() + limit_s
         while time.monotonic() < deadline:
@@ -142,7 +142,7 @@ def _by_name(host: str) -> list[str]:
 
 
 def address_for_others(place: Place, folder: RendezvousFolder, limit_s: float) -> str:
-    """This host's address at which the other processes reach it, where no MASTER_ADDR says so."""
+    """This host's address at which the other processes reach it, if no MASTER_ADDR says so."""
     if place.has_one_host:
         return LOOPBACK
     chosen = os.environ.get("GLOO_SOCKET_IFNAME")

@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any, NoReturn
 
-from echelon.agent.actions import Tell
+from echelon.agent.actions import RecordEvent
 from echelon.agent.agent import Agent
 from echelon.agent.execution import HostExecutor
 from echelon.agent.firewall import guard
@@ -27,7 +27,8 @@ from echelon.agent.hub_network import HubNetwork
 from echelon.agent.outcome import RunOutcome, write_outcome
 from echelon.agent.spec import AgentSpec, parse_spec
 from echelon.errors import EchelonError, RunError
-from echelon.launch.local import StopRequests, listen, signals_call
+from echelon.launch.local import listen
+from echelon.launch.stop_requests import StopRequests, signals_call
 from echelon.launch.trust import trust
 from echelon.monitor.records import RecordWriter
 from echelon.runfolder import (
@@ -40,8 +41,6 @@ from echelon.runfolder import (
     write_atomically,
 )
 
-_SENT_FILES = ("recipe.toml", "data.json", "tokeniser.model", "images.json", "provenance.json", "hosts.json")
-"""What a launcher may put into the run folder of a host that does not see its own."""
 _COME_S = 300.0
 _POLL_S = 0.5
 
@@ -109,7 +108,7 @@ async def _look_after(
     stops: StopRequests,
     lock: int,
 ) -> RunOutcome:
-    def tell(news: Tell) -> None:
+    def tell(news: RecordEvent) -> None:
         records.write(news.kind, message=news.message, **news.values)
 
     def note_end(ended: RunOutcome) -> None:
@@ -121,7 +120,7 @@ async def _look_after(
 
 
 def _answer(starter: IO[str], answer: dict[str, Any]) -> None:
-    """The one word that whoever started the agent waits for."""
+    """Send the one message that the process which started the agent waits for."""
     with starter:
         starter.write(to_json(answer))
 
@@ -133,10 +132,11 @@ def _prepare(spec: AgentSpec) -> Iterator[tuple[RunFolder, int, socket.socket]]:
     run.create()
     with run.lock(with_others=True) as lock, _hold(run.agent_lock(spec.host), spec.launch):
         _refuse_other_launches(run, spec.launch)
+        expected = {path.name: path for path in run.start_files}
         for name, content in spec.files.items():
-            if name not in _SENT_FILES:
+            if name not in expected:
                 raise RunError(f"{name!r} is not a file that a launcher may send")
-            write_atomically(run.path / name, base64.b64decode(content))
+            write_atomically(expected[name], base64.b64decode(content))
         run.require()
         if spec.roster_digest:
             with contextlib.suppress(RunError):  # then commands on this host want --trust-hosts
@@ -160,7 +160,7 @@ def _hold(path: Path, launch: str) -> Iterator[None]:
     descriptor = open_no_link(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC)
     try:
         if not take_lock(descriptor, fcntl.LOCK_EX, LOOK_S):
-            raise _goes_on(path.parent)
+            raise _is_under_way(path.parent)
         os.ftruncate(descriptor, 0)
         os.pwrite(descriptor, f"{os.getpid()} {launch} {socket.gethostname()}\n".encode(), 0)
         yield
@@ -169,16 +169,16 @@ def _hold(path: Path, launch: str) -> Iterator[None]:
 
 
 def _refuse_other_launches(run: RunFolder, launch: str) -> None:
-    """RunError where another launch, which may number the hosts in another order, has an agent here."""
+    """RunError if another launch, which may number the hosts in another order, has an agent here."""
     holders = [_holder(path, LOOK_S) for path in run.agent_locks()]
     if any(holder is not None and holder.launch != launch for holder in holders):
-        raise _goes_on(run.path)
+        raise _is_under_way(run.path)
 
 
-def _goes_on(folder: Path) -> RunError:
+def _is_under_way(folder: Path) -> RunError:
     run = shlex.quote(str(folder))
     return RunError(
-        f"{folder}: an agent of this host is at work already, so the run is going on; `echelon attach {run}` "
+        f"{folder}: an agent of this host is at work already, so the run is under way; `echelon attach {run}` "
         f"follows it, `echelon stop {run}` ends it"
     )
 

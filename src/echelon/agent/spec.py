@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from pydantic import TypeAdapter
 
@@ -39,20 +39,20 @@ class AgentSpec:
     host: int
     """Which of the hosts it is."""
     hosts: tuple[HostSpec, ...]
-    port: int
-    """Where every agent listens."""
-    secret: str
     shares_folder: bool
     """Whether all hosts see the same run folder."""
     fewest: int
     most: int
     silence_s: float
     hang_s: float
-    max_restarts: int
-    window_s: float
-    files: dict[str, str]
+    max_restarts: int = 0
+    window_s: float = 0.0
+    port: int = 0
+    """Where every agent of `--hosts` listens."""
+    secret: str = ""
+    files: dict[str, str] = field(default_factory=dict)
     """Files of the run folder, in base64, for a host that does not see the launcher's."""
-    environment: dict[str, str]
+    environment: dict[str, str] = field(default_factory=dict)
     """For the workers, beyond what this host has."""
     roster_digest: str = ""
     """Of hosts.json, so that `status`, `stop` and others work on this host too (launch/trust.py)."""

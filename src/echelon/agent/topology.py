@@ -9,14 +9,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-from echelon.agent.generation import LEADER, Heartbeat, Rules, View, find_present
+from echelon.agent.generation import LEADER, HeardHosts, Heartbeat, Rules, find_present
 
 NUM_HUBS = 3
 """The leader and two deputies."""
 
 
 def choose_hubs(
-    mine: Heartbeat, view: View, called: Mapping[int, float], now: float, rules: Rules
+    mine: Heartbeat, view: HeardHosts, called: Mapping[int, float], now: float, rules: Rules
 ) -> dict[int, float]:
     """Return the hosts that this one calls, itself among them if it is a hub, and since when each has been called.
 
@@ -35,7 +35,7 @@ def choose_hubs(
 
 
 def _find_first(
-    mine: Heartbeat, view: View, called: Mapping[int, float], now: float, rules: Rules
+    mine: Heartbeat, view: HeardHosts, called: Mapping[int, float], now: float, rules: Rules
 ) -> Iterator[int]:
     """Yield the first hosts until enough of them are hubs; as long as too few hosts are there, also some that are not.
 

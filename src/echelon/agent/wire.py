@@ -65,7 +65,7 @@ class MessageEncoder:
 
 
 class MessageDecoder:
-    """Finds messages in what comes over a connection; WireError if somebody has meddled with it."""
+    """Finds messages in what comes over a connection; WireError if somebody has tampered with it."""
 
     def __init__(self, key: bytes, limit_bytes: int = _MAX_BYTES) -> None:
         self._key = key
@@ -189,7 +189,7 @@ class Receiver:
         self.caller = caller
 
     async def receive(self) -> bytes:
-        """The next message; WireError where the connection has ended or somebody has meddled with it."""
+        """The next message; WireError if the connection has ended or somebody has tampered with it."""
         try:
             while (message := self._decoder.decode()) is None:
                 data = await self._reader.read(_READ_BYTES)

@@ -7,12 +7,12 @@ from typing import Annotated
 
 import typer
 
-from echelon.cli.options import Json, Model, Which
+from echelon.cli.options import Json, ModelOption, Which
 from echelon.cli.output import note_unscored, show
 
 
 def classify(
-    model: Model,
+    model: ModelOption,
     pictures: Annotated[list[Path], typer.Argument(metavar="IMAGE...", help="Image files.")],
     *,
     top: Annotated[int, typer.Option(min=1, help="How many classes to name per image.")] = 3,

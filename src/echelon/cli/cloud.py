@@ -14,7 +14,9 @@ from echelon.cli.output import confirm, messages, show
 from echelon.console import output_width
 from echelon.errors import UserError
 
-ClusterName = Annotated[str, typer.Argument(metavar="NAME", help="The cluster's name, or a job's FILE.TOML.")]
+ClusterOrJob = Annotated[
+    str, typer.Argument(metavar="NAME", help="The cluster's name, or a job's FILE.TOML.")
+]
 
 
 Region = Annotated[str | None, typer.Option(metavar="NAME", help="Also look in this region.")]
@@ -59,7 +61,7 @@ def cloud_list(region: Region = None, json_: Json = False) -> None:
 
 
 def cloud_ssh(
-    name: ClusterName,
+    name: ClusterOrJob,
     number: Annotated[
         int, typer.Argument(min=0, metavar="NUMBER", help="The number of the host, from 0.")
     ] = 0,
@@ -86,7 +88,7 @@ def cloud_ssh(
 
 
 def cloud_down(
-    name: ClusterName,
+    name: ClusterOrJob,
     region: Region = None,
     yes: Yes = False,
     force: Annotated[

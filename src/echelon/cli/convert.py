@@ -44,7 +44,7 @@ def convert(
 ) -> None:
     """Convert the configuration of another system."""
     if kind == "openseq2seq":
-        from echelon.migrate.openseq2seq.recipe import convert_openseq2seq
+        from echelon.migrate.openseq2seq.converted_recipe import convert_openseq2seq
 
         if project or bucket or image:
             raise UserError("--project, --bucket and --image are for ai-platform")

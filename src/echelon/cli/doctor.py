@@ -11,7 +11,7 @@ from echelon.cli.options import (
     AwsAddress,
     Hostfile,
     HostPython,
-    Hosts,
+    HostsOption,
     Interface,
     Json,
     SshConfig,
@@ -24,7 +24,7 @@ from echelon.monitor.bar import working
 
 def doctor(
     *,
-    hosts: Hosts = None,
+    hosts: HostsOption = None,
     hostfile: Hostfile = None,
     ssh_config: SshConfig = None,
     run: Annotated[

@@ -9,7 +9,7 @@ from typing import Annotated, Literal
 import typer
 
 from echelon.cli.flags import takes_flags
-from echelon.cli.options import Json, Run, Set, Which
+from echelon.cli.options import Json, RunArgument, Set, Which
 from echelon.cli.output import messages, show
 from echelon.console import output_width, wrap
 
@@ -61,7 +61,7 @@ class DataFlags:
 
 @takes_flags
 def evaluate(
-    run: Run, *, checkpoint: Which = None, data: DataFlags, set_: Set = None, json_: Json = False
+    run: RunArgument, *, checkpoint: Which = None, data: DataFlags, set_: Set = None, json_: Json = False
 ) -> None:
     """Score a checkpoint: BLEU, chrF, loss, perplexity; or top-1, top-5, loss."""
     from echelon.commands.given_sets import SetOptions

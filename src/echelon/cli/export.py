@@ -7,14 +7,14 @@ from typing import Annotated, Literal
 
 import typer
 
-from echelon.cli.options import Json, Run, Which
+from echelon.cli.options import Json, RunArgument, Which
 from echelon.cli.output import messages, note_unscored, show
 from echelon.console import output_width, wrap
 from echelon.monitor.bar import working
 
 
 def export(
-    run: Run,
+    run: RunArgument,
     *,
     to: Annotated[Path, typer.Option(metavar="DIR", help="The folder to write.")],
     format_: Annotated[

@@ -63,7 +63,7 @@ RecipeOrRun = Annotated[
         autocompletion=complete_recipe_or_run,
     ),
 ]
-Run = Annotated[
+RunArgument = Annotated[
     Path,
     typer.Argument(
         metavar="RUN",
@@ -81,7 +81,7 @@ Runs = Annotated[
         help="Runs: their folders, or their names in runs/.",
     ),
 ]
-Model = Annotated[
+ModelOption = Annotated[
     Path,
     typer.Argument(
         metavar="RUN",
@@ -112,7 +112,7 @@ Workers = Annotated[
         rich_help_panel=LENGTH,
     ),
 ]
-Hosts = Annotated[
+HostsOption = Annotated[
     str | None,
     typer.Option(
         metavar="A:2,B:2|FILE",

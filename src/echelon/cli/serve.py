@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from echelon.cli.flags import takes_flags
-from echelon.cli.options import Json, Model, Which
+from echelon.cli.options import Json, ModelOption, Which
 from echelon.cli.output import messages, note_unscored, show
 
 if TYPE_CHECKING:
@@ -91,7 +91,7 @@ class ClientFlags:
 
 @takes_flags
 def serve(
-    model: Model,
+    model: ModelOption,
     *,
     address: AddressFlags,
     access: AccessFlags,

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from echelon.cli.options import Json, Run, TrustHosts, open_run
+from echelon.cli.options import Json, RunArgument, TrustHosts, open_run
 from echelon.cli.output import show
 from echelon.console import output_width, wrap
 
 
-def status(run: Run, trust_hosts: TrustHosts = False, json_: Json = False) -> None:
+def status(run: RunArgument, trust_hosts: TrustHosts = False, json_: Json = False) -> None:
     """Show how far a run is, here or on its hosts."""
     from echelon.commands.results import format_status
     from echelon.commands.status import get_status

@@ -6,12 +6,12 @@ from typing import Annotated
 
 import typer
 
-from echelon.cli.options import Json, Run, TrustHosts, open_run
+from echelon.cli.options import Json, RunArgument, TrustHosts, open_run
 from echelon.cli.output import show
 
 
 def stop(
-    run: Run,
+    run: RunArgument,
     now: Annotated[bool, typer.Option("--now", help="Stop at once, without saving.")] = False,
     trust_hosts: TrustHosts = False,
     json_: Json = False,

@@ -15,7 +15,7 @@ from echelon.cli.options import (
     AwsAddress,
     Hostfile,
     HostPython,
-    Hosts,
+    HostsOption,
     Interface,
     Json,
     LengthFlags,
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 class HostFlags:
     """Which hosts to train on over SSH, and how to get at them."""
 
-    hosts: Hosts = None
+    hosts: HostsOption = None
     hostfile: Hostfile = None
     rented: Annotated[
         str | None,

@@ -10,7 +10,7 @@ from typing import Annotated, Any
 import typer
 
 from echelon.cli.flags import takes_flags
-from echelon.cli.options import Json, Model, Which
+from echelon.cli.options import Json, ModelOption, Which
 from echelon.cli.output import messages, note_unscored
 from echelon.errors import UserError
 from echelon.runfolder import to_json
@@ -94,7 +94,7 @@ class LineFlags:
 
 @takes_flags
 def translate(
-    model: Model,
+    model: ModelOption,
     *,
     file: Annotated[
         Path | None,

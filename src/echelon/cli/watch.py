@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from echelon.cli.options import Json, MachineType, Price, Run, TrustHosts, open_run
+from echelon.cli.options import Json, MachineType, Price, RunArgument, TrustHosts, open_run
 from echelon.cli.output import messages, show
 from echelon.errors import UserError
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 def watch(
-    run: Run,
+    run: RunArgument,
     *,
     logs: Annotated[bool, typer.Option("--logs", help="Also show what workers and agents print.")] = False,
     web: Annotated[
@@ -50,9 +50,9 @@ def watch(
         result = watch_page(folder, messages(), (address, port or 6010), hourly_price(price, machine))
         show(json_, result, f"{result['run']}: {result['state']} at step {result['step']:,}")
     elif tensorboard:
-        from echelon.commands.tensorboard import open_board
+        from echelon.commands.tensorboard import open_tensorboard
 
-        with open_board(folder, port or 6006) as board:
+        with open_tensorboard(folder, port or 6006) as board:
             messages().print(f"TensorBoard: {board}", highlight=False)
             show_run(folder, json_, may_stop=False, with_logs=logs)
     else:

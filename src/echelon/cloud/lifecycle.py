@@ -7,8 +7,8 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+from echelon.cloud.aws.aws_cluster import AwsCluster
 from echelon.cloud.aws.calls import Clients
-from echelon.cloud.aws.cluster import AwsCluster
 from echelon.cloud.aws.context import MACHINES
 from echelon.cloud.aws.image import require_disk
 from echelon.cloud.aws.location import Site, find_site
@@ -19,8 +19,9 @@ from echelon.cloud.bill import SHORTEST_HOURS, Bill
 from echelon.cloud.cluster_spec import ClusterSpec
 from echelon.cloud.inventory import Login, render_known_hosts, render_ssh_config
 from echelon.cloud.journal import ClusterRecord, Journal, new_cluster
-from echelon.cloud.parts import Left, Tell, remove_parts
+from echelon.cloud.parts import Left, remove_parts
 from echelon.cloud.ssh_keys import make_key
+from echelon.console import Tell
 from echelon.errors import CloudError, EchelonError, UserError
 from echelon.runfolder import write_atomically
 

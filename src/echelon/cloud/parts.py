@@ -6,14 +6,13 @@ can be taken up again, and removing repeated, from any point.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Protocol
 
 from echelon.cloud.journal import Journal, PartRecord
+from echelon.console import Tell
 from echelon.errors import EchelonError
-
-Tell = Callable[[str], None]
 
 
 class Part(Protocol):

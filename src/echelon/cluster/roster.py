@@ -13,7 +13,7 @@ from pathlib import Path
 from pydantic import TypeAdapter
 
 from echelon.agent.spec import HostSpec
-from echelon.cluster.starting import Seat
+from echelon.cluster.host_session import HostSession
 from echelon.errors import RunError
 from echelon.launch.ssh import Remote
 from echelon.launch.trust import digest_of, is_trusted, trust
@@ -48,15 +48,17 @@ _ROSTER = TypeAdapter(Roster)
 
 def write_roster(
     run: RunFolder,
-    seats: Sequence[Seat],
+    sessions: Sequence[HostSession],
     launcher: str,
     ssh_config: Path | None,
     *,
     is_shared: bool = False,
     container: str | None = None,
 ) -> None:
-    """Note the hosts down."""
-    entries = tuple(RosterEntry(seat.spec, seat.python, seat.sees_our_folder) for seat in seats)
+    """Write the hosts down."""
+    entries = tuple(
+        RosterEntry(session.spec, session.python, session.sees_our_folder) for session in sessions
+    )
     roster = Roster(launcher, str(ssh_config) if ssh_config else None, entries, is_shared, container)
     content = _ROSTER.dump_json(roster, indent=2)
     write_atomically(run.hosts, content)
@@ -75,7 +77,7 @@ def trust_roster(run: RunFolder) -> None:
 
 
 def read_roster(run: RunFolder) -> Roster | None:
-    """The run's hosts; None for a run on one machine. RunError where they come from somebody else."""
+    """The run's hosts; None for a run on one machine. RunError if somebody else wrote them."""
     try:
         content = read_file(run.hosts)
     except FileNotFoundError:
@@ -94,12 +96,12 @@ def read_roster(run: RunFolder) -> Roster | None:
 
 
 @contextlib.contextmanager
-def open_seats(roster: Roster) -> Iterator[list[Seat]]:
+def open_sessions(roster: Roster) -> Iterator[list[HostSession]]:
     """Connections to the run's hosts, made when they are needed, and closed at the end."""
     config = Path(roster.ssh_config) if roster.ssh_config else None
     with contextlib.ExitStack() as stack:
         yield [
-            Seat(
+            HostSession(
                 number,
                 stack.enter_context(Remote(entry.host.name, config)),
                 entry.python,

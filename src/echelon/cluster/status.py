@@ -8,8 +8,8 @@ from dataclasses import replace
 
 from echelon.agent.inquiry import HostAnswer
 from echelon.agent.outcome import ALONE
-from echelon.cluster.roster import open_seats, read_roster
-from echelon.cluster.starting import Seat, stop_agent_now
+from echelon.cluster.host_session import HostSession, stop_agent_now
+from echelon.cluster.roster import open_sessions, read_roster
 from echelon.errors import RemoteError, RunError
 from echelon.launch.ssh import side_by_side
 from echelon.monitor.run_state import RunState, read_state
@@ -20,16 +20,16 @@ _OPEN = ("training", "unknown", "not started")
 """States that say nothing about how the run has ended."""
 
 
-def ask_hosts(seats: Sequence[Seat], run: RunFolder) -> list[HostAnswer | RemoteError]:
+def ask_hosts(sessions: Sequence[HostSession], run: RunFolder) -> list[HostAnswer | RemoteError]:
     """What each host says of the run, or why it cannot be asked."""
 
-    def ask(seat: Seat) -> HostAnswer | RemoteError:
+    def ask(session: HostSession) -> HostAnswer | RemoteError:
         try:
-            return seat.ask(run.path, timeout_s=_ASK_S)
+            return session.ask(run.path, timeout_s=_ASK_S)
         except RemoteError as error:
             return error
 
-    return side_by_side(seats, ask)
+    return side_by_side(sessions, ask)
 
 
 def judge_run(run: RunFolder, answers: Sequence[HostAnswer | RemoteError]) -> RunState:
@@ -79,12 +79,15 @@ def end_leftovers(run: RunFolder) -> list[str]:
         roster = read_roster(run)
     if roster is None:
         return []
-    with open_seats(roster) as seats:
-        answers = ask_hosts(seats, run)
-        known = [(s, a) for s, a in zip(seats, answers, strict=True) if isinstance(a, HostAnswer)]
+    with open_sessions(roster) as sessions:
+        answers = ask_hosts(sessions, run)
+        known = [(s, a) for s, a in zip(sessions, answers, strict=True) if isinstance(a, HostAnswer)]
         ends = {launch for _, answer in known for launch in answer.ends}
         left = [
-            (seat, agent.host) for seat, answer in known for agent in answer.agents if agent.launch in ends
+            (session, agent.host)
+            for session, answer in known
+            for agent in answer.agents
+            if agent.launch in ends
         ]
         side_by_side(left, lambda each: stop_agent_now(each[0], str(run.path), each[1]))
-    return [seat.name for seat, _ in left]
+    return [session.name for session, _ in left]

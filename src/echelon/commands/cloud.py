@@ -35,12 +35,12 @@ from echelon.cloud.lifecycle import (
     undo,
 )
 from echelon.cloud.prices import age_warning, price, price_list
+from echelon.commands.cloud_vertex import Ask
 from echelon.commands.rented_hosts import make_ready
 from echelon.errors import CloudError, UserError
 from echelon.explain.tables import render_table
 
 _OWN_ADDRESS = "https://checkip.amazonaws.com"
-Ask = Callable[[str], bool]
 
 
 @dataclass(frozen=True)

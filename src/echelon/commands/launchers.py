@@ -194,6 +194,6 @@ def _write_manifests(files: dict[str, str], folder: Path) -> Launched:
         raise UserError(f"{folder}: cannot be written: {error.strerror}; choose another with --to") from None
     words = (
         f"start it with: kubectl apply -f {folder}/job.yaml\n"
-        f"or, where Kubeflow Trainer is installed: kubectl apply -f {folder}/trainjob.yaml"
+        f"or, if Kubeflow Trainer is installed: kubectl apply -f {folder}/trainjob.yaml"
     )
     return Launched({"launcher": "kubernetes", "to": str(folder), "files": files}, words)

@@ -12,7 +12,7 @@ from echelon.console import tell
 from echelon.data.batch_plan import AnyPrepared
 from echelon.data.prepare import default_cache, ignore
 from echelon.data.progress import Progress as StageProgress
-from echelon.data.progress import Report
+from echelon.data.progress import ReportProgress
 from echelon.errors import UserError
 from echelon.monitor.bar import open_bars, working
 from echelon.recipe.schema import Recipe
@@ -27,7 +27,9 @@ class PrepareDeclaration(Protocol):
         """The address that prepared data are fetched from, if they are not to be made."""
         ...
 
-    def prepare(self, recipe: Recipe, recipe_folder: Path, cache: Path, progress: Report) -> AnyPrepared:
+    def prepare(
+        self, recipe: Recipe, recipe_folder: Path, cache: Path, progress: ReportProgress
+    ) -> AnyPrepared:
         """Find the data prepared, fetch them, or make them."""
         ...
 
@@ -75,10 +77,10 @@ def _prepare(recipe: Recipe, recipe_folder: Path, console: Console) -> AnyPrepar
         with working(console, f"fetching the prepared data from {address}"):
             return task.prepare(recipe, recipe_folder, cache, ignore)
     with open_bars(console) as bars:
-        return task.prepare(recipe, recipe_folder, cache, _Screen(bars, console).show)
+        return task.prepare(recipe, recipe_folder, cache, _StageScreen(bars, console).show)
 
 
-class _Screen:
+class _StageScreen:
     """A bar for each stage on a terminal; elsewhere a line at its start, and at every tenth of a download."""
 
     def __init__(self, bars: Progress, console: Console) -> None:

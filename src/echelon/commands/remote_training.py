@@ -14,16 +14,19 @@ from typing import Any, Protocol
 
 from rich.console import Console
 
-from echelon.agent.execution import place_of
+from echelon.agent.execution import placement_of
 from echelon.agent.generation import Generation
 from echelon.agent.outcome import RunOutcome
 from echelon.agent.spec import AgentSpec, HostSpec
 from echelon.cloud.journal import Journal
-from echelon.cluster.boxes import boxes, find_boxes, open_box, render_box
-from echelon.cluster.fetching import fetch_results, have_no_checkpoint
-from echelon.cluster.roster import write_roster
-from echelon.cluster.starting import (
-    Seat,
+from echelon.cluster.host_containers import (
+    find_containers,
+    host_containers,
+    render_host_container,
+    start_container,
+)
+from echelon.cluster.host_session import (
+    HostSession,
     Size,
     choose_size,
     is_folder_shared,
@@ -31,8 +34,10 @@ from echelon.cluster.starting import (
     start_agents,
     warn_of_two_parts,
 )
+from echelon.cluster.host_watch import HostWatch, SharedFiles, stop_host, watch_hosts
+from echelon.cluster.result_transfer import fetch_results, have_no_checkpoint
+from echelon.cluster.roster import write_roster
 from echelon.cluster.status import end_leftovers
-from echelon.cluster.watching import HostWatch, SharedFiles, stop_host, watch_hosts
 from echelon.commands.cluster_options import ClusterOptions
 from echelon.commands.readiness import format_hosts
 from echelon.commands.rented_hosts import Rented
@@ -46,10 +51,11 @@ from echelon.launch.check import HostReport, check_hosts
 from echelon.launch.container import python_with, render_transfer, send_image
 from echelon.launch.findings import MeasuredLink, Needs, PreparedData
 from echelon.launch.install import ENVIRONMENT, InstallOptions, install_hosts
-from echelon.launch.local import StopRequests, render_worker, signals_call
+from echelon.launch.local import render_worker
 from echelon.launch.routes import Route
 from echelon.launch.session import INSTALLED_PYTHON
 from echelon.launch.ssh import Remote, on_all, raise_problems
+from echelon.launch.stop_requests import StopRequests, signals_call
 from echelon.launch.sync import sync_hosts
 from echelon.monitor.bar import Show, working
 from echelon.monitor.records import RecordWriter
@@ -69,7 +75,7 @@ class HostDeclaration(Protocol):
         ...
 
 
-class Hosts:
+class RunHosts:
     """The hosts of one run: checked, installed on and described to their agents."""
 
     def __init__(
@@ -91,7 +97,7 @@ class Hosts:
         if options.tls:
             require_extra("cryptography", "tls")
 
-    def get_ready(self, console: Console) -> list[Seat]:
+    def get_ready(self, console: Console) -> list[HostSession]:
         """Install what is wanted on the hosts, check them all, and show the findings; HostsError if one is not
         ready, with every problem of every host."""
         self._put_programs(console)
@@ -105,14 +111,14 @@ class Hosts:
         if not all(report.is_fit for report in reports):
             raise HostsError("not all hosts are ready: see the lines marked with ✗")
         self.link = reports[0].link
-        return [self._seat(number, report) for number, report in enumerate(reports)]
+        return [self._session(number, report) for number, report in enumerate(reports)]
 
-    def look(self, console: Console) -> list[Seat]:
+    def look(self, console: Console) -> list[HostSession]:
         """Check the hosts and show the findings; nothing is installed, and hosts need not be ready."""
         with working(console, "checking the hosts"):
             reports = [self._without_remedied(report) for report in self._check()]
         _show(reports, console)
-        return [self._seat(number, report) for number, report in enumerate(reports)]
+        return [self._session(number, report) for number, report in enumerate(reports)]
 
     def _without_remedied(self, report: HostReport) -> HostReport:
         """The report without what --install and --sync will fix."""
@@ -159,7 +165,7 @@ class Hosts:
 
             raise_problems(sync_hosts(remotes, folder, folder, pythons=pythons, progress=count))
 
-    def _seat(self, number: int, report: HostReport) -> Seat:
+    def _session(self, number: int, report: HostReport) -> HostSession:
         facts, name = report.facts, report.host.name
         route = report.route or Route(_FOUND_LATER, _FOUND_LATER)
         workers = report.host.workers or (len(facts.machine.gpus) if facts else 0)
@@ -167,14 +173,14 @@ class Hosts:
         workers = workers or parse_workers(self._recipe.train.workers).at_start(cores)
         spec = HostSpec(name, route.address, route.interface, workers)
         python = report.python or (self._options.python or INSTALLED_PYTHON,)
-        return Seat(number, self._remotes[name], python, spec, bool(facts and facts.shares_run_folder))
+        return HostSession(number, self._remotes[name], python, spec, bool(facts and facts.shares_run_folder))
 
-    def specs(self, seats: Sequence[Seat], *, is_shared: bool) -> list[AgentSpec]:
+    def specs(self, sessions: Sequence[HostSession], *, is_shared: bool) -> list[AgentSpec]:
         """The spec of each host's agent."""
         task: HostDeclaration = find_task(self._recipe.task)
         environment = task.host_environment(self._recipe, self._prepared.folder.resolve())
         specs = render_specs(
-            seats,
+            sessions,
             self._run,
             self._recipe,
             self._size(is_shared=is_shared),
@@ -195,13 +201,13 @@ class Hosts:
 @contextmanager
 def open_hosts(
     options: ClusterOptions, run: RunFolder, recipe: Recipe, prepared: AnyPrepared
-) -> Iterator[Hosts]:
+) -> Iterator[RunHosts]:
     """A connection to each host, closed at the end."""
     with ExitStack() as stack:
         remotes = {
             host.name: stack.enter_context(Remote(host.name, options.ssh_config)) for host in options.hosts
         }
-        yield Hosts(options, run, recipe, prepared, remotes)
+        yield RunHosts(options, run, recipe, prepared, remotes)
 
 
 def train_over_ssh(options: TrainOptions, console: Console) -> dict[str, Any]:
@@ -223,30 +229,30 @@ def train_on_hosts(
         _kept(options, run, prepared, console) as is_ready,
         ExitStack() as stack,
     ):
-        seats = hosts.get_ready(console)
+        sessions = hosts.get_ready(console)
         for host in end_leftovers(run):
             console.print(f"{host}: ended an agent that had missed the end of this run", highlight=False)
         open_again = None
         if options.container:
             folder = prepared.folder.resolve()
-            seats = stack.enter_context(boxes(options.container, seats, run.path, folder))
-            open_again = partial(open_box, options.container, run=run.path, data=folder)
-        is_shared = is_folder_shared(seats, run)
+            sessions = stack.enter_context(host_containers(options.container, sessions, run.path, folder))
+            open_again = partial(start_container, options.container, run=run.path, data=folder)
+        is_shared = is_folder_shared(sessions, run)
         write_roster(
             run,
-            seats,
+            sessions,
             socket.gethostname(),
             options.ssh_config,
             is_shared=is_shared,
             container=options.container,
         )
         _note_link(run, hosts.link)
-        specs = hosts.specs(seats, is_shared=is_shared)
+        specs = hosts.specs(sessions, is_shared=is_shared)
         if not is_shared and (warning := hosts.warn_of_two_parts()):
             tell(console, warning)
         stops = StopRequests()
         with (
-            closing(RunScreen(run, len(seats), recipe.train.log_every, console)) as screen,
+            closing(RunScreen(run, len(sessions), recipe.train.log_every, console)) as screen,
             run.lock(with_others=True),
             # Before the first agent starts, as all must hear of a signal. A terminal that is closed ends the
             # launcher, and not the run: the agents do without.
@@ -254,14 +260,15 @@ def train_on_hosts(
         ):
             if options.rented and not recipe.checkpoint.mirror:
                 Journal(options.rented).note_run(run.path, is_home=False)
-            start_agents(seats, specs)
+            start_agents(sessions, specs)
             outcome, witnesses = _watch(
-                seats, specs, run, screen, stops, is_ready=is_ready, open_again=open_again
+                sessions, specs, run, screen, stops, is_ready=is_ready, open_again=open_again
             )
-        if outcome.is_finished and not any(seat.sees_our_folder for seat in seats):
-            fetch_results(find_boxes(witnesses, run.path, options.container), run)
+        if outcome.is_finished and not any(session.sees_our_folder for session in sessions):
+            fetch_results(find_containers(witnesses, run.path, options.container), run)
         if options.rented and (
-            outcome.is_finished or have_no_checkpoint(find_boxes(seats, run.path, options.container), run)
+            outcome.is_finished
+            or have_no_checkpoint(find_containers(sessions, run.path, options.container), run)
         ):
             Journal(options.rented).note_run(run.path, is_home=True)
     return outcome
@@ -303,43 +310,47 @@ def describe_launch(
     """What would be run on every host, by name. Hosts are probed, and nothing is started or changed; only an empty
     run folder is made if they are probed from within a container."""
     with open_hosts(options, run, recipe, prepared) as hosts:
-        seats = hosts.look(console)
-        specs = hosts.specs(seats, is_shared=all(seat.sees_our_folder for seat in seats))
-        return {seat.name: _commands(seat, specs[seat.number], options, prepared) for seat in seats}
+        sessions = hosts.look(console)
+        specs = hosts.specs(sessions, is_shared=all(session.sees_our_folder for session in sessions))
+        return {
+            session.name: _commands(session, specs[session.number], options, prepared) for session in sessions
+        }
 
 
-def _commands(seat: Seat, spec: AgentSpec, options: ClusterOptions, prepared: AnyPrepared) -> list[str]:
+def _commands(
+    session: HostSession, spec: AgentSpec, options: ClusterOptions, prepared: AnyPrepared
+) -> list[str]:
     """The commands for one host: what is installed, the agent, and the workers that it starts."""
     generation = Generation(1, 0, tuple(range(len(spec.hosts))), store_port=1)
-    place = replace(place_of(spec, generation), port=0)
+    place = replace(placement_of(spec, generation), port=0)
     run, folder = RunFolder(Path(spec.run)), prepared.folder.resolve()
     puts = [f"# --install: {ENVIRONMENT}, with what is installed here"] if options.install else []
-    puts += [f"# --sync: {folder}, where it is missing"] if options.sync else []
+    puts += [f"# --sync: {folder}, if it is missing"] if options.sync else []
     if options.container:
         puts.append(
-            f"# here, where the image is missing there: {render_transfer(options.container, seat.remote)}"
+            f"# here, if the image is missing there: {render_transfer(options.container, session.remote)}"
         )
-        puts.append(shlex.join(render_box(options.container, seat, run.path, folder)))
-    agent = [*seat.python, "-m", "echelon.agent", "start"]
+        puts.append(shlex.join(render_host_container(options.container, session, run.path, folder)))
+    agent = [*session.python, "-m", "echelon.agent", "start"]
     workers = []
-    for local_rank in range(seat.spec.workers):
-        worker = render_worker(run, place, local_rank, seat.spec.workers)
+    for local_rank in range(session.spec.workers):
+        worker = render_worker(run, place, local_rank, session.spec.workers)
         settings = {**worker.environment, "MASTER_PORT": "chosen when it starts"}
         words = [f"{name}={shlex.quote(value)}" for name, value in settings.items()]
-        workers.append(" ".join([*words, shlex.join([*seat.python, *worker.command[1:]])]))
+        workers.append(" ".join([*words, shlex.join([*session.python, *worker.command[1:]])]))
     return [*puts, f"{shlex.join(agent)} < orders", *workers]
 
 
 def _watch(
-    seats: Sequence[Seat],
+    sessions: Sequence[HostSession],
     specs: Sequence[AgentSpec],
     run: RunFolder,
     screen: RunScreen,
     stops: StopRequests,
     *,
     is_ready: Callable[[str], bool],
-    open_again: Callable[[Seat], object] | None,
-) -> tuple[RunOutcome, list[Seat]]:
+    open_again: Callable[[HostSession], object] | None,
+) -> tuple[RunOutcome, list[HostSession]]:
     """Show the run until it ends; also return the hosts that took part to the end, and so have its result."""
     records = RecordWriter(run.launcher_records)
 
@@ -347,18 +358,18 @@ def _watch(
         records.write("event", message=message)
         screen.tell(message)
 
-    shared = SharedFiles(run, seats) if specs[0].shares_folder else None
+    shared = SharedFiles(run, sessions) if specs[0].shares_folder else None
     watches = [
         HostWatch(
-            seat,
-            specs[seat.number],
+            session,
+            specs[session.number],
             run,
             tell,
-            is_ready=partial(is_ready, seat.name),
+            is_ready=partial(is_ready, session.name),
             shared=shared,
-            open_box=partial(open_again, seat) if open_again else None,
+            start_container=partial(open_again, session) if open_again else None,
         )
-        for seat in seats
+        for session in sessions
     ]
     try:
         outcome = watch_hosts(watches, run.path, stops, screen.show_news)
@@ -367,9 +378,9 @@ def _watch(
             watch.close()
         records.close()
     for watch in watches:  # now that nobody starts an agent again
-        if watch.outcome is None and watch.is_reached:  # it came back too late and would wait for the others
-            stop_host(watch.seat, run.path, now=True)
-    witnesses = [watch.seat for watch in watches if watch.outcome == outcome]
+        if watch.is_under_way:  # it came back too late and would wait for the others
+            stop_host(watch.session, run.path, now=True)
+    witnesses = [watch.session for watch in watches if watch.outcome == outcome]
     return RunOutcome(outcome, restarts=max(0, screen.generations - 1)), witnesses
 
 

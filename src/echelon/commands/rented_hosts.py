@@ -13,12 +13,13 @@ from pathlib import Path
 
 from rich.console import Console
 
+from echelon.cloud.aws.aws_cluster import AwsCluster
 from echelon.cloud.aws.calls import Clients
-from echelon.cloud.aws.cluster import AwsCluster
 from echelon.cloud.inventory import host_name
 from echelon.cloud.journal import ClusterRecord, HostRecord, Journal
 from echelon.cloud.lifecycle import is_ending, write_inventory
 from echelon.commands.readiness import format_hosts
+from echelon.console import Tell
 from echelon.errors import CloudError, EchelonError, HostsError, RemoteError
 from echelon.launch.check import check_hosts
 from echelon.launch.container import python_with, send_image
@@ -33,7 +34,6 @@ _ANSWER_S = 900.0
 _RETRY_S = 3.0
 _LOOK_S = 15.0
 _BOOTED = "! command -v cloud-init > /dev/null || cloud-init status --wait > /dev/null; true"
-Tell = Callable[[str], None]
 
 
 def rented_hosts(cluster: ClusterRecord) -> list[Host]:

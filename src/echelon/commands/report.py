@@ -21,8 +21,8 @@ from echelon.explain.report_text import report_markdown, report_text
 from echelon.explain.sheet import to_png
 from echelon.runfolder import RunFolder, to_json, write_atomically
 
-Form = Literal["text", "markdown", "json", "html"]
-_SUFFIXES: dict[str, Form] = {
+ReportForm = Literal["text", "markdown", "json", "html"]
+_SUFFIXES: dict[str, ReportForm] = {
     ".md": "markdown",
     ".markdown": "markdown",
     ".json": "json",
@@ -45,7 +45,7 @@ def make_reports(runs: list[Path], hourly: float | None, reference: Path | None)
     return [build_report(RunFolder(run.absolute()), hourly, reference) for run in runs]
 
 
-def choose_form(form: Form | None, to: Path | None) -> Form:
+def choose_form(form: ReportForm | None, to: Path | None) -> ReportForm:
     """The given form, or that of the file's suffix; UserError for a suffix of another format."""
     if form is not None:
         return form
@@ -55,7 +55,7 @@ def choose_form(form: Form | None, to: Path | None) -> Form:
     return _SUFFIXES.get(suffix, "text")
 
 
-def render_report(report: Report, form: Form) -> str:
+def render_report(report: Report, form: ReportForm) -> str:
     match form:
         case "text":
             return report_text(report) + "\n"
@@ -74,7 +74,7 @@ def compare_runs(runs: list[Path], hourly: float | None = None) -> Comparison:
     return compare_reports(make_reports(runs, hourly, None))
 
 
-def render_comparison(comparison: Comparison, form: Form, width: int | None = None) -> str:
+def render_comparison(comparison: Comparison, form: ReportForm, width: int | None = None) -> str:
     """A comparison in the given form; tables of text fit `width`."""
     match form:
         case "text":

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from echelon.agent.inquiry import HostAnswer
-from echelon.cluster.roster import open_seats, read_roster
+from echelon.cluster.roster import open_sessions, read_roster
 from echelon.cluster.status import ask_hosts
 from echelon.data.batch_plan import AnyPrepared, open_data, steps_per_epoch
 from echelon.data.run_data import find_run_data
@@ -97,7 +97,7 @@ def refuse_other_data(run: RunFolder, prepared: AnyPrepared) -> None:
 
 
 def refuse_to_leave_hosts(run: RunFolder) -> None:
-    """RunError if a run was trained on hosts and nobody has said that it shall be resumed on this machine."""
+    """RunError if a run was trained on hosts and nothing says that it is to be resumed on this machine."""
     if not run.hosts.exists():
         return
     there = f"echelon train {run.path} --hosts HOSTS"
@@ -121,8 +121,8 @@ def leave_hosts(run: RunFolder) -> None:
     with contextlib.suppress(RunError):  # somebody else's hosts are not asked
         roster = read_roster(run)
     if roster is not None:
-        with open_seats(roster) as seats:
-            answers = ask_hosts(seats, run)
+        with open_sessions(roster) as sessions:
+            answers = ask_hosts(sessions, run)
         if any(isinstance(answer, HostAnswer) and answer.is_running for answer in answers):
             raise RunError(
                 f"{run.path}: is being trained on its hosts; `echelon stop {run.path}` stops it there"

@@ -10,18 +10,18 @@ from typing import Any
 
 from rich.console import Console
 
-from echelon.agent.packing import last_step
-from echelon.cluster.boxes import find_boxes
-from echelon.cluster.fetching import fetch_results
-from echelon.cluster.roster import Roster, open_seats, read_roster
-from echelon.cluster.watching import HostWatch, SharedFiles
+from echelon.agent.result_archive import last_step
+from echelon.cluster.host_containers import find_containers
+from echelon.cluster.host_watch import HostWatch, SharedFiles
+from echelon.cluster.result_transfer import fetch_results
+from echelon.cluster.roster import Roster, open_sessions, read_roster
 from echelon.commands.keyboard import reading_keys
 from echelon.commands.logs import LogTails
 from echelon.commands.run_screen import RunScreen
 from echelon.commands.runs import summarise
 from echelon.commands.stop import ask_to_stop
 from echelon.commands.terminal_dashboard import Dashboard
-from echelon.launch.local import StopRequests, signals_call
+from echelon.launch.stop_requests import StopRequests, signals_call
 from echelon.monitor.run_state import read_state
 from echelon.recipe.loading import load_recipe
 from echelon.runfolder import RunFolder
@@ -92,7 +92,7 @@ def wait_for_interrupt() -> None:
             pass
 
 
-class _Here:
+class _RunHere:
     """A run on this machine."""
 
     def __init__(self, run: RunFolder) -> None:
@@ -102,19 +102,19 @@ class _Here:
         """It is at home."""
 
 
-class _Hosts:
+class _RunOnHosts:
     """A run on hosts, each of which is watched."""
 
     def __init__(self, run: RunFolder, watches: Sequence[HostWatch], *, has_launcher: bool) -> None:
         self._run, self._watches, self._has_launcher = run, watches, has_launcher
 
     def is_going_on(self) -> bool:
-        return any(watch.outcome is None and watch.is_reached for watch in self._watches)
+        return any(watch.is_under_way for watch in self._watches)
 
     def bring_home(self, console: Console) -> None:
         """Fetch the result of a run that has finished on hosts with folders of their own, as its launcher would."""
-        have_it = [watch.seat for watch in self._watches if watch.outcome == "finished"]
-        is_here = any(watch.seat.sees_our_folder for watch in self._watches) or self._is_home()
+        have_it = [watch.session for watch in self._watches if watch.outcome == "finished"]
+        is_here = any(watch.session.sees_our_folder for watch in self._watches) or self._is_home()
         if have_it and not is_here and not self._has_launcher:
             console.print("bringing the result here ...", highlight=False)
             fetch_results(have_it, self._run)
@@ -125,22 +125,22 @@ class _Hosts:
 
 
 @contextlib.contextmanager
-def _watching(roster: Roster | None, run: RunFolder, screen: RunScreen) -> Iterator[_Here | _Hosts]:
+def _watching(roster: Roster | None, run: RunFolder, screen: RunScreen) -> Iterator[_RunHere | _RunOnHosts]:
     """Follow a run. If its launcher has gone, what hosts write comes into our run folder meanwhile."""
     if roster is None:
-        yield _Here(run)
+        yield _RunHere(run)
         return
     has_launcher = run.is_locked()
-    with open_seats(roster) as seats, contextlib.ExitStack() as stack:
+    with open_sessions(roster) as sessions, contextlib.ExitStack() as stack:
         if not has_launcher:
             stack.enter_context(run.lock(with_others=True))
-        shared = SharedFiles(run, seats) if roster.is_shared else None
+        shared = SharedFiles(run, sessions) if roster.is_shared else None
         watches = [
             stack.enter_context(
                 contextlib.closing(
-                    HostWatch(seat, None, run, screen.tell, mirrors=not has_launcher, shared=shared)
+                    HostWatch(session, None, run, screen.tell, mirrors=not has_launcher, shared=shared)
                 )
             )
-            for seat in find_boxes(seats, run.path, roster.container)
+            for session in find_containers(sessions, run.path, roster.container)
         ]
-        yield _Hosts(run, watches, has_launcher=has_launcher)
+        yield _RunOnHosts(run, watches, has_launcher=has_launcher)

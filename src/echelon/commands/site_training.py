@@ -20,10 +20,10 @@ from typing import Any, NoReturn
 
 from rich.console import Console
 
-from echelon.agent.actions import Tell
+from echelon.agent.actions import RecordEvent
 from echelon.agent.agent import Agent
-from echelon.agent.connection import Connection, Message
-from echelon.agent.execution import HostExecutor, place_of
+from echelon.agent.connection import Connection, WireMessage
+from echelon.agent.execution import HostExecutor, placement_of
 from echelon.agent.generation import LEADER, Generation
 from echelon.agent.outcome import RunOutcome
 from echelon.agent.rendezvous import (
@@ -64,8 +64,9 @@ from echelon.errors import (
 )
 from echelon.launch.cores import available_cores
 from echelon.launch.interfaces import interface_towards, is_loopback, own_address, resolve
-from echelon.launch.local import Placement, StopRequests, listen, signals_call
+from echelon.launch.local import Placement, listen
 from echelon.launch.site import Address, Place, threads_for
+from echelon.launch.stop_requests import StopRequests, signals_call
 from echelon.monitor.records import RecordWriter
 from echelon.monitor.screen import follow_records, open_screen
 from echelon.recipe.schema import Recipe
@@ -215,7 +216,7 @@ class _SiteProcess:
 
     def _assemble(
         self, rendezvous: Rendezvous, invitation: Invitation, begun: Begun, address: str
-    ) -> Message:
+    ) -> WireMessage:
         """Wait for all processes and their folders; return the "begin" message that all were sent."""
         rendezvous.gather(self._tell)
         data = {"folder": str(begun.prepared.folder.resolve()), "key": begun.prepared.key}
@@ -235,7 +236,7 @@ class _SiteProcess:
         rendezvous.tell_all("begin", **start)
         return start
 
-    def _get_ready(self, wanted: Message, shares_folder: bool, stack: contextlib.ExitStack) -> int | None:
+    def _get_ready(self, wanted: WireMessage, shares_folder: bool, stack: contextlib.ExitStack) -> int | None:
         """Give this host's workers their data and a run folder; return its lock if the folder is our own."""
         if self._place.local_rank > 0:
             return None  # another process of this host does
@@ -260,7 +261,7 @@ class _SiteProcess:
                     "set ECHELON_CACHE to the same folder on all hosts"
                 ) from None
 
-    def _spec(self, start: Message) -> AgentSpec:
+    def _spec(self, start: WireMessage) -> AgentSpec:
         """The spec of this process's agent. All processes connect to process 0, so the others need no addresses."""
         interface = interface_towards(start["address"]).name
         hosts = [
@@ -271,27 +272,23 @@ class _SiteProcess:
             run=str(self._run.path),
             host=self._place.rank,
             hosts=tuple(hosts),
-            port=0,
-            secret="",
             shares_folder=start["shares_folder"],
             fewest=len(hosts),
             most=len(hosts),
             silence_s=_SILENT_S,
             hang_s=self._recipe.restart.hang_seconds,
-            max_restarts=0,
-            window_s=0.0,
-            files={},
-            environment={},
             is_fixed=True,
         )
 
-    def _train(self, start: Message, connections: Mapping[int, Connection], lock: int | None) -> RunOutcome:
+    def _train(
+        self, start: WireMessage, connections: Mapping[int, Connection], lock: int | None
+    ) -> RunOutcome:
         """Run this process's agent until the run has ended for all."""
         spec, place = self._spec(start), self._place
 
         def place_workers(spec: AgentSpec, generation: Generation) -> Placement:
             return replace(
-                place_of(spec, generation),
+                placement_of(spec, generation),
                 num_hosts=start["num_hosts"],
                 first_local_rank=place.local_rank,
                 local_size=None if place.is_host else place.local_size,
@@ -344,11 +341,11 @@ def _failure(ended: RunOutcome) -> RefusedError:
     return RefusedError(printable(ended.message), status)  # other hosts wrote it
 
 
-def _ignore(_news: Tell) -> None:
+def _ignore(_news: RecordEvent) -> None:
     """A fixed group has no news before it ends."""
 
 
-def agree_on_folder(place: Place, hellos: Sequence[Hello], answers: dict[int, Message]) -> bool:
+def agree_on_folder(place: Place, hellos: Sequence[Hello], answers: dict[int, WireMessage]) -> bool:
     """Whether all hosts see one run folder; False if every host has its own. UserError if some share one."""
     local_ranks = {}
     away = []

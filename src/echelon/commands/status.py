@@ -6,9 +6,9 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from echelon.agent.inquiry import HostAnswer
-from echelon.cluster.boxes import find_boxes
-from echelon.cluster.roster import open_seats, read_roster
-from echelon.cluster.starting import Seat
+from echelon.cluster.host_containers import find_containers
+from echelon.cluster.host_session import HostSession
+from echelon.cluster.roster import open_sessions, read_roster
 from echelon.cluster.status import ask_hosts, judge_run
 from echelon.commands.runs import RunSummary, summarise
 from echelon.errors import RemoteError
@@ -19,7 +19,7 @@ from echelon.runfolder import RunFolder
 
 @dataclass(frozen=True)
 class HostState:
-    """One host of a run that is going on."""
+    """One host of a run under way."""
 
     host: str
     workers: int
@@ -73,22 +73,22 @@ def summarise_with_hosts(run: RunFolder) -> tuple[RunSummary, list[HostState]]:
     summary, roster = summarise(run), read_roster(run)
     if roster is None:
         return summary, []
-    with open_seats(roster) as seats:
-        answers = ask_hosts(find_boxes(seats, run.path, roster.container), run)
+    with open_sessions(roster) as sessions:
+        answers = ask_hosts(find_containers(sessions, run.path, roster.container), run)
         state = judge_run(run, answers)
-        hosts = [_host_state(seat, answer) for seat, answer in zip(seats, answers, strict=True)]
+        hosts = [_host_state(session, answer) for session, answer in zip(sessions, answers, strict=True)]
     newer = replace(summary, state=state.name, step=state.step, steps=state.steps, last_change=state.as_of)
     return newer, hosts
 
 
-def _host_state(seat: Seat, answer: HostAnswer | RemoteError) -> HostState:
+def _host_state(session: HostSession, answer: HostAnswer | RemoteError) -> HostState:
     if isinstance(answer, RemoteError):
         state = answer.message
     elif not answer.is_running:
         state = "stopped"
     else:
         state = "running" if answer.trains else "waiting"
-    return HostState(seat.name, seat.spec.workers, state)
+    return HostState(session.name, session.spec.workers, state)
 
 
 def _told(run: RunFolder, num_hosts: int) -> list[dict[str, Any]]:

@@ -14,8 +14,8 @@ from typing import Any
 from echelon.agent.inquiry import HostAnswer
 from echelon.agent.service import find_agent
 from echelon.agent.service import stop as stop_agent
-from echelon.cluster.roster import Roster, open_seats, read_roster
-from echelon.cluster.starting import Seat
+from echelon.cluster.host_session import HostSession
+from echelon.cluster.roster import Roster, open_sessions, read_roster
 from echelon.cluster.status import ask_hosts
 from echelon.commands.status import summarise_with_hosts
 from echelon.errors import RemoteError, RunError, TrainingError
@@ -68,15 +68,15 @@ def _stop_hosts(roster: Roster, run: RunFolder, now: bool) -> bool:
     if here and not now:  # this machine is one of the hosts: its agent tells the others
         return bool(stop_agent(run, here[0], now=False)["was_running"])
 
-    def ask(seat: Seat) -> bool:
+    def ask(session: HostSession) -> bool:
         try:
-            words = ["stop", str(run.path), str(seat.number), *(["--now"] if now else [])]
-            return bool(seat.run_agent(*words, timeout_s=20)["was_running"])
+            words = ["stop", str(run.path), str(session.number), *(["--now"] if now else [])]
+            return bool(session.run_agent(*words, timeout_s=20)["was_running"])
         except RemoteError:
             return False  # the others tell it, or it ends when it finds itself alone
 
-    with open_seats(roster) as seats:
-        return any(side_by_side(seats, ask))
+    with open_sessions(roster) as sessions:
+        return any(side_by_side(sessions, ask))
 
 
 def _is_running(run: RunFolder) -> bool:
@@ -87,8 +87,8 @@ def _is_running(run: RunFolder) -> bool:
     roster = read_roster(run)
     if roster is None:
         return run.is_locked()
-    with open_seats(roster) as seats:
-        answers = ask_hosts(seats, run)
+    with open_sessions(roster) as sessions:
+        answers = ask_hosts(sessions, run)
     told = [answer for answer in answers if isinstance(answer, HostAnswer)]
     is_on_hosts = any(answer.is_running for answer in told)
     return is_on_hosts or (run.is_locked() and len(told) == len(answers))

@@ -15,7 +15,8 @@ from typing import Any
 
 from echelon.errors import TrainingError, UserError
 from echelon.recipe.loading import load_recipe
-from echelon.recipe.own_recipe import OwnRecipe
+from echelon.recipe.own_code import is_import_path
+from echelon.recipe.schema import Recipe
 from echelon.recipe.toml import dump_recipe
 
 _ORDERS = ((0, 1, 2, 0), (2, 1, 0))
@@ -25,7 +26,7 @@ _ORDERS = ((0, 1, 2, 0), (2, 1, 0))
 def check_task(recipe_file: Path) -> dict[str, Any]:
     """The keys of `doctor --task --json`; UserError if the recipe's task is not one of the user's."""
     recipe = load_recipe(recipe_file)
-    if not isinstance(recipe, OwnRecipe):
+    if not is_import_path(recipe.task):
         raise UserError(
             f"{recipe_file}: its task is {recipe.task}, which is Echelon's; --task checks one of your own"
         )
@@ -65,9 +66,9 @@ def format_check(found: dict[str, Any]) -> str:
     return "\n".join([f"{found['task']}:", *(f"  - {finding}" for finding in found["findings"])])
 
 
-def _compute(recipe: OwnRecipe, order: tuple[int, ...]) -> dict[str, Any]:
+def _compute(recipe: Recipe, order: tuple[int, ...]) -> dict[str, Any]:
     """What a process of its own makes of the slots, in this order."""
-    command = [sys.executable, "-m", "echelon.train.task_trial", *map(str, order)]
+    command = [sys.executable, "-P", "-m", "echelon.train.task_trial", *map(str, order)]
     # Python's own hashes differ between processes unless this is set, and workers do not set it.
     environment = {name: value for name, value in os.environ.items() if name != "PYTHONHASHSEED"}
     done = subprocess.run(

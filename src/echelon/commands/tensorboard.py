@@ -8,9 +8,9 @@ import subprocess
 from collections.abc import Iterator
 from typing import IO
 
-from echelon.agent.boards import serve_board
-from echelon.cluster.roster import open_seats, read_roster
-from echelon.cluster.starting import Seat
+from echelon.agent.tensorboard_server import serve_tensorboard
+from echelon.cluster.host_session import HostSession
+from echelon.cluster.roster import open_sessions, read_roster
 from echelon.errors import RemoteError, RunError
 from echelon.launch.ssh import side_by_side
 from echelon.runfolder import RunFolder, parse_json
@@ -19,32 +19,32 @@ _START_S = 30.0
 
 
 @contextlib.contextmanager
-def open_board(run: RunFolder, port: int) -> Iterator[str]:
+def open_tensorboard(run: RunFolder, port: int) -> Iterator[str]:
     """Serve a run's curves inside the `with` block; yields the address for a browser on this machine."""
     roster = read_roster(run.require())
     if roster is None or any(entry.sees_our_folder for entry in roster.entries):
-        with serve_board(run, _check_free(port)):
+        with serve_tensorboard(run, _check_free(port)):
             yield f"http://127.0.0.1:{port}/"
         return
-    with open_seats(roster) as seats, _tunnel(_find_newest(seats, run), run, _check_free(port)):
+    with open_sessions(roster) as sessions, _tunnel(_find_newest(sessions, run), run, _check_free(port)):
         yield f"http://127.0.0.1:{port}/"
 
 
 @contextlib.contextmanager
-def _tunnel(seat: Seat, run: RunFolder, port: int) -> Iterator[None]:
-    command = [*seat.python, "-m", "echelon.agent", "board", str(run.path)]
-    process = seat.remote.start(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+def _tunnel(session: HostSession, run: RunFolder, port: int) -> Iterator[None]:
+    command = [*session.python, "-m", "echelon.agent", "tensorboard", str(run.path)]
+    process = session.remote.start(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
     with process:
         assert process.stdin is not None
         assert process.stdout is not None
         try:
-            seat.remote.forward(port, _hear_port(seat, process.stdout))
+            session.remote.forward(port, _hear_port(session, process.stdout))
             yield
         finally:
             process.stdin.close()  # which ends TensorBoard there
 
 
-def _hear_port(seat: Seat, answers: IO[bytes]) -> int:
+def _hear_port(session: HostSession, answers: IO[bytes]) -> int:
     """The port TensorBoard listens on there. A login script may have printed something before."""
     problem = "it says nothing"
     for line in answers:
@@ -54,23 +54,23 @@ def _hear_port(seat: Seat, answers: IO[bytes]) -> int:
                     return port
                 case {"error": str(problem)}:
                     break
-    raise RunError(f"{seat.name}: {problem}")
+    raise RunError(f"{session.name}: {problem}")
 
 
-def _find_newest(seats: list[Seat], run: RunFolder) -> Seat:
+def _find_newest(sessions: list[HostSession], run: RunFolder) -> HostSession:
     """The host with the newest curves: the one that has the run's first worker."""
 
-    def ask(seat: Seat) -> float:
+    def ask(session: HostSession) -> float:
         try:
-            return seat.ask(run.path, timeout_s=_START_S).board_time
+            return session.ask(run.path, timeout_s=_START_S).tensorboard_time
         except RemoteError:
             return -1.0
 
-    times = side_by_side(seats, ask)
+    times = side_by_side(sessions, ask)
     newest = max(times)
     if newest <= 0:
         raise RunError(f"{run.path}: no host that can be reached has TensorBoard's files (track.tensorboard)")
-    return seats[times.index(newest)]
+    return sessions[times.index(newest)]
 
 
 def _check_free(port: int) -> int:

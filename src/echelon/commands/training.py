@@ -12,9 +12,9 @@ from urllib.parse import urlsplit
 
 from rich.console import Console
 
-from echelon.agent.actions import Tell
-from echelon.agent.alone import run_on_this_machine
+from echelon.agent.actions import RecordEvent
 from echelon.agent.outcome import RunOutcome
+from echelon.agent.single_host import run_on_this_machine
 from echelon.commands.cluster_options import ClusterOptions
 from echelon.commands.disk import require_room
 from echelon.commands.prepare import prepare_data
@@ -35,7 +35,7 @@ from echelon.console import tell
 from echelon.data.batch_plan import AnyPrepared, steps_per_epoch
 from echelon.data.prepare import default_cache
 from echelon.errors import CheckpointError, EchelonError, RunError, UserError
-from echelon.launch.local import StopRequests
+from echelon.launch.stop_requests import StopRequests
 from echelon.monitor.records import RecordWriter, is_number, read_records
 from echelon.monitor.scores import read_scores
 from echelon.monitor.screen import follow_records, open_screen
@@ -93,7 +93,7 @@ def train(options: TrainOptions, console: Console) -> dict[str, Any]:
 
 
 def require_here(options: TrainOptions) -> None:
-    """RunError if the run that is resumed was trained on hosts, and nothing says that this machine shall go on."""
+    """RunError if the run that is resumed was trained on hosts, and nothing says that this machine is to continue."""
     if options.workers is None:
         _, run = open_run(options)
         if is_own_recipe(options.recipe, run):
@@ -262,7 +262,7 @@ def _run_workers(
         for record in reader.read():
             screen.show(record)
 
-    def tell(news: Tell) -> None:
+    def tell(news: RecordEvent) -> None:
         if news.kind == "event":
             records.write("event", message=news.message, **news.values)
             screen.show({"kind": "event", "message": news.message})

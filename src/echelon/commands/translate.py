@@ -94,7 +94,7 @@ def translate_all(
             yield translation
             show(number)
         return
-    job, done = _Job(options, threads=None), 0
+    job, done = _TranslationJob(options, threads=None), 0
     for chunk in _in_chunks(source, 1 if source.is_terminal else LINES_AT_A_TIME):
         yield from job(chunk, partial(_show_within, show, done, len(chunk)))
         done += len(chunk)
@@ -108,9 +108,9 @@ def _show_within(show: Callable[[float], None], before: int, size: int, share: f
 
 def translate_in_processes(options: TranslateOptions, lines: Iterable[str]) -> Iterator[Translation]:
     """As `_translate_here`, by several processes, each with the model and its share of the cores."""
-    from echelon.inference.model_folder import available_cores
+    from echelon.inference.model_folder import default_threads
 
-    threads = max(1, available_cores() // options.processes)
+    threads = max(1, default_threads() // options.processes)
     pool = ProcessPoolExecutor(
         options.processes, get_context("spawn"), initializer=_begin, initargs=(options, threads)
     )
@@ -130,7 +130,7 @@ def translate_in_processes(options: TranslateOptions, lines: Iterable[str]) -> I
         pool.shutdown(wait=True, cancel_futures=True)
 
 
-class _Job:
+class _TranslationJob:
     """A loaded model with its options."""
 
     def __init__(self, options: TranslateOptions, threads: int | None) -> None:
@@ -143,7 +143,7 @@ class _Job:
         return self._translator.translate(lines, self._decoding, prefixes=prefixes, on_batch=on_batch)
 
 
-_job: _Job | EchelonError | None = None
+_job: _TranslationJob | EchelonError | None = None
 """The loaded model of a pool's process."""
 
 
@@ -151,7 +151,7 @@ def _begin(options: TranslateOptions, threads: int) -> None:
     global _job
     os.environ["OMP_NUM_THREADS"] = str(threads)
     try:
-        _job = _Job(options, threads)
+        _job = _TranslationJob(options, threads)
     except EchelonError as error:  # an initialiser that raises would only be said to have died
         _job = error
 

@@ -20,12 +20,11 @@ from echelon.explain.host_samples import host_state
 from echelon.monitor.means import smoothing_width, warm_up_steps
 from echelon.monitor.meter import PHASES
 from echelon.monitor.provenance import launch_times
-from echelon.monitor.records import RecordReader, TrainingFilter, is_number
+from echelon.monitor.records import Record, RecordReader, TrainingFilter, is_number
 from echelon.monitor.run_state import FRESH_S
 from echelon.recipe.tasks import all_scores
 from echelon.runfolder import RunFolder
 
-Record = dict[str, Any]
 _STEP_VALUES = ("targets", "loss", "learning_rate", "gradient_norm", "received", "sent", "seconds")
 _COLUMNS = (*_STEP_VALUES, *(f"phase/{phase}" for phase in PHASES))
 _MOST_EVENTS = 300

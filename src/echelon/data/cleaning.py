@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from echelon.recipe.schema import Clean
 
 NormalForm = Literal["NFC", "NFKC"]
-Reason = Literal["nul_bytes", "empty", "too_short", "too_long", "ratio", "identical", "duplicate"]
+DropReason = Literal["nul_bytes", "empty", "too_short", "too_long", "ratio", "identical", "duplicate"]
 
 CLEANING_VERSION = 2
 """Changes whenever the same text and rules leave other pairs: since 2, those with NUL bytes and endless words go."""
@@ -66,7 +66,7 @@ def has_endless_word(line: str) -> bool:
     return any(word.isascii() or UNSPACED.search(word) is None for word in words)
 
 
-def reason_to_drop(source: str, target: str, rules: Clean) -> Reason | None:
+def reason_to_drop(source: str, target: str, rules: Clean) -> DropReason | None:
     """Why this normalised pair is not trained on; None if it is. Duplicates are found elsewhere."""
     shorter, longer = sorted((count_words(source), count_words(target)))
     if shorter == 0:
@@ -98,7 +98,7 @@ class Dropped:
     def total(self) -> int:
         return sum(asdict(self).values())
 
-    def plus(self, counts: Mapping[Reason, int]) -> Dropped:
+    def plus(self, counts: Mapping[DropReason, int]) -> Dropped:
         return replace(self, **{reason: getattr(self, reason) + count for reason, count in counts.items()})
 
     def __str__(self) -> str:
@@ -112,12 +112,12 @@ class CleanPairs:
 
     source: list[str]
     target: list[str]
-    dropped: Mapping[Reason, int]
+    dropped: Mapping[DropReason, int]
 
 
 def clean_pairs(pairs: Iterable[tuple[str, str]], rules: Clean) -> CleanPairs:
     """Normalise training pairs and drop unsuitable ones."""
-    kept = CleanPairs([], [], dropped := Counter[Reason]())
+    kept = CleanPairs([], [], dropped := Counter[DropReason]())
     for raw_source, raw_target in pairs:
         if "\0" in raw_source or "\0" in raw_target:
             dropped["nul_bytes"] += 1

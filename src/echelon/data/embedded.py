@@ -9,7 +9,7 @@ from typing import Literal
 from echelon.data.demo_corpus import SHA256, EmbeddedCorpus, generate
 from echelon.data.streams import FileLocation
 
-Split = Literal["train", "valid", "test"]
+EmbeddedSplit = Literal["train", "valid", "test"]
 
 
 class EmbeddedText:
@@ -17,7 +17,7 @@ class EmbeddedText:
 
     sha256 = SHA256
 
-    def __init__(self, split: Split) -> None:
+    def __init__(self, split: EmbeddedSplit) -> None:
         self.label = f"embedded {split}"
         self.bytes_read = 0
         self._split = split

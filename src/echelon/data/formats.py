@@ -24,7 +24,7 @@ MOST_COPIES = 4
 """How often the messages of a compiled catalogue may use the same bytes, on average."""
 SEGMENT_SUFFIX = ".sgm"
 
-Pair = tuple[bytes, bytes]
+LinePair = tuple[bytes, bytes]
 
 
 @dataclass(frozen=True)
@@ -111,7 +111,7 @@ def _segment_line(segment: bytes, where: str) -> bytes:
     return text.replace("\n", " ").strip().encode("utf-8", "surrogateescape")
 
 
-def read_tsv(blocks: Iterable[bytes], layout: Layout) -> Iterator[Pair]:
+def read_tsv(blocks: Iterable[bytes], layout: Layout) -> Iterator[LinePair]:
     """Two columns of a file whose lines are cut by tabs."""
     source, target = layout.columns
     for number, line in enumerate(split_lines(blocks, layout.name), 1):
@@ -129,7 +129,7 @@ _INLINE_CODES = {"bpt", "ept", "ph", "it", "ut"}
 """Elements of a segment that hold another format's mark-up, not text."""
 
 
-def read_tmx(blocks: Iterable[bytes], layout: Layout) -> Iterator[Pair]:
+def read_tmx(blocks: Iterable[bytes], layout: Layout) -> Iterator[LinePair]:
     """The translation units that have both languages; `en` also finds en-GB."""
     parser: ElementTree.XMLPullParser[ElementTree.Element] = ElementTree.XMLPullParser(["start", "end"])
     holders: list[ElementTree.Element] = []
@@ -217,7 +217,7 @@ def _of_language(texts: dict[str, str], language: str) -> str | None:
 
 
 @dataclass
-class _Message:
+class _GettextEntry:
     """One message of a catalogue while it is being read."""
 
     parts: dict[str, list[str]] = field(default_factory=dict)
@@ -259,9 +259,9 @@ _ESCAPED = {"n": "\n", "t": "\t", "r": "\r", "a": "\a", "b": "\b", "f": "\f", "v
 _UNDECODED = re.compile("[\udc80-\udcff]")
 
 
-def read_po(blocks: Iterable[bytes], layout: Layout) -> Iterator[Pair]:
+def read_po(blocks: Iterable[bytes], layout: Layout) -> Iterator[LinePair]:
     """The translated messages of a gettext catalogue's source; fuzzy and obsolete ones are left out."""
-    entry, key = _Message(), ""
+    entry, key = _GettextEntry(), ""
     charset: str | None = None
     for number, raw in enumerate(split_lines(blocks, layout.name), 1):
         where = f"{layout.name}, line {number:,}"
@@ -272,7 +272,7 @@ def read_po(blocks: Iterable[bytes], layout: Layout) -> Iterator[Pair]:
             if entry.parts:
                 charset = _charset(entry.header, charset or "utf-8", layout.name)
                 yield from _ordered(_decoded(entry, charset, layout.name), layout)
-            entry, key = _Message(), ""
+            entry, key = _GettextEntry(), ""
         entry.held_bytes += 0 if line.startswith("#") else len(raw)
         if entry.held_bytes > LONGEST_LINE_BYTES:
             raise DataError(
@@ -301,7 +301,7 @@ def _decode_line(raw: bytes, charset: str | None, where: str) -> str:
         raise DataError(f"{where}: is not {charset}, as the catalogue says it is") from None
 
 
-def _decoded(entry: _Message, charset: str, name: str) -> Iterator[tuple[str, str]]:
+def _decoded(entry: _GettextEntry, charset: str, name: str) -> Iterator[tuple[str, str]]:
     """The entry's pairs, with escaped bytes decoded."""
     for pair in entry.pairs():
         try:
@@ -363,7 +363,7 @@ _MO_MAGIC = {b"\xde\x12\x04\x95": "<", b"\x95\x04\x12\xde": ">"}
 _CONTEXT_END = b"\x04"
 
 
-def read_mo(blocks: Iterable[bytes], layout: Layout) -> Iterator[Pair]:
+def read_mo(blocks: Iterable[bytes], layout: Layout) -> Iterator[LinePair]:
     """The messages of a compiled gettext catalogue, which is small enough to read whole."""
     data = _whole(blocks, layout.name)
     order = _MO_MAGIC.get(data[:4])
@@ -409,7 +409,7 @@ def _whole(blocks: Iterable[bytes], name: str) -> bytes:
     return bytes(data)
 
 
-def _ordered(pairs: Iterable[tuple[str, str]], layout: Layout) -> Iterator[Pair]:
+def _ordered(pairs: Iterable[tuple[str, str]], layout: Layout) -> Iterator[LinePair]:
     """Translated pairs, the side that is the source first."""
     for pair in pairs:
         if all(pair):
@@ -417,7 +417,7 @@ def _ordered(pairs: Iterable[tuple[str, str]], layout: Layout) -> Iterator[Pair]
             yield source.encode(), target.encode()
 
 
-PAIR_READERS: dict[str, Callable[[Iterable[bytes], Layout], Iterator[Pair]]] = {
+PAIR_READERS: dict[str, Callable[[Iterable[bytes], Layout], Iterator[LinePair]]] = {
     ".tsv": read_tsv,
     ".tmx": read_tmx,
     ".po": read_po,

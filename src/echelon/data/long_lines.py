@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable, Sequence
 from itertools import pairwise
 
-Count = Callable[[Sequence[str]], list[int]]
+CountTokens = Callable[[Sequence[str]], list[int]]
 """How many tokens each of some texts has."""
 
 # A sentence ends with its mark, closing quotes and brackets included, if something like a beginning follows.
@@ -14,7 +14,7 @@ _SENTENCE_END = re.compile(r"(?<=[.!?…])[\"'»”’)\]]*\s+(?=[\"'«„“‘
 _CLAUSE_END = re.compile(r"(?<=[;:,–—])\s+")
 
 
-def parts_of(line: str, longest: int, count: Count, *, at_sentences: bool = False) -> list[str]:
+def parts_of(line: str, longest: int, count: CountTokens, *, at_sentences: bool = False) -> list[str]:
     """A line in parts of fewer than `longest` tokens, which leaves room for EOS; an empty line has none."""
     if not line:
         return []
@@ -28,7 +28,7 @@ def join_parts(texts: Sequence[str]) -> str:
     return " ".join(text for text in texts if text)
 
 
-def split_line(line: str, limit: int, count: Count, *, always: bool = False) -> list[str]:
+def split_line(line: str, limit: int, count: CountTokens, *, always: bool = False) -> list[str]:
     """The line in parts of at most `limit` tokens; whole if it is short enough, or `always` at sentences.
 
     Nothing is left out.
@@ -42,7 +42,7 @@ def split_line(line: str, limit: int, count: Count, *, always: bool = False) -> 
     return parts
 
 
-def _split_sentence(sentence: str, limit: int, count: Count) -> list[str]:
+def _split_sentence(sentence: str, limit: int, count: CountTokens) -> list[str]:
     units: list[str] = []
     clauses = _split_after(_CLAUSE_END, sentence)
     for clause, tokens in zip(clauses, count(clauses), strict=True):
@@ -50,7 +50,7 @@ def _split_sentence(sentence: str, limit: int, count: Count) -> list[str]:
     return _pack(units, limit, count)
 
 
-def _cut_words(words: list[str], limit: int, count: Count) -> list[str]:
+def _cut_words(words: list[str], limit: int, count: CountTokens) -> list[str]:
     """Words; any that exceed a whole part are cut into pieces of at least one character."""
     cut: list[str] = []
     room = max(1, limit - 1)  # one for the space mark
@@ -60,7 +60,7 @@ def _cut_words(words: list[str], limit: int, count: Count) -> list[str]:
     return cut
 
 
-def _pack(units: list[str], limit: int, count: Count) -> list[str]:
+def _pack(units: list[str], limit: int, count: CountTokens) -> list[str]:
     """Neighbours together as long as they fit."""
     packed: list[list[str]] = []
     room = 0

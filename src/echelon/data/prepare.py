@@ -25,7 +25,7 @@ from echelon.data.prepared import (
     Prepared,
     open_prepared,
 )
-from echelon.data.progress import Progress, Report, waiting
+from echelon.data.progress import Progress, ReportProgress, waiting
 from echelon.data.resume_state import ResumeState
 from echelon.data.shards import FileEntry
 from echelon.data.sources import Library, Sources, find_sources, hash_inputs
@@ -55,7 +55,7 @@ def prepare(
     recipe_folder: Path,
     cache: Path,
     tokeniser: Path | None = None,
-    progress: Report = ignore,
+    progress: ReportProgress = ignore,
 ) -> Prepared:
     """Prepare the data of a recipe, or find them prepared.
 
@@ -82,7 +82,7 @@ def prepare(
 def make_once(
     cache: Path,
     key: str,
-    progress: Report,
+    progress: ReportProgress,
     build: Callable[[Path], None],
     state: AbstractContextManager[object] | None = None,
 ) -> Path:
@@ -184,7 +184,7 @@ def _check_unchanged(sources: Sources, stamps: dict[Path, tuple[int, int]]) -> N
 
 
 def _build(
-    data: schema.Data, sources: Sources, folder: Path, state: ResumeState, progress: Report
+    data: schema.Data, sources: Sources, folder: Path, state: ResumeState, progress: ReportProgress
 ) -> list[Encoded]:
     """Make everything but the manifest, reusing what an earlier process finished."""
     size_bytes = sum(text.size_bytes for text in sources.train)

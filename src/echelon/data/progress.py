@@ -6,14 +6,16 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal
 
-Stage = Literal["wait", "fetch", "hash", "clean", "count", "vocabulary", "encode", "train", "valid", "test"]
+PreparationStage = Literal[
+    "wait", "fetch", "hash", "clean", "count", "vocabulary", "encode", "train", "valid", "test"
+]
 
 
 @dataclass(frozen=True)
 class Progress:
     """A stage's progress."""
 
-    stage: Stage
+    stage: PreparationStage
     done: int
     total: int
     """0 if it is not known."""
@@ -22,9 +24,9 @@ class Progress:
     """Of a stage that goes through several things, which."""
 
 
-Report = Callable[[Progress], None]
+ReportProgress = Callable[[Progress], None]
 
 
-def waiting(report: Report, what: str) -> Callable[[], None]:
+def waiting(report: ReportProgress, what: str) -> Callable[[], None]:
     """A report that this process waits for another one, and for what."""
     return lambda: report(Progress("wait", 0, 0, "bytes", f"for another process that {what}"))

@@ -15,10 +15,10 @@ from echelon.data.accelerators import PlainLabels
 from echelon.data.corpora import FilePair, PairFile, ParallelText, expand, resolve
 from echelon.data.download import Wanted, fetch
 from echelon.data.download_record import first_fetches, how_to_fetch_again
-from echelon.data.embedded import EmbeddedText, Split
+from echelon.data.embedded import EmbeddedSplit, EmbeddedText
 from echelon.data.fingerprints import HashMemory
 from echelon.data.prepared import InputEntry
-from echelon.data.progress import Progress, Report, waiting
+from echelon.data.progress import Progress, ReportProgress, waiting
 from echelon.data.streams import FileLocation
 from echelon.data.subwords import SubwordText
 from echelon.errors import DataError
@@ -32,7 +32,7 @@ class Library:
     data: schema.Data
     recipe_folder: Path
     cache: Path
-    report: Report
+    report: ReportProgress
     may_fetch: bool = True
 
     def find(self, name: str) -> Path:
@@ -146,7 +146,7 @@ def find_sources(library: Library, tokeniser: Path | None) -> Sources:
         names[path] = name
         return path
 
-    def open_text(corpus: schema.Corpus, split: Split) -> ParallelText:
+    def open_text(corpus: schema.Corpus, split: EmbeddedSplit) -> ParallelText:
         if corpus.embedded:
             return EmbeddedText(split)
 

@@ -17,7 +17,7 @@ from echelon.data.corpora import ParallelText, chunks
 from echelon.data.duplicates import first_occurrences
 from echelon.data.pool import OrderedMap, map_here
 from echelon.data.prepared import CorpusEntry
-from echelon.data.progress import Progress, Report
+from echelon.data.progress import Progress, ReportProgress
 from echelon.data.resume_state import ResumeState
 from echelon.data.shards import FileEntry, PairWriter, encode_block, encode_held_out
 from echelon.data.subwords import check_plain
@@ -38,7 +38,7 @@ class Preparation:
     """The folder for results."""
     state: ResumeState
     in_order: OrderedMap
-    report: Report
+    report: ReportProgress
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ from typing import BinaryIO
 
 import numpy as np
 
-from echelon.data.cleaning import Dropped, Reason, clean_pairs
+from echelon.data.cleaning import Dropped, DropReason, clean_pairs
 from echelon.data.corpora import Chunk, ParallelText, chunks
 from echelon.data.duplicates import pair_digests
 from echelon.data.pool import OrderedMap
@@ -75,7 +75,7 @@ class CleanChunk:
     text: bytes
     digests: bytes
     pairs: int
-    dropped: Counter[Reason]
+    dropped: Counter[DropReason]
 
 
 def clean_chunk(chunk: Chunk, rules: Clean) -> CleanChunk:

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from echelon.commands.evaluate import Scorable
     from echelon.commands.given_sets import GivenSet, SetOptions
     from echelon.data.images.image_store import PreparedImages
-    from echelon.data.progress import Report
+    from echelon.data.progress import ReportProgress
     from echelon.explain.image_description import ImageDescription
     from echelon.explain.training_set import TrainingSetSize
     from echelon.explain.workload import Workload
@@ -46,7 +46,7 @@ class ClassificationDeclaration(TaskDeclaration[ClassificationRecipe, "PreparedI
         return find_image_problems(recipe)
 
     def prepare(
-        self, recipe: ClassificationRecipe, recipe_folder: Path, cache: Path, progress: Report
+        self, recipe: ClassificationRecipe, recipe_folder: Path, cache: Path, progress: ReportProgress
     ) -> PreparedImages:
         from echelon.data.images.prepare import prepare_images
 
@@ -87,14 +87,14 @@ class ClassificationDeclaration(TaskDeclaration[ClassificationRecipe, "PreparedI
     ) -> Mapping[str, tuple[int, ...]]:
         from echelon.explain.image_description import num_classes
         from echelon.recipe.sizes import image_shape, model_pixels
-        from echelon.shapes.images import layers
+        from echelon.shapes.image_models import layers
 
         shape = image_shape(recipe.model, num_classes(recipe, prepared), model_pixels(recipe.data))
         return {name: size for layer in layers(shape) for name, size in layer.parameters}
 
     def is_larger_than(self, recipe: ClassificationRecipe, num_tensors: int, num_numbers: int) -> bool:
         from echelon.recipe.sizes import image_shape, model_pixels
-        from echelon.shapes.images import parameter_count
+        from echelon.shapes.image_models import parameter_count
 
         return parameter_count(image_shape(recipe.model, 1, model_pixels(recipe.data))) > num_numbers
 

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from echelon.commands.evaluate import Scorable
     from echelon.commands.given_sets import GivenSet, SetOptions
     from echelon.data.batch_plan import AnyPrepared
-    from echelon.data.progress import Report
+    from echelon.data.progress import ReportProgress
     from echelon.explain.description import Description
     from echelon.explain.training_set import TrainingSetSize
     from echelon.explain.workload import Workload
@@ -82,7 +82,7 @@ class TaskDeclaration(ABC, Generic[R, P]):
     # Its data
 
     @abstractmethod
-    def prepare(self, recipe: R, recipe_folder: Path, cache: Path, progress: Report) -> P:
+    def prepare(self, recipe: R, recipe_folder: Path, cache: Path, progress: ReportProgress) -> P:
         """Find the data prepared, or make them: once, and found again by what they were made from."""
 
     @abstractmethod

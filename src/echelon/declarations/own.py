@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from echelon.data.exclusive_folder import exclusive, publish
 from echelon.data.prepare import prepared_folder
-from echelon.data.progress import Report
+from echelon.data.progress import ReportProgress
 from echelon.declarations.declaration import TaskDeclaration
 from echelon.errors import DataError, Problem, UserError
 from echelon.explain.training_set import TrainingSetSize
@@ -73,7 +73,9 @@ class OwnDeclaration(TaskDeclaration[OwnRecipe, OwnPrepared]):
             if metric not in known:
                 yield Problem(key, f"{metric!r} is not among evaluate.scores, {', '.join(sorted(known))}")
 
-    def prepare(self, recipe: OwnRecipe, recipe_folder: Path, cache: Path, progress: Report) -> OwnPrepared:
+    def prepare(
+        self, recipe: OwnRecipe, recipe_folder: Path, cache: Path, progress: ReportProgress
+    ) -> OwnPrepared:
         from echelon.tasks.own import open_own, require_examples
 
         own = open_own(recipe)

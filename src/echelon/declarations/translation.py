@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from echelon.commands.evaluate import Scorable
     from echelon.commands.given_sets import GivenSet, SetOptions
     from echelon.data.prepared import Prepared
-    from echelon.data.progress import Report
+    from echelon.data.progress import ReportProgress
     from echelon.explain.text_description import TextDescription
     from echelon.explain.training_set import TrainingSetSize
     from echelon.explain.workload import Workload
@@ -63,7 +63,7 @@ class TranslationDeclaration(TaskDeclaration[TranslationRecipe, "Prepared"]):
         return with_slot_tokens(recipe, size)
 
     def prepare(
-        self, recipe: TranslationRecipe, recipe_folder: Path, cache: Path, progress: Report
+        self, recipe: TranslationRecipe, recipe_folder: Path, cache: Path, progress: ReportProgress
     ) -> Prepared:
         from echelon.data.prepare import fetch_prepared, prepare
 

@@ -12,10 +12,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from echelon.monitor.meter import PHASES
-from echelon.monitor.records import is_number
+from echelon.monitor.records import Record, is_number
 from echelon.monitor.run_state import FRESH_S
 
-Record = dict[str, Any]
 _LAUNCH_ROUNDING_S = 1.0
 """Launches are recorded in whole seconds, cut."""
 

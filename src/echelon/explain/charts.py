@@ -33,7 +33,7 @@ class Series:
 
 
 @dataclass(frozen=True)
-class _Frame:
+class _ChartFrame:
     """Maps values to positions on the sheet."""
 
     x: tuple[float, float]
@@ -65,7 +65,7 @@ def line_chart(
     ys = [y for line in drawn for _, y in line.points]
     low = 0.0 if starts_at_zero else min(ys)
     key = _key([(line.name, line.colour) for line in drawn])
-    frame = _Frame(_widened(min(xs), max(xs)), _nice_range(low, max(ys)), _lower(key))
+    frame = _ChartFrame(_widened(min(xs), max(xs)), _nice_range(low, max(ys)), _lower(key))
     marks = _axes(frame, x_label, show_x or show_number)
     for number, line in enumerate(drawn):
         colour = _colour(number) if line.colour is None else line.colour
@@ -94,7 +94,7 @@ def stack_chart(title: str, x: Sequence[float], layers: Sequence[tuple[str, Sequ
         stacked.append((name, tops, upper))
         tops = upper
     key = _key([(name, None) for name, _, _ in stacked])
-    frame = _Frame(_widened(x[0], x[-1]), _nice_range(0.0, max(tops) or 1.0), _lower(key))
+    frame = _ChartFrame(_widened(x[0], x[-1]), _nice_range(0.0, max(tops) or 1.0), _lower(key))
     marks = _axes(frame, "step", show_number)
     for number, (name, lower, upper) in enumerate(stacked):
         edge = [frame.place(at, value) for at, value in zip(x, upper, strict=True)]
@@ -184,7 +184,7 @@ def _heading(title: str, key: Sequence[_KeyEntry]) -> list[Mark]:
     return marks
 
 
-def _axes(frame: _Frame, x_label: str, show_x: Callable[[float], str]) -> list[Mark]:
+def _axes(frame: _ChartFrame, x_label: str, show_x: Callable[[float], str]) -> list[Mark]:
     marks: list[Mark] = []
     for value in ticks(*frame.y):
         (x0, y), (x1, _) = frame.place(frame.x[0], value), frame.place(frame.x[1], value)

@@ -28,8 +28,8 @@ from echelon.explain.uncertainty import Estimate, Range, Scenario, find_range, s
 from echelon.explain.workload import WIRE_BYTES, Workload
 from echelon.recipe import schema
 
-Exchange = Literal["all_reduce", "compressed", "low_rank", "local", "parameter_server"]
-EXCHANGES: tuple[Exchange, ...] = ("all_reduce", "compressed", "low_rank", "local", "parameter_server")
+PlannedExchange = Literal["all_reduce", "compressed", "low_rank", "local", "parameter_server"]
+EXCHANGES: tuple[PlannedExchange, ...] = ("all_reduce", "compressed", "low_rank", "local", "parameter_server")
 
 EFFICIENCY: dict[str, float] = {
     "gpu float32": 0.159,
@@ -90,7 +90,7 @@ class StepCost:
 class Prediction:
     """How one exchange performs for a workload on a cluster."""
 
-    exchange: Exchange
+    exchange: PlannedExchange
     algorithm: Algorithm
     range: Range
     """Of the step's time."""
@@ -106,7 +106,10 @@ class Prediction:
 
 
 def predict(
-    workload: Workload, cluster: Cluster, exchange: Exchange = "all_reduce", profile: Profile | None = None
+    workload: Workload,
+    cluster: Cluster,
+    exchange: PlannedExchange = "all_reduce",
+    profile: Profile | None = None,
 ) -> Prediction:
     """A step on the cluster; all-reduce uses the fastest algorithm there."""
     good, expected, bad = scenarios(cluster, workload.number_format, profile)
@@ -128,7 +131,7 @@ def predict(
     )
 
 
-def is_exact(exchange: Exchange, settings: schema.ExchangeSettings) -> bool:
+def is_exact(exchange: PlannedExchange, settings: schema.ExchangeSettings) -> bool:
     """Whether the result is the same as one worker's."""
     if exchange == "parameter_server":
         return settings.synchronous and not settings.backup_workers
@@ -136,7 +139,7 @@ def is_exact(exchange: Exchange, settings: schema.ExchangeSettings) -> bool:
 
 
 def best_algorithm(
-    workload: Workload, cluster: Cluster, exchange: Exchange, profile: Profile | None
+    workload: Workload, cluster: Cluster, exchange: PlannedExchange, profile: Profile | None
 ) -> Algorithm:
     """Echelon's own all-reduce, or the library's: a ring, or on GPUs the fastest of NCCL's algorithms."""
     if exchange == "parameter_server":
@@ -159,7 +162,7 @@ def best_algorithm(
 def step_cost(
     workload: Workload,
     cluster: Cluster,
-    exchange: Exchange,
+    exchange: PlannedExchange,
     algorithm: Algorithm,
     *,
     profile: Profile | None = None,
@@ -189,7 +192,7 @@ def _fabric(workload: Workload, cluster: Cluster, line: float = 1.0) -> Fabric:
     return replace(cluster.fabric(line), servers=workload.settings.servers)
 
 
-def exchanged_bytes(workload: Workload, exchange: Exchange) -> float:
+def exchanged_bytes(workload: Workload, exchange: PlannedExchange) -> float:
     """Bytes that one exchange sums over the workers."""
     match exchange:
         case "compressed":
@@ -202,7 +205,7 @@ def exchanged_bytes(workload: Workload, exchange: Exchange) -> float:
             return workload.gradient_bytes
 
 
-def steps_between(workload: Workload, exchange: Exchange) -> int:
+def steps_between(workload: Workload, exchange: PlannedExchange) -> int:
     """Steps from one exchange to the next."""
     return workload.settings.every if exchange == "local" else 1
 
@@ -229,7 +232,7 @@ def _fixed_seconds(workload: Workload, cluster: Cluster, profile: Profile | None
     return touched / cluster.device.memory_bytes_per_s, _STEP_OVERHEAD_S[cluster.device.is_gpu]
 
 
-def _exposed(workload: Workload, exchange: Exchange, cost: Cost, slots: int, slot_s: float) -> float:
+def _exposed(workload: Workload, exchange: PlannedExchange, cost: Cost, slots: int, slot_s: float) -> float:
     """The part of the exchange that does not overlap with computing."""
     match exchange:
         case "all_reduce" | "compressed":
@@ -263,7 +266,9 @@ def ready_buffers(workload: Workload, slot_s: float, shrunk: float = 1.0) -> lis
     return [*buffers, ReadyBuffer(seconds, size)]
 
 
-def _exchange_compute(workload: Workload, cluster: Cluster, exchange: Exchange, luck: Scenario) -> float:
+def _exchange_compute(
+    workload: Workload, cluster: Cluster, exchange: PlannedExchange, luck: Scenario
+) -> float:
     """The exchange's own computation on the device."""
     memory = cluster.device.memory_bytes_per_s
     if cluster.workers == 1:

@@ -17,7 +17,7 @@ from pydantic import TypeAdapter, ValidationError
 from echelon.errors import UserError
 
 HARDWARE_VARIABLE = "ECHELON_HARDWARE"
-Format = Literal["float32", "half"]
+NumberFormat = Literal["float32", "half"]
 
 
 @dataclass(frozen=True)
@@ -67,7 +67,7 @@ class Device:
     has_bf16: bool = True
     """Whether `half_flops` holds for bfloat16 too."""
 
-    def peak(self, number_format: Format) -> float:
+    def peak(self, number_format: NumberFormat) -> float:
         return self.half_flops if number_format == "half" else self.float32_flops
 
 

@@ -24,15 +24,13 @@ from echelon.explain.stretches import (
 from echelon.monitor.means import warm_up_steps
 from echelon.monitor.meter import PHASES
 from echelon.monitor.provenance import launch_times
-from echelon.monitor.records import RecordReader, is_number, training_records
+from echelon.monitor.records import Record, RecordReader, is_number, training_records
 from echelon.monitor.run_state import read_state
 from echelon.monitor.scores import FinalScore, final_score
 from echelon.recipe.loading import load_recipe
 from echelon.recipe.schema import LOWER_IS_BETTER, Recipe
 from echelon.recipe.tasks import RecipeDeclaration, find_task
 from echelon.runfolder import RunFolder
-
-Record = dict[str, Any]
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ from echelon.explain.description import Description, format_facts, some_rates, s
 from echelon.recipe.schedule import formula
 from echelon.recipe.schema import ClassificationRecipe
 from echelon.recipe.sizes import image_shape, model_pixels
-from echelon.shapes.images import (
+from echelon.shapes.image_models import (
     gradient_bytes,
     matrices,
     parameter_count,

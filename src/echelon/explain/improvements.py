@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from echelon.explain.cost import Exchange, reached_flops
+from echelon.explain.cost import PlannedExchange, reached_flops
 from echelon.explain.diagnosis import StepTime, find_straggler
 from echelon.explain.history import History
 from echelon.explain.what_if import Replanning
@@ -13,7 +13,7 @@ _WORTH = 0.02
 """Share of the run's time that something must save to be worth a line."""
 _FASTER_LINE = 10
 """How many times as fast a line is advised; what is waited for is bytes over its rate."""
-_EXCHANGES: dict[Exchange, str] = {
+_EXCHANGES: dict[PlannedExchange, str] = {
     "compressed": "exchange gradients in 16 bits",
     "low_rank": "exchange low-rank gradients",
     "local": "let workers take local steps and synchronise rarely",

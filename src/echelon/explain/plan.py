@@ -13,7 +13,7 @@ from echelon.explain.charts import Series, line_chart
 from echelon.explain.clusters import Cluster
 from echelon.explain.cost import (
     EXCHANGES,
-    Exchange,
+    PlannedExchange,
     Prediction,
     checkpoint_seconds,
     is_exact,
@@ -67,9 +67,9 @@ class ClusterPlan:
     memory_bytes: float
     fits: bool | None
     """Whether that is less than the device has; None if the device's memory is not known."""
-    exchange: Exchange
+    exchange: PlannedExchange
     """What training uses: the recipe's, or what "auto" makes of it here."""
-    best_exchange: Exchange
+    best_exchange: PlannedExchange
     """The fastest, exact or not."""
     exchanges: dict[str, dict[str, Any]]
     """Seconds and bytes of a step by exchange."""
@@ -122,7 +122,7 @@ def plan_cluster(workload: Workload, cluster: Cluster, profile: Profile | None =
 def choose_exchange(
     workload: Workload,
     cluster: Cluster,
-    predictions: Mapping[Exchange, Prediction],
+    predictions: Mapping[PlannedExchange, Prediction],
     profile: Profile | None,
 ) -> tuple[Prediction, Cluster]:
     """The recipe's exchange, or what "auto" takes here; on all hosts, or on one if "auto" finds more do not pay."""

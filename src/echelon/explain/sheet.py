@@ -8,10 +8,10 @@ from dataclasses import dataclass
 from html import escape
 from typing import Literal
 
-Role = Literal["ink", "faint", "grid"]
+InkRole = Literal["ink", "faint", "grid"]
 SERIES_COLOURS = ("#3566d6", "#d1603d", "#2f8f6b", "#8a5cc2", "#b8860b", "#c2456f", "#4a90a4", "#7a7a7a")
 """Told apart by people who see few colours, on white and on black."""
-_PNG_COLOURS: dict[Role, str] = {"ink": "#1c2330", "faint": "#5b6575", "grid": "#e3e7ee"}
+_PNG_COLOURS: dict[InkRole, str] = {"ink": "#1c2330", "faint": "#5b6575", "grid": "#e3e7ee"}
 
 
 @dataclass(frozen=True)
@@ -42,7 +42,7 @@ class Words:
     x: float
     y: float
     text: str
-    role: Role = "faint"
+    role: InkRole = "faint"
     anchor: Literal["start", "middle", "end"] = "start"
     size: int = 12
     is_bold: bool = False

@@ -8,8 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from echelon.explain.accounting import account_for, phases_of, positive, split_launches, split_sessions
-
-Record = dict[str, Any]
+from echelon.monitor.records import Record
 
 
 @dataclass(frozen=True)

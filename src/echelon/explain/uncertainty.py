@@ -13,13 +13,13 @@ from dataclasses import dataclass, replace
 from typing import Literal, get_args
 
 from echelon.explain.clusters import Cluster
-from echelon.explain.hardware import Format
+from echelon.explain.hardware import NumberFormat
 from echelon.explain.profile import Profile
 
 Cause = Literal["compute", "line", "imbalance", "input"]
 CAUSES: tuple[Cause, ...] = get_args(Cause)
 
-_CHECKED: set[tuple[str, Format]] = {("T4", "float32"), ("V100", "half")}
+_CHECKED: set[tuple[str, NumberFormat]] = {("T4", "float32"), ("V100", "half")}
 """Devices whose planned times were compared with runs that others published (tests/explain/test_published.py)."""
 _CHECKED_SPREAD, _GPU_SPREAD, _CPU_SPREAD = 1.4, 2.5, 2.0
 """By what factor computing may be faster or slower than planned."""
@@ -56,7 +56,7 @@ class Scenario:
 
 
 def scenarios(
-    cluster: Cluster, number_format: Format, profile: Profile | None
+    cluster: Cluster, number_format: NumberFormat, profile: Profile | None
 ) -> tuple[Scenario, Scenario, Scenario]:
     """Good, expected, and bad luck."""
     low, high = _KNOWN_LINE

@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass, replace
 
 from echelon.explain.clusters import Cluster
-from echelon.explain.cost import EXCHANGES, Exchange, predict
+from echelon.explain.cost import EXCHANGES, PlannedExchange, predict
 from echelon.explain.diagnosis import StepTime, Traffic
 from echelon.explain.hardware import find_gpu_like, processor
 from echelon.explain.history import History
@@ -21,10 +21,10 @@ class Replanning:
     workload: Workload
     cluster: Cluster
     profile: Profile
-    exchange: Exchange
+    exchange: PlannedExchange
     """The one it used."""
 
-    def seconds(self, *, exchange: Exchange | None = None, times: int = 1) -> float:
+    def seconds(self, *, exchange: PlannedExchange | None = None, times: int = 1) -> float:
         """Of a step with another exchange, or with `times` as many hosts (workers, on one machine)."""
         cluster = self.cluster
         if cluster.hosts > 1:
@@ -41,7 +41,7 @@ def replan(history: History, workload: Workload, time: StepTime, wire: Traffic) 
     )
 
 
-def own_exchange(history: History) -> Exchange:
+def own_exchange(history: History) -> PlannedExchange:
     """The run's exchange, under the plan's name for it: all exact sums have one name."""
     name = history.facts.get("exchange")
     return next((exchange for exchange in EXCHANGES if exchange == name), "all_reduce")

@@ -11,7 +11,7 @@ from echelon.data.images.image_store import PreparedImages
 from echelon.data.prepared import Prepared
 from echelon.explain.checkpoints import CheckpointPart, checkpoint_parts, numbers_per_parameter
 from echelon.explain.description import Description
-from echelon.explain.hardware import Format
+from echelon.explain.hardware import NumberFormat
 from echelon.explain.image_description import num_classes
 from echelon.explain.text_description import mean_tokens, recipe_shape
 from echelon.recipe.schema import (
@@ -24,10 +24,10 @@ from echelon.recipe.schema import (
 )
 from echelon.recipe.sizes import image_shape, model_pixels
 from echelon.recipe.tasks import find_task
-from echelon.shapes import images
+from echelon.shapes import image_models
 from echelon.shapes import transformer as tf
 from echelon.shapes.factors import gains_by_factors
-from echelon.shapes.images import ImageShape
+from echelon.shapes.image_models import ImageShape
 from echelon.shapes.transformer import TokenCounts, TransformerShape
 
 FLOAT32_BYTES = 4
@@ -68,7 +68,7 @@ class Workload:
     objects: float
     """Target tokens, or pictures, of a step."""
     unit: str
-    number_format: Format
+    number_format: NumberFormat
     optimiser_numbers: int
     """Float32 numbers kept for each parameter, the weight itself included."""
     activation_bytes: float
@@ -144,7 +144,7 @@ def image_workload(
     return Workload(
         name=recipe.name,
         layers=image_layers(shape, pictures),
-        matrices=images.matrices(shape),
+        matrices=image_models.matrices(shape),
         tables=0,
         slots=recipe.train.slots,
         objects=pictures,
@@ -157,7 +157,9 @@ def image_workload(
         settings=recipe.exchange,
         exchange=recipe.train.exchange,
         allowed=tuple(recipe.train.exchange_may),
-        checkpoint=checkpoint_parts(recipe, images.parameter_count(shape), images.matrices(shape)),
+        checkpoint=checkpoint_parts(
+            recipe, image_models.parameter_count(shape), image_models.matrices(shape)
+        ),
         loading_core_s=pictures * shape.pixels**2 / PIXELS_PER_CORE_S[variation],
     )
 
@@ -224,9 +226,9 @@ def transformer_activations(shape: TransformerShape, tokens: TokenCounts) -> flo
 def image_layers(shape: ImageShape, pictures: int) -> tuple[Layer, ...]:
     """The parts of a network for pictures in the order of backward."""
     flops: dict[str, int] = {}
-    for layer in images.layers(shape):
+    for layer in image_models.layers(shape):
         flops[layer.part] = flops.get(layer.part, 0) + layer.flops
-    counts = images.parameters_by_part(shape)
+    counts = image_models.parameters_by_part(shape)
     return tuple(
         Layer(part, flops[part] * pictures, FLOAT32_BYTES * counts[part]) for part in reversed(list(counts))
     )
@@ -235,7 +237,7 @@ def image_layers(shape: ImageShape, pictures: int) -> tuple[Layer, ...]:
 def image_activations(shape: ImageShape, pictures: int) -> float:
     """Bytes that forward keeps for backward, roughly: what each convolution, its norm and its rectifier put out."""
     numbers = 0.0
-    for layer in images.layers(shape):
+    for layer in image_models.layers(shape):
         numbers += sum(
             3 * layer.flops / (2 * prod(size[1:])) for _, size in layer.parameters if prod(size[1:]) > 1
         )

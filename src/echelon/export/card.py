@@ -57,10 +57,10 @@ class CardFacts(Generic[R]):
         )
 
 
-Facts = CardFacts[TranslationRecipe]
+TranslationFacts = CardFacts[TranslationRecipe]
 
 
-def render_card(facts: Facts) -> str:
+def render_card(facts: TranslationFacts) -> str:
     """The card in Markdown, its head in the form that model hubs read."""
     sections = [
         _head(facts),
@@ -78,7 +78,7 @@ def render_card(facts: Facts) -> str:
     return "\n\n".join(sections) + "\n"
 
 
-def _head(facts: Facts) -> str:
+def _head(facts: TranslationFacts) -> str:
     text, sizes = facts.manifest.text, facts.manifest.sizes
     assert text is not None
     return (
@@ -90,7 +90,7 @@ def _head(facts: Facts) -> str:
     )
 
 
-def _use(facts: Facts) -> str:
+def _use(facts: TranslationFacts) -> str:
     how = _USE[facts.manifest.format].format(folder="this-folder", example="The dog sleeps.")
     if facts.is_edge:
         how = (
@@ -101,7 +101,7 @@ def _use(facts: Facts) -> str:
     return f"## Use\n\n{how}"
 
 
-def _data(facts: Facts) -> str:
+def _data(facts: TranslationFacts) -> str:
     corpora = "\n".join(f"- {corpus.label}" for corpus in facts.recipe.data.train)
     return (
         f"## Data\n\nTrained on:\n\n{corpora}\n\nText is brought to Unicode {facts.recipe.data.clean.unicode} "
@@ -125,7 +125,7 @@ def format_scores(scores: Mapping[str, Any], columns: str, signature: str) -> st
     return "\n".join(["## Scores", "", head, rule, *rows, "", f"{signature}: `{found}`."])
 
 
-def _limits(facts: Facts) -> str:
+def _limits(facts: TranslationFacts) -> str:
     text = facts.manifest.text
     assert text is not None
     return (
@@ -136,7 +136,7 @@ def _limits(facts: Facts) -> str:
     )
 
 
-def _files(facts: Facts) -> str:
+def _files(facts: TranslationFacts) -> str:
     check = facts.check
     return facts.files(
         f"{check['sentences']} sentences: log-probabilities of tokens differ by at most "

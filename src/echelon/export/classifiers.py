@@ -21,7 +21,7 @@ from echelon.export.picture_card import render_picture_card
 from echelon.export.picture_graph import write_picture_onnx
 from echelon.files.checkpoint_layout import default_choice
 from echelon.inference.exported_model import PackageFolder
-from echelon.inference.model_folder import available_cores
+from echelon.inference.model_folder import default_threads
 from echelon.inference.onnx_pictures import OnnxPictures
 from echelon.inference.pictures import PictureRules, read_rules
 from echelon.inference.torch_pictures import build_classifier
@@ -121,7 +121,7 @@ def _read_back(
 ) -> NDArray[np.float32]:
     """The probabilities of the written model."""
     if package.network.exists():
-        return OnnxPictures(package.network, available_cores()).probabilities(pictures)
+        return OnnxPictures(package.network, default_threads()).probabilities(pictures)
     written = Weights(safetensors.torch.load_file(package.weights), 0, package.weights.name)
     model = build_classifier(recipe, rules, written)
     return torch_probabilities(model, recipe, rules, pictures)

@@ -25,7 +25,7 @@ import sentencepiece
 EOS, BOS = 1, 2
 NEVER = [0, 2, 3]  # padding, beginning of sentence, unknown
 LINES_AT_A_TIME, BATCH = 256, 32
-Hypothesis = tuple[list[int], float]
+ScoredSentence = tuple[list[int], float]
 Alternatives = list[tuple[str, float]]
 SENTENCE_END = re.compile(r"(?<=[.!?…])[\"'»”’)\]]*\s+(?=[\"'«„“‘(\[¿¡]*[^\W\d_a-zß-öø-ÿ])|(?<=[。！？])")
 
@@ -42,7 +42,7 @@ class CTranslate2Model:
 
     def search(
         self, sentences: list[list[int]], beam: int, penalty: float, wanted: int = 1
-    ) -> list[list[Hypothesis]]:
+    ) -> list[list[ScoredSentence]]:
         """For each sentence its hypotheses with their scores, best first."""
         results = self._translator.translate_batch(
             [[self._pieces[token] for token in sentence] for sentence in sentences],
@@ -105,7 +105,7 @@ class OnnxModel:
 
     def search(
         self, sentences: list[list[int]], beam: int, penalty: float, wanted: int = 1
-    ) -> list[list[Hypothesis]]:
+    ) -> list[list[ScoredSentence]]:
         """For each sentence its hypotheses with their scores, best first."""
         memory = self.encode(sentences)
         cache = self.first_cache(memory, beam)
@@ -114,7 +114,7 @@ class OnnxModel:
         tokens = np.full((count, beam, 1), BOS)
         scores = np.full((count, beam), -np.inf, np.float32)
         scores[:, 0] = 0
-        finished: list[list[Hypothesis]] = [[] for _ in sentences]
+        finished: list[list[ScoredSentence]] = [[] for _ in sentences]
         for length in range(1, limits.max() + 1):
             steps, cache = self.step(tokens[:, :, -1], length - 1, memory, cache)
             steps[:, :, NEVER] = -np.inf
@@ -149,7 +149,7 @@ class OnnxModel:
         return [sorted(done, key=lambda one: -one[1]) for done in finished]
 
 
-def nth_best(found: list[Hypothesis], number: int) -> float:
+def nth_best(found: list[ScoredSentence], number: int) -> float:
     """The score of the `number`-th best; below all others if there are fewer."""
     return sorted(score for _, score in found)[-number] if len(found) >= number else -math.inf
 
@@ -212,7 +212,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("text", nargs="*", help="what to translate; stdin, line by line, where there is none")
+    parser.add_argument("text", nargs="*", help="what to translate; default: stdin, line by line")
     parser.add_argument("--beam", type=int, help="hypotheses followed at a time")
     parser.add_argument("--n-best", type=int, default=1, help="translations per line, with scores")
     parser.add_argument(

@@ -21,7 +21,7 @@ from echelon.export.onnx_format import write_onnx
 from echelon.export.parity import Scorer, TorchScorer, compare
 from echelon.files.checkpoint_layout import default_choice
 from echelon.inference.exported_model import ExportManifest, PackageFolder
-from echelon.inference.model_folder import available_cores, recipe_decoding, text_rules
+from echelon.inference.model_folder import default_threads, recipe_decoding, text_rules
 from echelon.inference.torch_models import build_model, load_package_model
 from echelon.models.transformer import Transformer
 from echelon.monitor.records import read_records
@@ -109,9 +109,9 @@ def _scorer(package: PackageFolder, tokeniser: Tokeniser, options: ExportOptions
         case "safetensors":
             return TorchScorer(load_package_model(package, tokeniser.size))
         case "ctranslate2":
-            return CTranslate2Scorer(package.ctranslate2, available_cores())
+            return CTranslate2Scorer(package.ctranslate2, default_threads())
         case "onnx":
-            return OnnxScorer(package.path, available_cores())
+            return OnnxScorer(package.path, default_threads())
 
 
 def _manifest(

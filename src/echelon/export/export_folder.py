@@ -14,7 +14,7 @@ from typing import Any, Literal
 from torch import nn
 
 from echelon.errors import UserError
-from echelon.inference.exported_model import FORMAT_VERSION, ExportManifest, Format, PackageFolder
+from echelon.inference.exported_model import FORMAT_VERSION, ExportFormat, ExportManifest, PackageFolder
 from echelon.monitor.scores import scores_of
 from echelon.recipe.schema import Recipe
 from echelon.runfolder import RunFolder, write_json
@@ -25,7 +25,7 @@ from echelon.train.weights import Weights
 class ExportOptions:
     """Options of an export."""
 
-    format: Format
+    format: ExportFormat
     to: Path
     precision: Literal["float32", "int8"] = "float32"
     """Of the weights; int8 is CTranslate2's."""

@@ -24,7 +24,7 @@ from echelon.export.onnx_graph import Graph
 from echelon.models.incremental import decoder_layers
 from echelon.models.transformer import CrossAttention, EncoderLayer, FeedForward, SelfAttention, Transformer
 
-Block = Callable[[str], str]
+BuildBlock = Callable[[str], str]
 
 
 def write_onnx(model: Transformer, encoder: Path, decoder: Path) -> None:
@@ -119,13 +119,13 @@ def _embed(graph: Graph, tokens: str, places: str, table: Tensor) -> str:
     return graph.op("Add", graph.op("Mul", embedded, graph.constant(math.sqrt(d_model))), positions)
 
 
-def _residual(graph: Graph, model: Transformer, x: str, norm: nn.LayerNorm, block: Block) -> str:
+def _residual(graph: Graph, model: Transformer, x: str, norm: nn.LayerNorm, block: BuildBlock) -> str:
     if model.shape.norm == "pre":
         return graph.op("Add", x, block(_norm(graph, x, norm)))
     return _norm(graph, graph.op("Add", x, block(x)), norm)
 
 
-def _feed_forward(graph: Graph, block: FeedForward) -> Block:
+def _feed_forward(graph: Graph, block: FeedForward) -> BuildBlock:
     return lambda y: _linear(graph, graph.op("Relu", _linear(graph, y, block.inner)), block.outer)
 
 

@@ -18,13 +18,13 @@ TOLERANCES = {"float32": 1e-3, "int8": 3.0}
 """How far a token's log-probability may be from PyTorch's float32; int8 rounds every weight and activation."""
 MEAN_TOLERANCES = {"float32": 1e-4, "int8": 0.15}
 
-Pair = tuple[list[int], list[int]]
+TokenPair = tuple[list[int], list[int]]
 
 
 class Scorer(Protocol):
     """A model that can score given translations, and translate."""
 
-    def score(self, pairs: Sequence[Pair]) -> list[list[float]]:
+    def score(self, pairs: Sequence[TokenPair]) -> list[list[float]]:
         """The log-probability of each target token; sources and targets end with the end of sentence."""
         ...
 
@@ -84,7 +84,7 @@ class TorchScorer:
         self._model = model
 
     @torch.inference_mode()
-    def score(self, pairs: Sequence[Pair]) -> list[list[float]]:
+    def score(self, pairs: Sequence[TokenPair]) -> list[list[float]]:
         scores = []
         for source, target in pairs:
             read = Sequences.of([target])

@@ -19,10 +19,10 @@ _LIMITS = (
     "## Limits\n\nIt knows the classes above and nothing else: any picture is put into one of them, however far it "
     "is from all it has learnt from. Probabilities are the model's own and not calibrated."
 )
-Facts = CardFacts[ClassificationRecipe]
+PictureFacts = CardFacts[ClassificationRecipe]
 
 
-def render_picture_card(facts: Facts) -> str:
+def render_picture_card(facts: PictureFacts) -> str:
     """The card in Markdown, its head in the form that model hubs read."""
     train, data = facts.recipe.train, facts.recipe.data
     columns = "top-1 {top1:.2f}% | top-5 {top5:.2f}% | loss {loss:.4f}"
@@ -37,7 +37,7 @@ def render_picture_card(facts: Facts) -> str:
     return "\n\n".join(sections) + "\n"
 
 
-def _head(facts: Facts) -> str:
+def _head(facts: PictureFacts) -> str:
     rules, manifest = facts.manifest.pictures, facts.manifest
     assert rules is not None
     names = ", ".join(rules.classes[:_MOST_CLASSES])
@@ -50,7 +50,7 @@ def _head(facts: Facts) -> str:
     )
 
 
-def _files(facts: Facts) -> str:
+def _files(facts: PictureFacts) -> str:
     check = facts.check
     return facts.files(
         f"{check['pictures']} pictures: probabilities differ by at most {check['largest_difference']:.2g}, and "

@@ -9,7 +9,7 @@ import numpy as np
 
 from echelon.data.tokeniser import BOS
 from echelon.export.edge_runner import OnnxModel
-from echelon.export.parity import Pair
+from echelon.export.parity import TokenPair
 from echelon.extras import require_extra
 from echelon.inference.ctranslate2_engine import CTranslate2Engine
 from echelon.inference.decoding import Decoding, SourceSentence
@@ -19,7 +19,7 @@ class CTranslate2Scorer:
     def __init__(self, folder: Path, threads: int) -> None:
         self._engine = CTranslate2Engine(folder, threads)
 
-    def score(self, pairs: Sequence[Pair]) -> list[list[float]]:
+    def score(self, pairs: Sequence[TokenPair]) -> list[list[float]]:
         return self._engine.score(pairs)
 
     def greedy(self, sources: Sequence[list[int]]) -> list[list[int]]:
@@ -32,7 +32,7 @@ class OnnxScorer:
         require_extra("onnxruntime", "export")
         self._model = OnnxModel(folder, threads)
 
-    def score(self, pairs: Sequence[Pair]) -> list[list[float]]:
+    def score(self, pairs: Sequence[TokenPair]) -> list[list[float]]:
         """One sentence at a time, through the cache: what a translation does."""
         scores = []
         for source, target in pairs:

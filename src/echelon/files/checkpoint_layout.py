@@ -46,7 +46,7 @@ class Best:
 
 @dataclass
 class TrainingState:
-    """Where training stands, beside weights and optimiser: all that is needed to go on as if never stopped."""
+    """Where training stands, beside weights and optimiser: all that is needed to resume as if never stopped."""
 
     step: int = 0
     best: Best | None = None

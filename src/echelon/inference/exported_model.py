@@ -30,7 +30,7 @@ from echelon.recipe.tasks import TASKS
 from echelon.runfolder import read_file, write_atomically, write_json
 
 FORMAT_VERSION = 1
-Format = Literal["safetensors", "ctranslate2", "onnx"]
+ExportFormat = Literal["safetensors", "ctranslate2", "onnx"]
 
 
 @dataclass(frozen=True)
@@ -50,7 +50,7 @@ class ExportManifest:
 
     version: int
     task: str
-    format: Format
+    format: ExportFormat
     name: str
     checkpoint: str
     step: int

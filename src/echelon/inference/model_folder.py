@@ -12,6 +12,7 @@ from echelon.errors import UserError
 from echelon.inference.decoding import Decoding, Engine
 from echelon.inference.exported_model import ExportManifest, PackageFolder, TextRules
 from echelon.inference.pictures import PictureEngine, PictureRules, read_rules
+from echelon.launch.cores import available_cores
 from echelon.recipe.loading import load_recipe
 from echelon.recipe.schema import ClassificationRecipe, Recipe, TranslationRecipe
 from echelon.recipe.tasks import Use, find_task, task_name
@@ -93,12 +94,10 @@ def recipe_decoding(recipe: TranslationRecipe) -> Decoding:
     return Decoding(beam=recipe.evaluate.beam, length_penalty=recipe.evaluate.length_penalty)
 
 
-def available_cores() -> int:
-    """Processor cores that this process may use; OMP_NUM_THREADS says how many it should."""
+def default_threads() -> int:
+    """Return OMP_NUM_THREADS if it is set, and otherwise the number of cores that this process may use."""
     wish = os.environ.get("OMP_NUM_THREADS", "")
-    if wish.isdecimal() and int(wish) > 0:
-        return int(wish)
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return int(wish) if wish.isdecimal() and int(wish) > 0 else available_cores()
 
 
 def _load_package(package: PackageFolder, threads: int | None) -> TextModel:
@@ -125,7 +124,7 @@ def _package_engine(
         case "ctranslate2":
             from echelon.inference.ctranslate2_engine import CTranslate2Engine
 
-            return CTranslate2Engine(package.ctranslate2, threads or available_cores())
+            return CTranslate2Engine(package.ctranslate2, threads or default_threads())
         case "onnx":
             raise UserError(
                 f"{package.path}: is an ONNX model; its own translate.py or ONNX Runtime runs it. "
@@ -146,7 +145,7 @@ def _load_classifier_package(package: PackageFolder, threads: int | None) -> Pic
         case _:
             from echelon.inference.onnx_pictures import OnnxPictures
 
-            engine = OnnxPictures(package.network, threads or available_cores())
+            engine = OnnxPictures(package.network, threads or default_threads())
     return engine, manifest.pictures
 
 

@@ -28,7 +28,7 @@ from echelon.launch.findings import (
 from echelon.launch.hosts import Host
 from echelon.launch.machine import Disk, Machine, nearest_existing, own_versions
 from echelon.launch.routes import Attempt, Network, Route, candidates, choose_routes
-from echelon.launch.session import Session, find_python
+from echelon.launch.session import ProbeSession, find_python
 from echelon.launch.ssh import Remote, side_by_side
 
 _ANSWER_S = 60.0
@@ -61,7 +61,7 @@ class _HostProbe:
     """A host and what its probe has answered so far."""
 
     host: Host
-    session: Session | None = None
+    session: ProbeSession | None = None
     python: list[str] = field(default_factory=list)
     facts: HostFacts | None = None
     findings: list[Finding] = field(default_factory=list)
@@ -107,10 +107,10 @@ def _report(
 
 
 def _ask(probe: _HostProbe, remote: Remote, needs: Needs, token: tuple[Path, str] | None) -> None:
-    """Ask a host all that it knows by itself; a failure becomes a finding."""
+    """Ask a host for everything that it can tell without the others; a failure becomes a finding."""
     try:
         probe.python = _find_program(remote, needs)
-        probe.session = session = Session(remote, probe.python)
+        probe.session = session = ProbeSession(remote, probe.python)
         machine = TypeAdapter(Machine).validate_python(session.ask("machine", _ANSWER_S))
         disk = session.ask("disk", _ANSWER_S, folder=str(needs.run_folder)) if needs.run_folder else None
         data = None

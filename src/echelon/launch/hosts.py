@@ -12,7 +12,7 @@ from echelon.errors import HostsError
 from echelon.runfolder import parse_json
 from echelon.untrusted import HOST, IPV6, USER
 
-AwsAddress = Literal["private", "public"]
+AddressKind = Literal["private", "public"]
 """`private`: the private IP address; `public`: the public DNS name, or the public IP address if there is none.
 AWS resolves the public name to the private address within its own network."""
 
@@ -43,7 +43,7 @@ class _Mention:
     """`line 3`, or the text itself."""
 
 
-def load_hosts(source: str | Path, aws_address: AwsAddress = "private") -> list[Host]:
+def load_hosts(source: str | Path, aws_address: AddressKind = "private") -> list[Host]:
     """Hosts from a text like `a:2,b:2`, or from a file: a hostfile or what `aws ec2 describe-instances` prints.
 
     A Path is a file. So is a text if such a file exists, or if it contains a slash or ends in .json.
@@ -82,7 +82,7 @@ def read_hostfile(path: Path) -> list[Host]:
     return _merge(mentions, problems, str(path))
 
 
-def read_aws_instances(path: Path, address: AwsAddress = "private") -> list[Host]:
+def read_aws_instances(path: Path, address: AddressKind = "private") -> list[Host]:
     """The running instances in what `aws ec2 describe-instances` prints as JSON, in its order."""
     try:
         document = parse_json(_read(path))
@@ -217,7 +217,7 @@ def _state(instance: dict[str, Any]) -> str:
     return str(state.get("Name", "unknown")) if isinstance(state, dict) else "unknown"
 
 
-def _address_of(instance: dict[str, Any], address: AwsAddress) -> str | None:
+def _address_of(instance: dict[str, Any], address: AddressKind) -> str | None:
     keys = (
         ("PrivateIpAddress", "PrivateDnsName")
         if address == "private"

@@ -18,7 +18,7 @@ from echelon.launch.ssh import Remote, on_all
 from echelon.launch.wheel import Wheel, pack_wheel
 
 ENVIRONMENT = "~/.echelon/env"
-Tell = Callable[[str, str], None]
+TellHost = Callable[[str, str], None]
 """Called with the host and a line of its progress."""
 
 _FIND_BASE_PYTHON = """
@@ -59,7 +59,7 @@ class Installed:
 
 
 def install_hosts(
-    remotes: Sequence[Remote], options: InstallOptions, tell: Tell = lambda host, line: None
+    remotes: Sequence[Remote], options: InstallOptions, tell: TellHost = lambda host, line: None
 ) -> dict[str, Installed | RemoteError]:
     """Install on all hosts at once; for each what was done, or what went wrong."""
     wheel = pack_wheel()
@@ -69,7 +69,7 @@ def install_hosts(
 def install(
     remote: Remote,
     options: InstallOptions,
-    tell: Tell = lambda host, line: None,
+    tell: TellHost = lambda host, line: None,
     *,
     wheel: Wheel | None = None,
 ) -> Installed:

@@ -24,7 +24,7 @@ _SAVING_S = 300
 _RUNTIME = "torch-distributed"
 """The runtime that Kubeflow Trainer brings along: its pods are told who they are, as torchrun would want it."""
 
-Manifest = dict[str, Any]
+KubernetesManifest = dict[str, Any]
 
 
 @dataclass(frozen=True)
@@ -59,7 +59,7 @@ def object_name(name: str) -> str:
     return re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-")[:40].rstrip("-") or "echelon"
 
 
-def _config_map(spec: KubernetesSpec) -> Manifest:
+def _config_map(spec: KubernetesSpec) -> KubernetesManifest:
     return {
         "apiVersion": "v1",
         "kind": "ConfigMap",
@@ -68,7 +68,7 @@ def _config_map(spec: KubernetesSpec) -> Manifest:
     }
 
 
-def _claim() -> Manifest:
+def _claim() -> KubernetesManifest:
     return {
         "apiVersion": "v1",
         "kind": "PersistentVolumeClaim",
@@ -77,7 +77,7 @@ def _claim() -> Manifest:
     }
 
 
-def _service(spec: KubernetesSpec) -> Manifest:
+def _service(spec: KubernetesSpec) -> KubernetesManifest:
     name = object_name(spec.name)
     return {
         "apiVersion": "v1",
@@ -92,7 +92,7 @@ def _service(spec: KubernetesSpec) -> Manifest:
     }
 
 
-def _network_policy(spec: KubernetesSpec) -> Manifest:
+def _network_policy(spec: KubernetesSpec) -> KubernetesManifest:
     """Only the pods of a training reach each other."""
     selector = {"matchLabels": _labels(object_name(spec.name))}
     return {
@@ -111,7 +111,7 @@ def _labels(name: str) -> dict[str, str]:
     return {"batch.kubernetes.io/job-name": name}
 
 
-def _job(spec: KubernetesSpec) -> Manifest:
+def _job(spec: KubernetesSpec) -> KubernetesManifest:
     name = object_name(spec.name)
     addresses = {
         NODES_VARIABLE: str(spec.nodes),
@@ -150,7 +150,7 @@ def _job(spec: KubernetesSpec) -> Manifest:
     }
 
 
-def _failure_rules(container: Any) -> list[Manifest]:
+def _failure_rules(container: Any) -> list[KubernetesManifest]:
     """Pods that saved and left are started again; a failure that a restart cannot fix ends the job."""
     return [
         {
@@ -165,7 +165,7 @@ def _failure_rules(container: Any) -> list[Manifest]:
     ]
 
 
-def _trainjob(spec: KubernetesSpec) -> Manifest:
+def _trainjob(spec: KubernetesSpec) -> KubernetesManifest:
     pod = {
         "terminationGracePeriodSeconds": _SAVING_S,
         "containers": [{"name": "node", "volumeMounts": _mounts(spec)}],
@@ -190,7 +190,7 @@ def _trainjob(spec: KubernetesSpec) -> Manifest:
     }
 
 
-def _replicated_job(pod: Manifest) -> Manifest:
+def _replicated_job(pod: KubernetesManifest) -> KubernetesManifest:
     return {"name": "node", "template": {"spec": {"template": {"spec": pod}}}}
 
 
@@ -210,7 +210,7 @@ def _variables(values: dict[str, str]) -> list[dict[str, str]]:
     return [{"name": name, "value": value} for name, value in values.items()]
 
 
-def _resources(spec: KubernetesSpec) -> Manifest:
+def _resources(spec: KubernetesSpec) -> KubernetesManifest:
     return {"limits": {"nvidia.com/gpu": str(spec.gpus_per_node)}}
 
 
@@ -222,8 +222,8 @@ def _mounts(spec: KubernetesSpec) -> list[dict[str, str]]:
     return [*mounts, {"name": "shared-memory", "mountPath": "/dev/shm"}] if spec.gpus_per_node else mounts
 
 
-def _volumes(spec: KubernetesSpec) -> list[Manifest]:
-    volumes: list[Manifest] = [
+def _volumes(spec: KubernetesSpec) -> list[KubernetesManifest]:
+    volumes: list[KubernetesManifest] = [
         {"name": "recipe", "configMap": {"name": f"{object_name(spec.name)}-recipe"}},
         {"name": "storage", "persistentVolumeClaim": {"claimName": _CLAIM}},
     ]

@@ -5,24 +5,22 @@ This is the control half: it does not import torch, so it starts at once.
 
 from __future__ import annotations
 
-import contextlib
 import math
 import os
 import signal
 import socket
 import subprocess
 import sys
-import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from types import FrameType
-from typing import Any, Literal
+from typing import Any
 
 from echelon.errors import INTERRUPTED_STATUS, TrainingError, WorkerError
 from echelon.launch.cores import available_cores
 from echelon.launch.library_settings import ALLOCATOR, thread_waiting
+from echelon.launch.stop_requests import StopRequests, signals_call
 from echelon.monitor.heartbeat import HEARTBEAT_VARIABLE, Heartbeats, Pulse, find_hung
 from echelon.monitor.records import read_records
 from echelon.runfolder import RunFolder, open_no_link, open_regular
@@ -33,8 +31,6 @@ _EXPECTED_STATUSES = {None, 0, INTERRUPTED_STATUS}
 _POLL_S = 0.1
 _PATIENCE_S = 300.0
 """How long workers may take to save and leave before they are killed."""
-_SAME_STOP_S = 1.0
-"""Two signals within this time are one: `timeout` and others send theirs to the process and to its group."""
 _FAILURE_GRACE_S = 2.0
 """How long the other workers have to notice that one failed, and to say so."""
 START_S = 120.0
@@ -110,36 +106,6 @@ def render_worker(
             **thread_waiting(os.environ),
         },
     )
-
-
-class StopRequests:
-    """Requests to save and leave: one asks, another, a while later, insists. Signal handlers may call `ask`."""
-
-    def __init__(self) -> None:
-        self.since: float | None = None
-        self.must_kill = False
-
-    @property
-    def is_set(self) -> bool:
-        return self.since is not None
-
-    @property
-    def level(self) -> Literal[0, 1, 2]:
-        """0: nobody wants to stop; 1: save and leave; 2: end at once."""
-        if self.since is None:
-            return 0
-        return 2 if self.must_kill else 1
-
-    def insist(self) -> None:
-        self.since = self.since or time.monotonic()
-        self.must_kill = True
-
-    def ask(self) -> None:
-        now = time.monotonic()
-        if self.since is None:
-            self.since = now
-        elif now - self.since > _SAME_STOP_S:
-            self.must_kill = True
 
 
 @dataclass(frozen=True)
@@ -410,27 +376,6 @@ def listen(address: str, port: int = 0) -> socket.socket:
         listener.close()
         raise
     return listener
-
-
-@contextlib.contextmanager
-def signals_call(
-    action: Callable[[], None],
-    numbers: Sequence[signal.Signals] = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP),
-) -> Iterator[None]:
-    """Turn signals into a call of `action`; in a thread that is not the main one, which gets none, do nothing."""
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-
-    def handler(_number: int, _frame: FrameType | None) -> None:
-        action()
-
-    before = {number: signal.signal(number, handler) for number in numbers}
-    try:
-        yield
-    finally:
-        for number, old in before.items():
-            signal.signal(number, old)
 
 
 def main_stack(lines: list[str]) -> list[str]:

@@ -42,7 +42,7 @@ class Versions:
 
 
 @dataclass(frozen=True)
-class Interface:
+class NetworkInterface:
     """A network interface that is up."""
 
     name: str
@@ -92,7 +92,7 @@ class Machine:
     free_shm_bytes: int | None
     max_open_files: int
     gpus: tuple[Gpu, ...]
-    interfaces: tuple[Interface, ...]
+    interfaces: tuple[NetworkInterface, ...]
     ssh_address: str | None
     """The address at which this ssh session reached the machine."""
 
@@ -145,7 +145,7 @@ def _user() -> str:
         return str(os.getuid())
 
 
-def find_interfaces() -> list[Interface]:
+def find_interfaces() -> list[NetworkInterface]:
     """The network interfaces that are up and have an address."""
     states = psutil.net_if_stats()
     interfaces = []
@@ -156,7 +156,7 @@ def find_interfaces() -> list[Interface]:
         usable = [address for address in parsed if not address.is_link_local]
         if name in states and states[name].isup and usable:
             interfaces.append(
-                Interface(
+                NetworkInterface(
                     name,
                     addresses=tuple(str(address.ip) for address in usable),
                     networks=tuple(str(address.network) for address in usable),

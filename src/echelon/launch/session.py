@@ -66,7 +66,7 @@ class ClockOffset:
     """Half the shortest round trip."""
 
 
-class Session(Dialogue):
+class ProbeSession(Dialogue):
     """A probe on a host."""
 
     def __init__(self, remote: Remote, python: Sequence[str]) -> None:

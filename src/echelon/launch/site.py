@@ -1,6 +1,6 @@
-"""Which place a site's launcher gave this process: what mpirun, srun, torchrun and Kubernetes leave in the environment.
+"""The rank that mpirun, srun, torchrun or Kubernetes gave this process, read from the environment.
 
-Where one launcher runs inside another (torchrun in srun, mpirun in an sbatch job), the inner one counts.
+If one launcher runs inside another (torchrun in srun, mpirun in an sbatch job), the inner one counts.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ class Place:
 
 
 def find_place(environ: Mapping[str, str]) -> Place | None:
-    """The place that a launcher gave this process; None if it was started on its own.
+    """The process's place among those that a launcher started; None if it was started on its own.
 
     UserError if the launcher's variables are incomplete or contradict each other.
     """

@@ -46,7 +46,7 @@ def render_sbatch(spec: SbatchSpec) -> str:
     return f"""\
 #!/bin/bash
 # Made by `echelon train --launcher slurm`. SIGTERM, before time is over or when another job takes the place, makes
-# training save and leave with status {INTERRUPTED_STATUS}; then the job queues again and goes on from there.
+# training save and leave with status {INTERRUPTED_STATUS}; then the job queues again and resumes from there.
 {_directives(spec)}
 
 cd {shlex.quote(str(spec.folder))} || exit 2

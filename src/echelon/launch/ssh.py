@@ -74,7 +74,7 @@ class Remote:
     def run(self, command: Sequence[str], *, stdin: bytes | None = None, timeout_s: float) -> Completed:
         """Run a command to its end; RemoteError if that is impossible, or takes longer than `timeout_s`.
 
-        What a command has begun on another host goes on there when time is up: only its input and output end.
+        What a command has begun on another host continues there after the timeout: only its input and output end.
         """
         source = subprocess.DEVNULL if stdin is None else subprocess.PIPE
         with self.start(command, stdin=source, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:

@@ -19,7 +19,7 @@ from echelon.launch.session import find_python
 from echelon.launch.ssh import Remote, on_all
 
 _SEND_BYTES = 1 << 20
-Progress = Callable[[str, int, int], None]
+ShowProgress = Callable[[str, int, int], None]
 """Called with the host, bytes sent so far and bytes to send."""
 
 
@@ -29,7 +29,7 @@ def sync_hosts(
     target: Path,
     *,
     pythons: Mapping[str, Sequence[str]] | None = None,
-    progress: Progress = lambda host, sent, total: None,
+    progress: ShowProgress = lambda host, sent, total: None,
 ) -> dict[str, int | RemoteError]:
     """Copy a folder to all hosts at once; for each the bytes that were sent, or what went wrong."""
     files = list_files(source)
@@ -48,7 +48,7 @@ def sync_folder(
     *,
     files: Sequence[SentFile] | None = None,
     python: Sequence[str] | None = None,
-    progress: Progress = lambda host, sent, total: None,
+    progress: ShowProgress = lambda host, sent, total: None,
 ) -> int:
     """Make `target` on a host hold what `source` holds here; return the bytes that it did not have yet.
 

@@ -8,11 +8,11 @@ from typing import Any, Literal
 from echelon.errors import UserError
 from echelon.monitor.records import is_number
 
-Form = Literal["columns", "pandas", "polars"]
+TableForm = Literal["columns", "pandas", "polars"]
 
 
 def as_columns(records: Sequence[Mapping[str, Any]]) -> dict[str, list[float | None]]:
-    """A list for every number that the records have, None where one lacks it; `step` comes first."""
+    """A list for every number that the records have, None if a record lacks it; `step` comes first."""
     names = dict.fromkeys(
         ["step", *(name for record in records for name, value in record.items() if is_number(value))]
     )
@@ -22,7 +22,7 @@ def as_columns(records: Sequence[Mapping[str, Any]]) -> dict[str, list[float | N
     }
 
 
-def as_form(columns: dict[str, list[float | None]], form: Form) -> Any:
+def as_form(columns: dict[str, list[float | None]], form: TableForm) -> Any:
     """The columns themselves, or a data frame of them; UserError if its package is not installed."""
     if form == "columns":
         return columns

@@ -10,9 +10,9 @@ from typing import Any, Literal
 
 from echelon.monitor.records import is_number
 
-Kind = Literal["start", "step", "score", "save", "end", "note"]
+EventKind = Literal["start", "step", "score", "save", "end", "note"]
 
-_KINDS: Mapping[str, Kind] = {
+_KINDS: Mapping[str, EventKind] = {
     "start": "start",
     "step": "step",
     "valid": "score",
@@ -33,7 +33,7 @@ class StopTraining(Exception):  # noqa: N818 - no error: a callback's way of say
 class Event:
     """Something that happened in a run."""
 
-    kind: Kind
+    kind: EventKind
     """start, step, score (validation, and the test set at the end), save (a checkpoint), note, or end."""
     step: int | None
     """The step after which it happened; None for notes."""

@@ -11,7 +11,7 @@ from echelon.commands.runs import RunSummary, summarise
 from echelon.commands.training import best_valid
 from echelon.errors import TrainingError
 from echelon.explain.history import read_history
-from echelon.library.columns import Form, as_columns, as_form
+from echelon.library.columns import TableForm, as_columns, as_form
 from echelon.library.events import Event, events_of
 from echelon.monitor.records import RecordReader, read_records
 from echelon.monitor.run_state import read_state
@@ -21,7 +21,7 @@ from echelon.recipe.schema import Recipe
 from echelon.runfolder import RunFolder, find_run
 
 if TYPE_CHECKING:
-    from echelon.commands.report import Form as ReportForm
+    from echelon.commands.report import ReportForm
 
 POLL_S = 0.2
 
@@ -97,7 +97,7 @@ class Run:
 
         stop(self._folder, now=now)
 
-    def metrics(self, of: Literal["steps", "scores"] = "steps", *, form: Form = "columns") -> Any:
+    def metrics(self, of: Literal["steps", "scores"] = "steps", *, form: TableForm = "columns") -> Any:
         """The measurements of every step, or of every scoring of the validation set: a list for each name.
 
         `form` "pandas" or "polars" gives a data frame; UserError if that package is not installed. A step that was

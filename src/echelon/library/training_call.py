@@ -1,7 +1,7 @@
 """`echelon.train`: what the command of that name does, called from Python.
 
 The calling thread prepares the data and then shows progress and calls callbacks, all from the records that workers
-write. The agent that looks after the workers runs in a thread of its own: whatever the caller does, it goes on.
+write. The agent that looks after the workers runs in a thread of its own: it continues whatever the caller does.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from echelon.agent.outcome import RunOutcome
 from echelon.commands.detached_training import detach
 from echelon.commands.training import Begun, TrainOptions, begin, require_here, tell_apart, train_here
 from echelon.console import SafeConsole, message_console
-from echelon.launch.local import StopRequests, signals_call
+from echelon.launch.stop_requests import StopRequests, signals_call
 from echelon.library.events import Callbacks, Caller, StopTraining, events_of
 from echelon.library.handle import POLL_S, Run
 from echelon.library.notebook import NotebookProgress, in_notebook
@@ -47,7 +47,7 @@ def train(
     below a notebook's cell, or on stderr.
 
     KeyboardInterrupt saves before it is raised; so do SIGTERM and `echelon stop`, after which the run is returned. With
-    `wait=False` the training goes on in a process of its own, which outlives this one, and the run is returned as soon
+    `wait=False` training continues in a process of its own, which outlives this one, and the run is returned as soon
     as it trains; it then calls no callbacks, but `for event in run` follows it.
     """
     options = _options(recipe, run, workers, settings)

@@ -68,7 +68,7 @@ def _flags() -> Flags:
         "python -m echelon.cifar10_main", description="TensorFlow's CIFAR-10 tutorial, done with Echelon."
     )
     flags.add_argument(
-        "--data-dir", help="a folder with CIFAR-10's .bin files or archive; fetched where it has none"
+        "--data-dir", help="a folder with CIFAR-10's .bin files or archive; fetched if it has none"
     )
     flags.add_argument("--job-dir", required=True, help="the run's folder, or an address, gs://...")
     flags.add_argument("--num-gpus", type=int, default=1, help="workers; 0 is one on the CPU")

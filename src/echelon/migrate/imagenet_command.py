@@ -46,6 +46,6 @@ def _master(environ: Mapping[str, str]) -> str:
     address, port = environ.get("MASTER_ADDR"), environ.get("MASTER_PORT", "29500")
     if not address:
         raise UserError(
-            "set MASTER_ADDR to the address of node 0, on every node (and MASTER_PORT, where 29500 is taken)"
+            "set MASTER_ADDR to the address of node 0, on every node (and MASTER_PORT, if 29500 is taken)"
         )
     return f"{address}:{port}"

@@ -248,7 +248,7 @@ class _Linear(torch.autograd.Function):
         return None, d_out_NO @ rounded_OD, d_out_NO.T @ x_ND, d_bias_O
 
 
-class _FeedForward(torch.autograd.Function):
+class _FastFeedForward(torch.autograd.Function):
     """Two linear layers with ReLU and dropout between them, of which only the result is kept."""
 
     @staticmethod
@@ -311,6 +311,6 @@ class _AttendCross(torch.autograd.Function):
 _embed: Callable[..., Tensor] = _Embed.apply
 _add_norm: Callable[..., tuple[Tensor | None, Tensor]] = _AddNorm.apply
 _linear: Callable[..., Tensor] = _Linear.apply
-_feed_forward: Callable[..., Tensor] = _FeedForward.apply
+_feed_forward: Callable[..., Tensor] = _FastFeedForward.apply
 _attend_self: Callable[..., Tensor] = _AttendSelf.apply
 _attend_cross: Callable[..., Tensor] = _AttendCross.apply

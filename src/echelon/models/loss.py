@@ -22,7 +22,7 @@ BLOCK_BYTES = 1024 * 1024
 """Float32 logits that exist at a time on a CPU: few enough to stay in its cache."""
 
 FLOAT16_GAIN = 256.0
-"""In float16, where all below 6e-8 is zero, the gradients of logits are kept this many times larger."""
+"""In float16, whose smallest number is 6e-8, the gradients of logits are kept this many times larger."""
 
 
 class SummedLoss(NamedTuple):
@@ -44,9 +44,9 @@ def summed_loss(
     """Cross-entropy of the logits `hidden @ output.T`, smoothed over the whole vocabulary as torch does it.
 
     Sums are in float32 at least; under autocast the products are in its dtype. Gradients are computed with
-    the loss, while a chunk's logits exist, and only where grad mode wants them.
+    the loss, while a chunk's logits exist, and only if gradients are enabled.
     """
-    return _summed(hidden_MD, output_VD, targets_M, _Rows(smoothing, kernels))
+    return _summed(hidden_MD, output_VD, targets_M, _RowLoss(smoothing, kernels))
 
 
 def twin_loss(
@@ -141,7 +141,7 @@ def _loss_by_chunks(
 
 
 @dataclass(frozen=True)
-class _Rows:
+class _RowLoss:
     """The loss of each row by itself."""
 
     smoothing: float

@@ -21,6 +21,9 @@ from echelon.errors import RunError
 from echelon.recipe.tasks import all_scores
 from echelon.runfolder import open_no_link, open_regular, parse_json, require_regular, to_json
 
+Record = dict[str, Any]
+"""One line of a file of records: its kind, its time and its values."""
+
 _STEP = b'{"kind": "step",'
 """How the line of a step begins."""
 _COMPLETE = ("finished", "stopped early")
@@ -93,7 +96,7 @@ class RecordReader:
         """Whether the file has become shorter than what was read of it."""
         return self.position > 0 and (not self._path.exists() or self._path.stat().st_size < self.position)
 
-    def read_batches(self, *, skip_steps: bool = False) -> Iterator[list[dict[str, Any]]]:
+    def read_batches(self, *, skip_steps: bool = False) -> Iterator[list[Record]]:
         """As `read`, in lists of many records, which are parsed together: a long run has millions of steps."""
         lines = _complete_lines(self._path, self.position)
         while batch := list(itertools.islice(lines, _BATCH_LINES)):
@@ -104,7 +107,7 @@ class RecordReader:
             self.num_ignored += len(found) - len(believed)
             yield believed
 
-    def read(self) -> Iterator[dict[str, Any]]:
+    def read(self) -> Iterator[Record]:
         """The records that were completed since the last call. Lines that are no records are passed over."""
         for line in _complete_lines(self._path, self.position):
             self.position += len(line)
@@ -115,12 +118,12 @@ class RecordReader:
                 self.num_ignored += record is not None
 
 
-def read_records(path: Path) -> list[dict[str, Any]]:
+def read_records(path: Path) -> list[Record]:
     """All complete records of a file."""
     return list(RecordReader(path).read())
 
 
-def read_ends(path: Path) -> list[dict[str, Any]]:
+def read_ends(path: Path) -> list[Record]:
     """The first and the last records of a file, however long it is."""
     try:
         size = require_regular(path, _MOST_BYTES)
@@ -139,7 +142,7 @@ def read_ends(path: Path) -> list[dict[str, Any]]:
     return list(filter(_is_believable, _parse_together(lines)))
 
 
-def skim_records(path: Path) -> list[dict[str, Any]]:
+def skim_records(path: Path) -> list[Record]:
     """As `read_records`, but of steps in a row only the last: a long run has millions, which take long to parse."""
     lines: list[bytes] = []
     for line in _complete_lines(path):
@@ -149,7 +152,7 @@ def skim_records(path: Path) -> list[dict[str, Any]]:
     return [record for record in map(_parse, lines) if record is not None and _is_believable(record)]
 
 
-def training_records(records: Sequence[dict[str, Any]], *, is_over: bool = False) -> list[dict[str, Any]]:
+def training_records(records: Sequence[Record], *, is_over: bool = False) -> list[Record]:
     """A worker's records without those of starts that found the training complete.
 
     `train` on a finished run starts its workers, which score the test set again and leave. What comes after a finished
@@ -165,10 +168,10 @@ class TrainingFilter:
 
     def __init__(self, *, is_over: bool = False) -> None:
         self.is_over = is_over
-        self.repeated: list[dict[str, Any]] = []
+        self.repeated: list[Record] = []
         """Those since the last start of a run that is over."""
 
-    def take(self, record: dict[str, Any]) -> list[dict[str, Any]]:
+    def take(self, record: Record) -> list[Record]:
         """The records that are known to count now that this one has come."""
         if not self.is_over:
             self.is_over = record["kind"] == "end" and record.get("outcome", "finished") in _COMPLETE
@@ -197,7 +200,7 @@ def _complete_lines(path: Path, position: int = 0) -> Iterator[bytes]:
         raise RunError(f"{path}: cannot be read as records: a line has {_MOST_LINE_BYTES:,} bytes or more")
 
 
-def _parse(line: bytes) -> dict[str, Any] | None:
+def _parse(line: bytes) -> Record | None:
     try:
         record = parse_json(line)
     except ValueError:
@@ -205,7 +208,7 @@ def _parse(line: bytes) -> dict[str, Any] | None:
     return record if isinstance(record, dict) else None
 
 
-def _parse_together(lines: Sequence[bytes]) -> list[dict[str, Any]]:
+def _parse_together(lines: Sequence[bytes]) -> list[Record]:
     """What is JSON among the lines; one that is not costs parsing them one by one."""
     try:
         records = parse_json(b"[" + b",".join(lines) + b"]")
@@ -214,7 +217,7 @@ def _parse_together(lines: Sequence[bytes]) -> list[dict[str, Any]]:
     return [record for record in records if isinstance(record, dict)]
 
 
-def _is_believable(record: dict[str, Any]) -> bool:
+def _is_believable(record: Record) -> bool:
     """Whether the values that our own readers count on can be what they are said to be."""
     rules = _rules()
     return isinstance(record.get("kind"), str) and all(

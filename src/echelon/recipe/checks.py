@@ -118,7 +118,7 @@ def _checkpoint_problems(recipe: Recipe) -> Iterator[Problem]:
     if recipe.evaluate.final == "average" and checkpoint.average > checkpoint.keep:
         yield Problem(
             "checkpoint.average",
-            f"{checkpoint.average} checkpoints cannot be averaged where only {checkpoint.keep} are kept; "
+            f"{checkpoint.average} checkpoints cannot be averaged if only {checkpoint.keep} are kept; "
             f"raise checkpoint.keep to {checkpoint.average}",
         )
     yield from address_problems("checkpoint.mirror", checkpoint.mirror)
@@ -188,7 +188,7 @@ def _backup_problems(recipe: Recipe) -> Iterator[Problem]:
     if settings.backup_workers and not settings.synchronous:
         yield Problem(
             "exchange.backup_workers",
-            "does nothing where exchange.synchronous = false; leave one of them out",
+            "does nothing if exchange.synchronous = false; leave one of them out",
         )
 
 

@@ -7,21 +7,21 @@ from typing import Literal, TypeVar, get_args
 
 from echelon.recipe.schema import ExchangeClass
 
-Name = Literal["all_reduce", "compressed", "low_rank", "local"]
-CLASSES: dict[Name, ExchangeClass] = {
+ExchangeChoice = Literal["all_reduce", "compressed", "low_rank", "local"]
+CLASSES: dict[ExchangeChoice, ExchangeClass] = {
     "all_reduce": "exact",
     "compressed": "compressed",
     "low_rank": "low_rank",
     "local": "local",
 }
 """From the one that learns the same as one worker to the one that differs most."""
-NAMES: tuple[Name, ...] = get_args(Name)
+NAMES: tuple[ExchangeChoice, ...] = get_args(ExchangeChoice)
 WORTH_IT = 0.95
 """A step must be this much shorter before more hosts, or an exchange that is less exact, are taken for it."""
 Key = TypeVar("Key")
 
 
-def names_of(allowed: Collection[ExchangeClass]) -> list[Name]:
+def names_of(allowed: Collection[ExchangeClass]) -> list[ExchangeChoice]:
     """The exchanges of some classes."""
     return [name for name in NAMES if CLASSES[name] in allowed]
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Any
 
-from pydantic import ConfigDict, Field, PositiveInt
+from pydantic import AfterValidator, ConfigDict, Field, PositiveInt
 
 from echelon.recipe.own_code import ImportPath
 from echelon.recipe.schema import (
@@ -18,8 +18,17 @@ from echelon.recipe.schema import (
 from echelon.recipe.section import Evaluation, Section
 from echelon.recipe.tasks import note_own_scores
 
-ScoreName = Annotated[str, Field(pattern=r"^[a-z][a-z0-9_]*$")]
 _TAKEN = {"step", "steps", "seconds", "split", "signature", "checkpoint", "time", "kind"}
+"""What the record of a scoring says besides its scores."""
+
+
+def _require_free(name: str) -> str:
+    if name in _TAKEN:
+        raise ValueError(f"{name!r} is a key that every record of scores has; choose another name")
+    return name
+
+
+ScoreName = Annotated[str, Field(pattern=r"^[a-z][a-z0-9_]*$"), AfterValidator(_require_free)]
 
 
 class OwnData(Section):

@@ -198,7 +198,7 @@ class Train(Section):
     worker adds up the gradients of its slots: more slots make a larger batch without more memory."""
     workers: Annotated[int | str, PlainValidator(_check_workers)] = 1
     """Worker processes, unless `--workers` says otherwise; or a range such as "1:4": begin with 4, or with as
-    many as there are cores, and go on with one fewer after a failure, down to 1. "auto" tries out on this machine
+    many as there are cores, and continue with one fewer after a failure, down to 1. "auto" tries out on this machine
     whether few workers with many threads are faster, or many with few, and keeps to it; with `--hosts` it is one
     for each GPU or core of a host."""
     exchange: ExchangeName = "all_reduce"
@@ -575,7 +575,7 @@ class RestartSettings(Section):
     """A worker that gets nothing done for so long counts as failed; 0 waits for ever. Loading data, a slot of a step,
     a batch of scoring and writing a checkpoint must each take less."""
     silence_seconds: PositiveFloat = 5.0
-    """On several hosts: a host that is not heard for so long is lost, and the others go on without it."""
+    """On several hosts: a host that is not heard for this long is lost, and the others continue without it."""
 
 
 class Track(Section):

@@ -7,7 +7,7 @@ from dataclasses import replace
 from echelon.recipe.image_sections import ImageData, ImageModel
 from echelon.recipe.schema import Model
 from echelon.shapes import resnet, speednet
-from echelon.shapes.images import ImageShape
+from echelon.shapes.image_models import ImageShape
 from echelon.shapes.transformer import PRESETS, Sizes, TransformerShape
 
 NATIVE_PIXELS = {"digits": 8, "cifar10": 32, "idx": 28}

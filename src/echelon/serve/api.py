@@ -9,7 +9,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from echelon.inference.decoding import LARGEST_BEAM, SEEDS, Decoding, Translation
 from echelon.inference.translator import with_defaults
 
-Line = Annotated[str, Field(max_length=1 << 20)]
+SourceLine = Annotated[str, Field(max_length=1 << 20)]
 
 
 class TranslateRequest(BaseModel):
@@ -17,7 +17,7 @@ class TranslateRequest(BaseModel):
 
     model_config = ConfigDict(extra="forbid", use_attribute_docstrings=True, allow_inf_nan=False)
 
-    text: Line | Annotated[list[Line], Field(max_length=4096)]
+    text: SourceLine | Annotated[list[SourceLine], Field(max_length=4096)]
     """A line, or several; each is translated by itself."""
     beam: Annotated[int, Field(ge=1, le=16)] | None = None
     """Hypotheses followed at a time; 1 is greedy search."""

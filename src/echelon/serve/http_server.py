@@ -19,7 +19,7 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 from echelon.errors import UserError
 from echelon.serve.certificate import TlsFiles
 from echelon.serve.limits import Limits
-from echelon.serve.listener import FairListener, Network
+from echelon.serve.listener import FairListener, IPNetwork
 
 _TOO_SLOW = b'{"error": "the head of the request did not arrive in time"}'
 _BACKLOG = 1024
@@ -193,7 +193,7 @@ def _explaining(listening: ListenOptions) -> Iterator[None]:
         ) from None
 
 
-def _networks(proxies: Sequence[str]) -> list[Network]:
+def _networks(proxies: Sequence[str]) -> list[IPNetwork]:
     try:
         return [ipaddress.ip_network(proxy) for proxy in proxies]
     except ValueError as error:

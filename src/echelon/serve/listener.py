@@ -11,7 +11,7 @@ from typing import Any
 
 from echelon.serve.limits import Limits
 
-Network = ipaddress.IPv4Network | ipaddress.IPv6Network
+IPNetwork = ipaddress.IPv4Network | ipaddress.IPv6Network
 
 
 class FairListener(socket.socket):
@@ -20,7 +20,7 @@ class FairListener(socket.socket):
     Proxies speak for many clients, and have no such bound.
     """
 
-    def __init__(self, family: int, limits: Limits, proxies: Sequence[Network]) -> None:
+    def __init__(self, family: int, limits: Limits, proxies: Sequence[IPNetwork]) -> None:
         super().__init__(family, socket.SOCK_STREAM)
         self._limits = limits
         self._proxies = proxies
@@ -72,7 +72,7 @@ def client_of(address: str) -> str:
     return str(found.ipv4_mapped or ipaddress.ip_network((found, 64), strict=False))
 
 
-def is_within(client: str, networks: Sequence[Network]) -> bool:
+def is_within(client: str, networks: Sequence[IPNetwork]) -> bool:
     """Whether an address belongs to one of the networks."""
     try:
         address = ipaddress.ip_address(client.partition("%")[0])

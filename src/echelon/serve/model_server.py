@@ -53,7 +53,7 @@ class ServeOptions:
     """How long it still takes requests when it is told to stop, for load balancers to notice that it is not ready."""
 
 
-class _Server(HttpServer):
+class _ModelServer(HttpServer):
     """Stops on SIGTERM and SIGINT; reloads its files on SIGHUP."""
 
     def __init__(
@@ -105,7 +105,7 @@ def serve(options: ServeOptions, announce: Callable[[dict[str, Any]], None]) -> 
     with tempfile.TemporaryDirectory(prefix="echelon-serve-") as place:
         state = load_state(options, access, Path(place))
         state.audit = audit
-        server = _Server(state, entrance, options.drain_s, reloads)
+        server = _ModelServer(state, entrance, options.drain_s, reloads)
         address = entrance.address_of(options.listening.host)
         announce(describe_server(state, address, token))
         server.run_here()

@@ -31,7 +31,7 @@ from echelon.recipe.image_sections import ImageEvaluation
 from echelon.recipe.schema import ClassificationRecipe
 from echelon.recipe.sizes import image_shape
 from echelon.runfolder import RunFolder
-from echelon.shapes.images import training_flops
+from echelon.shapes.image_models import training_flops
 from echelon.shapes.speednet import SpeedNetShape
 from echelon.tasks.accuracy import combine_guesses, ranked_guesses
 from echelon.tasks.task import Scores, Slot, Split

@@ -9,6 +9,8 @@ from typing import Any
 
 import numpy as np
 import torch
+from sacrebleu.metrics.bleu import BLEU
+from sacrebleu.metrics.chrf import CHRF
 from torch import nn
 
 from echelon.data.batches import length_sorted_batches, packed
@@ -17,9 +19,8 @@ from echelon.data.prepared import PairStore
 from echelon.data.tokeniser import Tokeniser
 from echelon.models.loss import SummedLoss
 from echelon.models.transformer import Transformer
-from echelon.recipe.schema import TranslationRecipe
+from echelon.recipe.schema import Tokenisation, TranslationRecipe
 from echelon.tasks.line_translator import LineTranslator, recipe_search
-from echelon.tasks.scoring import score_translations
 from echelon.tasks.task import Scores
 from echelon.tasks.translation_loss import TranslationBatch, to_batch
 
@@ -111,3 +112,18 @@ def _every_nth_by_length(lengths: np.ndarray[Any, Any], rank: int, size: int) ->
     """This worker's sentences: dealt out in order of length, so that all workers have the same work."""
     order: list[int] = np.argsort(lengths, kind="stable").tolist()
     return order[rank::size]
+
+
+def score_translations(
+    outputs: Sequence[str], references: Sequence[str], tokenisation: Tokenisation = "13a"
+) -> tuple[dict[str, float], str]:
+    """Corpus BLEU and chrF, cased, and BLEU's signature, which says how the text was tokenised for it.
+
+    sacreBLEU warns if text looks tokenised already; with tokenisation "none" that is what is meant.
+    """
+    bleu, chrf = BLEU(tokenize=tokenisation, force=tokenisation == "none"), CHRF()
+    metrics = {
+        "bleu": float(bleu.corpus_score(list(outputs), [list(references)]).score),
+        "chrf": float(chrf.corpus_score(list(outputs), [list(references)]).score),
+    }
+    return metrics, str(bleu.get_signature())

@@ -33,7 +33,7 @@ from echelon.files.checkpoint_layout import (
 from echelon.runfolder import sync_to_disk
 from echelon.train.tensorfile import TensorImage
 
-Pair = tuple[Tensor, Tensor]
+TensorPair = tuple[Tensor, Tensor]
 """A part of a snapshot, and the part of a live tensor that it is a copy of."""
 _PIECE_NUMBERS = 2**22
 
@@ -57,7 +57,7 @@ class CheckpointWriter:
         self.waited_s = 0.0
         """How long training has stood still for saves, in all."""
         self._thread: threading.Thread | None = None
-        self._to_copy: deque[Pair] = deque()
+        self._to_copy: deque[TensorPair] = deque()
         self._is_copied = threading.Event()
         self._copying = threading.Lock()
         """Held by the update while it copies, so that nothing is written before all of it is copied."""
@@ -142,7 +142,7 @@ class CheckpointWriter:
         write_job(job, images)
 
 
-def _take(pieces: deque[Pair]) -> Pair | None:
+def _take(pieces: deque[TensorPair]) -> TensorPair | None:
     """The next piece; None if the other thread has taken the last."""
     try:
         return pieces.popleft()
@@ -150,13 +150,13 @@ def _take(pieces: deque[Pair]) -> Pair | None:
         return None
 
 
-def _joined(pairs: Iterable[Pair]) -> Iterator[Pair]:
+def _joined(pairs: Iterable[TensorPair]) -> Iterator[TensorPair]:
     """Pairs of flat tensors, put together if both follow the ones before in memory.
 
     Each piece that the thread copies takes the interpreter's lock twice; the model's tensors are hundreds, but lie in
     a few long vectors.
     """
-    run: Pair | None = None
+    run: TensorPair | None = None
     for copy, live in pairs:
         if run is not None and _follows(run[0], copy) and _follows(run[1], live):
             count = len(run[0]) + len(copy)

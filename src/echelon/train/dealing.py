@@ -27,7 +27,7 @@ class OwnSpeed:
         self._hope = 1.0
 
     def note(self, seconds: float, num_slots: int) -> None:
-        """Take in a step in which the worker computed so many slots in so many seconds."""
+        """Take in a step in which the worker computed `num_slots` slots in `seconds`."""
         if num_slots:
             self._seconds.append(seconds / num_slots)
             self._hope = 1.0

@@ -23,7 +23,7 @@ from echelon.train.weights import Weights
 _LONGEST_NAME = 120
 
 
-class _StoppedError(Exception):
+class _BrokenOffError(Exception):
     """This worker was told to stop in the middle of scoring."""
 
 
@@ -46,12 +46,12 @@ def score_together(
         group.heart.beat()
         show(done)
         if must_stop():
-            raise _StoppedError
+            raise _BrokenOffError
 
     was_training = model.training
     model.eval()
     share: Any = None
-    with torch.inference_mode(), precision.autocast(), contextlib.suppress(_StoppedError):
+    with torch.inference_mode(), precision.autocast(), contextlib.suppress(_BrokenOffError):
         share = scoring.share(model, rank=group.rank, size=group.size, on_batch=on_batch)
     model.train(was_training)
     shares = group.gather_json(share)

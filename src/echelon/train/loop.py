@@ -44,7 +44,7 @@ class Outcome(enum.Enum):
 
 
 @dataclass
-class StopRequest:
+class StopFlag:
     """Set by a signal handler; the loop looks at it once a step, and before every batch that it scores."""
 
     is_set: bool = False
@@ -78,7 +78,7 @@ class Training:
     rate: Callable[[int], float]
     trackers: Sequence[Tracker]
     meter: StepMeter
-    stop: StopRequest
+    stop: StopFlag
     skips: Skips = field(default_factory=Skips)
 
     @property

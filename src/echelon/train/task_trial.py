@@ -1,4 +1,4 @@
-"""Computes slots of a task of one's own in a given order and prints what came of each: run by `doctor --task`."""
+"""Computes slots of a task of one's own in a given order and prints their results: run by `doctor --task`."""
 
 from __future__ import annotations
 

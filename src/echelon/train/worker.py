@@ -49,7 +49,7 @@ from echelon.train.checkpoint_writer import CheckpointWriter
 from echelon.train.evaluation import is_patience_over, save_scores, score_summary, score_together
 from echelon.train.exchange import build_exchange
 from echelon.train.exchange.measure import measure
-from echelon.train.loop import Outcome, StopRequest, Training, train
+from echelon.train.loop import Outcome, StopFlag, Training, train
 from echelon.train.mirror import Mirror
 from echelon.train.model_state import build_model_state
 from echelon.train.precision import warning_of
@@ -75,7 +75,7 @@ def main(arguments: Sequence[str]) -> NoReturn:
     _stop_with_launcher()
     # The launcher asks workers that hang where they are.
     faulthandler.register(signal.SIGUSR1, all_threads=True)
-    stop = StopRequest() if options.benchmark else _catch_stop_signals()
+    stop = StopFlag() if options.benchmark else _catch_stop_signals()
     heart = open_heart()
     heart.beat()
     rank = int(os.environ.get("RANK", "0"))
@@ -121,7 +121,7 @@ def leave(records: RecordWriter, status: int) -> NoReturn:
         os._exit(status)
 
 
-def work_or_stand_by(run: RunFolder, everybody: Group, records: RecordWriter, stop: StopRequest) -> Outcome:
+def work_or_stand_by(run: RunFolder, everybody: Group, records: RecordWriter, stop: StopFlag) -> Outcome:
     """Train if the recipe's exchange wants this host; otherwise wait until the others have ended. Collective."""
     device = choose_device()
     recipe = resolve_exchange(run, everybody, records, lambda recipe: measure(recipe, run, everybody, device))
@@ -152,7 +152,7 @@ def _numbered_anew(
         yield own_records
 
 
-def work(run: RunFolder, group: Group, records: RecordWriter, stop: StopRequest) -> Outcome:
+def work(run: RunFolder, group: Group, records: RecordWriter, stop: StopFlag) -> Outcome:
     """Train the run to its end and score it, or stop when told to. Collective."""
     started = time.time()
     training = set_up(run, group, records, stop)
@@ -202,7 +202,7 @@ def finish_mirror(training: Training) -> None:
     training.group.await_first("mirroring")
 
 
-def set_up(run: RunFolder, group: Group, records: RecordWriter, stop: StopRequest | None = None) -> Training:
+def set_up(run: RunFolder, group: Group, records: RecordWriter, stop: StopFlag | None = None) -> Training:
     """Build everything from the run folder and go back to where the newest checkpoint stands. Collective."""
     recipe, device = load_recipe(run.recipe), choose_device()
     require_one_recipe(recipe, group)
@@ -251,7 +251,7 @@ def set_up(run: RunFolder, group: Group, records: RecordWriter, stop: StopReques
         rate=rate_by_step(recipe, steps),
         trackers=build_trackers(recipe, run, state.step + 1, records, group.heart) if group.is_first else [],
         meter=open_meter(device),
-        stop=stop or StopRequest(),
+        stop=stop or StopFlag(),
     )
 
 
@@ -329,9 +329,9 @@ def choose_device() -> torch.device:
     return device
 
 
-def _catch_stop_signals() -> StopRequest:
+def _catch_stop_signals() -> StopFlag:
     """SIGTERM and Ctrl-C ask the loop to save and leave after the step under way."""
-    stop = StopRequest()
+    stop = StopFlag()
 
     def ask(_number: int, _frame: FrameType | None) -> None:
         stop.is_set = True

@@ -16,7 +16,7 @@ from echelon.data.demo_corpus.chance import Chance, Weighted
 from echelon.data.demo_corpus.corpus import Sentences
 from echelon.data.demo_corpus.german_forms import full_infinitive, full_participle, noun_form, present
 from echelon.data.demo_corpus.nouns import NOUNS, Noun
-from echelon.data.demo_corpus.verbs import Case, Verb
+from echelon.data.demo_corpus.verbs import GrammaticalCase, Verb
 from tests.data.demo_corpus.words import ALL_VERBS
 
 SMALL_SHA256 = "a0a32fa232e818deadf19e9063cf1abb83686331c959859716e2d9ad0fff4899"
@@ -120,7 +120,7 @@ def test_german_nouns_are_never_written_small(corpus: EmbeddedCorpus) -> None:
 
 
 def _noun_count(words: Counter[str], noun: Noun) -> int:
-    cases: tuple[Case, ...] = ("nominative", "accusative", "dative", "genitive")
+    cases: tuple[GrammaticalCase, ...] = ("nominative", "accusative", "dative", "genitive")
     numbers = (False, True) if noun.plural else (False,)
     forms = {noun_form(noun, case, plural) for case in cases for plural in numbers}
     return sum(words[form] for form in forms)

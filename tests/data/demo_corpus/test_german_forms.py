@@ -23,10 +23,10 @@ from echelon.data.demo_corpus.german_forms import (
 from echelon.data.demo_corpus.german_phrases import after_preposition, phrase
 from echelon.data.demo_corpus.meaning import Asked, Name, NounPhrase
 from echelon.data.demo_corpus.nouns import NOUNS, noun
-from echelon.data.demo_corpus.verbs import Case
+from echelon.data.demo_corpus.verbs import GrammaticalCase
 from tests.data.demo_corpus.words import ALL_VERBS, np, verb
 
-CASES: tuple[Case, ...] = ("nominative", "accusative", "dative", "genitive")
+CASES: tuple[GrammaticalCase, ...] = ("nominative", "accusative", "dative", "genitive")
 
 DECLENSIONS = {
     # after der: weak
@@ -160,7 +160,9 @@ def test_possessors_stand_in_the_genitive() -> None:
         ("zu", "dative", "this doctor", "zu diesem Arzt"),
     ],
 )
-def test_prepositions_govern_and_fuse(preposition: str, case: Case, english: str, expected: str) -> None:
+def test_prepositions_govern_and_fuse(
+    preposition: str, case: GrammaticalCase, english: str, expected: str
+) -> None:
     assert after_preposition(preposition, np(english), case) == expected
 
 

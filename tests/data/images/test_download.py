@@ -17,7 +17,7 @@ from echelon.data.images import download
 from echelon.data.images.cifar10 import SHA256, TEST_FILE, TRAIN_FILES
 from echelon.data.images.download import NPM_PACKAGE, fetch_cifar10, rebuild
 from echelon.data.prepare import ignore
-from echelon.data.progress import Progress, Report
+from echelon.data.progress import Progress, ReportProgress
 from echelon.errors import DataError
 from tests.data.images.pictures import write_cifar
 from tests.data.mirror import Mirror
@@ -104,11 +104,11 @@ def test_what_is_fetched_is_checked_and_the_next_place_is_tried(
     batches = write_cifar(tmp_path / "six")
     right = {name: hashlib.sha256((batches / name).read_bytes()).hexdigest() for name in SHA256}
 
-    def damaged(folder: Path, progress: Report) -> None:
+    def damaged(folder: Path, progress: ReportProgress) -> None:
         for name in SHA256:
             (folder / name).write_bytes(b"something else")
 
-    def whole(folder: Path, progress: Report) -> None:
+    def whole(folder: Path, progress: ReportProgress) -> None:
         for name in SHA256:
             (folder / name).write_bytes((batches / name).read_bytes())
 
@@ -129,7 +129,7 @@ def test_what_is_fetched_is_checked_and_the_next_place_is_tried(
 def test_where_nothing_can_be_fetched_every_reason_is_given(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def unreachable(folder: Path, progress: Report) -> None:
+    def unreachable(folder: Path, progress: ReportProgress) -> None:
         raise OSError("no route to host")
 
     monkeypatch.setattr(download, "fetch_archive", unreachable)

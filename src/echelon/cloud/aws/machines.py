@@ -10,10 +10,10 @@ from typing import Any
 
 from echelon.cloud.aws.calls import NO_CAPACITY, OVER_QUOTA
 from echelon.cloud.aws.context import ASK_AGAIN_S, CONSISTENT_S, GONE_S, HOST_TAG, MACHINES, READY_S, Context
-from echelon.cloud.aws.files import MountTarget
 from echelon.cloud.aws.groups import HostsGroup, uses_placement
 from echelon.cloud.aws.image import find_root_disk
 from echelon.cloud.aws.quotas import format_request
+from echelon.cloud.aws.shared_files import MountTarget
 from echelon.cloud.inventory import host_name
 from echelon.cloud.journal import HostRecord, PartRecord
 from echelon.cloud.ssh_keys import make_key

@@ -178,7 +178,7 @@ def _join(*words: str) -> str:
     return " ".join(filter(None, words))
 
 
-class _Group(NamedTuple):
+class _VerbGroup(NamedTuple):
     """The verb: an auxiliary or "", and the rest."""
 
     auxiliary: str
@@ -248,18 +248,18 @@ def _receiver_and_gift(clause: Clause) -> list[str]:
 # --- The verb ---
 
 
-def _verb_group(clause: Clause, needs_auxiliary: bool) -> _Group:
+def _verb_group(clause: Clause, needs_auxiliary: bool) -> _VerbGroup:
     verb, subject = clause.verb, _agreeing(clause)
     forms = verb_forms("be" if verb is THERE_IS else verb.english_word)
     if clause.modal:
         return _modal_group(clause, subject, forms.base, needs_auxiliary)
     match clause.tense:
         case "future":
-            return _Group("will", forms.base)
+            return _VerbGroup("will", forms.base)
         case "perfect":
-            return _Group(_finite("have", subject, past=False), forms.participle)
+            return _VerbGroup(_finite("have", subject, past=False), forms.participle)
         case "progressive":
-            return _Group(_be(subject, past=False), forms.progressive)
+            return _VerbGroup(_be(subject, past=False), forms.progressive)
         case "present" | "past":
             return _simple(forms.base, subject, clause.tense == "past", needs_auxiliary)
 
@@ -268,12 +268,12 @@ def _agreeing(clause: Clause) -> Phrase:
     return clause.objects[0] if clause.verb is THERE_IS else clause.subject
 
 
-def _simple(base: str, subject: Phrase, past: bool, needs_auxiliary: bool, then: str = "") -> _Group:
+def _simple(base: str, subject: Phrase, past: bool, needs_auxiliary: bool, then: str = "") -> _VerbGroup:
     if base == "be":
-        return _Group(_be(subject, past), then)
+        return _VerbGroup(_be(subject, past), then)
     if needs_auxiliary:
-        return _Group("did" if past else _finite("do", subject, past=False), _join(base, then))
-    return _Group("", _join(_finite(base, subject, past), then))
+        return _VerbGroup("did" if past else _finite("do", subject, past=False), _join(base, then))
+    return _VerbGroup("", _join(_finite(base, subject, past), then))
 
 
 def _finite(base: str, subject: Phrase, past: bool) -> str:
@@ -293,13 +293,13 @@ def _be(subject: Phrase, past: bool) -> str:
     return "am" if subject.person == 1 else "is"
 
 
-def _modal_group(clause: Clause, subject: Phrase, base: str, needs_auxiliary: bool) -> _Group:
+def _modal_group(clause: Clause, subject: Phrase, base: str, needs_auxiliary: bool) -> _VerbGroup:
     past = clause.tense == "past"
     auxiliary = _modal_auxiliary(clause.modal, past, clause.negated)
     if auxiliary:
-        return _Group(auxiliary, f"like to {base}" if clause.modal == "would like to" else base)
+        return _VerbGroup(auxiliary, f"like to {base}" if clause.modal == "would like to" else base)
     if clause.modal == "may":
-        return _Group(_be(subject, past), f"allowed to {base}")
+        return _VerbGroup(_be(subject, past), f"allowed to {base}")
     lexical = {"must": "have", "want to": "want", "like to": "like"}[clause.modal]
     return _simple(lexical, subject, past, needs_auxiliary, f"to {base}")
 

@@ -43,7 +43,7 @@ from echelon.data.demo_corpus.meaning import (
     is_fronted,
     stands_for_head,
 )
-from echelon.data.demo_corpus.verbs import THERE_IS, WEATHER, Case, Verb
+from echelon.data.demo_corpus.verbs import THERE_IS, WEATHER, GrammaticalCase, Verb
 
 _MODALS: dict[Modal, str] = {
     "can": "können",
@@ -57,7 +57,7 @@ _LATE_ADVERBS = (ALREADY, NEVER_YET, YET)
 _INDEFINITE = ("", "a", "no", "many", "some", "several")
 
 
-class _Verb(NamedTuple):
+class _Conjugated(NamedTuple):
     """The finite verb and what closes the clause: a particle, which fuses with it at the end, or the rest."""
 
     finite: str
@@ -77,7 +77,7 @@ class _Fields(NamedTuple):
     pronouns: list[str]
     time: str
     middle: list[str]
-    verb: _Verb
+    verb: _Conjugated
     end: str
     """The relative clause of an object, which the closing verb would cut off from its noun."""
 
@@ -156,28 +156,28 @@ def _join(*words: str) -> str:
 # --- The verb ---
 
 
-def _conjugate(clause: Clause, subject: Phrase) -> _Verb:
+def _conjugate(clause: Clause, subject: Phrase) -> _Conjugated:
     verb = clause.verb
     person = 3 if subject.plural else subject.person - 1
     if clause.modal in _MODALS:
         modal = _MODALS[clause.modal]
         forms = preterite(modal) if clause.tense == "past" else present(modal)
         assert forms is not None, f"{modal} has no simple past"
-        return _Verb(forms[person], full_infinitive(verb))
+        return _Conjugated(forms[person], full_infinitive(verb))
     if clause.tense == "future":
-        return _Verb(present("werden")[person], full_infinitive(verb))
+        return _Conjugated(present("werden")[person], full_infinitive(verb))
     if clause.tense in ("past", "perfect"):
         return _told(verb, person)
-    return _Verb(present(verb.infinitive)[person], particle=verb.particle)
+    return _Conjugated(present(verb.infinitive)[person], particle=verb.particle)
 
 
-def _told(verb: Verb, person: int) -> _Verb:
+def _told(verb: Verb, person: int) -> _Conjugated:
     """The past: simple for the few verbs that are told so, otherwise the perfect."""
     forms = preterite(verb.infinitive) if verb.infinitive != "geben" or verb is THERE_IS else None
     if forms:
-        return _Verb(forms[person])
+        return _Conjugated(forms[person])
     auxiliary = present("sein" if verb.sein else "haben")
-    return _Verb(auxiliary[person], full_participle(verb))
+    return _Conjugated(auxiliary[person], full_participle(verb))
 
 
 # --- The fields ---
@@ -185,7 +185,7 @@ def _told(verb: Verb, person: int) -> _Verb:
 
 class _Argument(NamedTuple):
     meaning: Phrase
-    case: Case
+    case: GrammaticalCase
     preposition: str = ""
 
 
@@ -197,7 +197,7 @@ def _arguments(clause: Clause) -> tuple[Phrase, list[_Argument]]:
     return clause.subject, [_Argument(meaning, case, preposition) for meaning, (preposition, case) in pairs]
 
 
-def _with_relative(meaning: Phrase, case: Case) -> str:
+def _with_relative(meaning: Phrase, case: GrammaticalCase) -> str:
     text = phrase(meaning, case)
     if isinstance(meaning, NounPhrase) and meaning.relative:
         return f"{text}, {verb_final(meaning.relative)},"

@@ -12,13 +12,13 @@ from typing import Literal
 
 from echelon.data.demo_corpus.adjectives import Adjective
 from echelon.data.demo_corpus.nouns import Gender, Noun
-from echelon.data.demo_corpus.verbs import Case, Verb
+from echelon.data.demo_corpus.verbs import GrammaticalCase, Verb
 
 GenderOrPlural = Literal["m", "f", "n", "p"]
 Forms = tuple[str, str, str, str]
 """The forms for ich, du, er, and wir or sie."""
 
-_CASE_ORDER: tuple[Case, ...] = ("nominative", "accusative", "dative", "genitive")
+_CASE_ORDER: tuple[GrammaticalCase, ...] = ("nominative", "accusative", "dative", "genitive")
 
 # In the order nominative, accusative, dative, genitive; "-" is no ending.
 _ARTICLE = {"m": "der den dem des", "f": "die die der der", "n": "das das dem des", "p": "die die den der"}
@@ -57,12 +57,12 @@ _CONTRACTIONS = {
 }  # fmt: skip
 
 
-def _pick(table: dict[str, str], gender: str, case: Case) -> str:
+def _pick(table: dict[str, str], gender: str, case: GrammaticalCase) -> str:
     return table[gender].split()[_CASE_ORDER.index(case)].strip("-")
 
 
 @cache
-def determiner(word: str, gender: GenderOrPlural, case: Case) -> str:
+def determiner(word: str, gender: GenderOrPlural, case: GrammaticalCase) -> str:
     """The German determiner for an English one; "" for none."""
     if word == "the":
         return _pick(_ARTICLE, gender, case)
@@ -77,7 +77,7 @@ def determiner(word: str, gender: GenderOrPlural, case: Case) -> str:
 
 
 @cache
-def adjective_ending(after: str, gender: GenderOrPlural, case: Case) -> str:
+def adjective_ending(after: str, gender: GenderOrPlural, case: GrammaticalCase) -> str:
     """The ending of an adjective after the determiner: weak after der, mixed after ein, otherwise strong."""
     if after == "the" or after in _DER_WORDS:
         return _pick(_WEAK, gender, case)
@@ -85,7 +85,7 @@ def adjective_ending(after: str, gender: GenderOrPlural, case: Case) -> str:
 
 
 @cache
-def attributive(adjective: Adjective, after: str, gender: GenderOrPlural, case: Case) -> str:
+def attributive(adjective: Adjective, after: str, gender: GenderOrPlural, case: GrammaticalCase) -> str:
     """The adjective before a noun."""
     return (adjective.stem or adjective.german) + adjective_ending(after, gender, case)
 
@@ -96,13 +96,13 @@ def comparative(adjective: Adjective) -> str:
 
 
 @cache
-def superlative(adjective: Adjective, gender: GenderOrPlural, case: Case) -> str:
+def superlative(adjective: Adjective, gender: GenderOrPlural, case: GrammaticalCase) -> str:
     """The superlative after a definite article: das `größte` Haus."""
     return (adjective.superlative or adjective.german + "st") + adjective_ending("the", gender, case)
 
 
 @cache
-def noun_form(noun: Noun, case: Case, plural: bool) -> str:
+def noun_form(noun: Noun, case: GrammaticalCase, plural: bool) -> str:
     """The noun in a case and number."""
     if plural:
         ends_in_n = case == "dative" and not noun.plural.endswith(("n", "s"))
@@ -130,7 +130,7 @@ def _genitive_ending(noun: Noun) -> str:
 
 
 @cache
-def pronoun(german: str, plural: bool, case: Case) -> str:
+def pronoun(german: str, plural: bool, case: GrammaticalCase) -> str:
     """A personal pronoun, named by its nominative, in a case."""
     return _PRONOUNS[german, plural].split()[_CASE_ORDER.index(case)]
 
@@ -143,7 +143,7 @@ def reflexive(person: int, plural: bool) -> str:
 
 
 @cache
-def relative_pronoun(gender: GenderOrPlural, case: Case) -> str:
+def relative_pronoun(gender: GenderOrPlural, case: GrammaticalCase) -> str:
     """der, die, das as a relative pronoun."""
     return _pick(_RELATIVE, gender, case)
 

@@ -29,10 +29,10 @@ from echelon.data.demo_corpus.meaning import (
     Quality,
 )
 from echelon.data.demo_corpus.numbers import german_cardinal
-from echelon.data.demo_corpus.verbs import Case
+from echelon.data.demo_corpus.verbs import GrammaticalCase
 
 _DEGREES = {"": "", "very": "sehr ", "too": "zu ", "quite": "ziemlich "}
-_ASKED: dict[tuple[str, Case], str] = {
+_ASKED: dict[tuple[str, GrammaticalCase], str] = {
     ("who", "nominative"): "wer",
     ("who", "accusative"): "wen",
     ("who", "dative"): "wem",
@@ -41,7 +41,7 @@ _ASKED: dict[tuple[str, Case], str] = {
 }
 
 
-def phrase(meaning: Phrase, case: Case, negated: bool = False) -> str:
+def phrase(meaning: Phrase, case: GrammaticalCase, negated: bool = False) -> str:
     """A phrase in a case, without its relative clause; `negated` turns ein into kein."""
     match meaning:
         case NounPhrase():
@@ -58,7 +58,7 @@ def phrase(meaning: Phrase, case: Case, negated: bool = False) -> str:
             return relative_pronoun(gender_of(meaning.noun.gender, meaning.plural), case)
 
 
-def _noun_phrase(meaning: NounPhrase, case: Case, negated: bool) -> str:
+def _noun_phrase(meaning: NounPhrase, case: GrammaticalCase, negated: bool) -> str:
     gender = gender_of(meaning.noun.gender, meaning.plural)
     owner = meaning.owner
     opening, after = "", ""
@@ -95,7 +95,7 @@ def is_indefinite(meaning: Phrase) -> bool:
     )
 
 
-def after_preposition(preposition: str, meaning: Phrase, case: Case) -> str:
+def after_preposition(preposition: str, meaning: Phrase, case: GrammaticalCase) -> str:
     """Preposition and phrase: `im Haus`, `auf ihn`, and `worauf` for a thing that is asked for."""
     if isinstance(meaning, Asked) and meaning.word == "what":
         return f"wo{'r' if preposition[0] in 'aäuü' else ''}{preposition}"

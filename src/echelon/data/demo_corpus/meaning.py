@@ -9,7 +9,7 @@ from typing import Literal, NamedTuple
 
 from echelon.data.demo_corpus.adjectives import Adjective
 from echelon.data.demo_corpus.nouns import Gender, Noun
-from echelon.data.demo_corpus.verbs import Case, Verb
+from echelon.data.demo_corpus.verbs import GrammaticalCase, Verb
 
 Tense = Literal["present", "progressive", "past", "perfect", "future"]
 Modal = Literal["", "can", "must", "may", "should", "want to", "would like to", "like to"]
@@ -18,7 +18,7 @@ Determiner = Literal[
     "my", "your", "his", "her", "our", "their",
 ]  # fmt: skip
 Degree = Literal["", "very", "too", "quite"]
-Comparison = Literal["than", "as"]
+ComparisonWord = Literal["than", "as"]
 
 
 class Pronoun(NamedTuple):
@@ -98,7 +98,7 @@ class Prepositional(NamedTuple):
 
     english: str
     german: str
-    case: Case
+    case: GrammaticalCase
     phrase: Phrase
 
 
@@ -107,7 +107,7 @@ class Quality(NamedTuple):
 
     adjective: Adjective
     degree: Degree = ""
-    comparison: Comparison | None = None
+    comparison: ComparisonWord | None = None
     than: Phrase | None = None
 
 

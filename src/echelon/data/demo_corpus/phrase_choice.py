@@ -25,7 +25,7 @@ from echelon.data.demo_corpus.meaning import (
     Pronoun,
 )
 from echelon.data.demo_corpus.nouns import Noun, kinds_of, noun, nouns_of
-from echelon.data.demo_corpus.verbs import Case
+from echelon.data.demo_corpus.verbs import GrammaticalCase
 
 _SINGULAR: Weighted[Determiner] = Weighted(
     (50, "the"),
@@ -219,7 +219,7 @@ class Phrases:
         What stands `upright` is not in a bag.
         """
         chance = self.chance
-        case: Case = "accusative" if moving else "dative"
+        case: GrammaticalCase = "accusative" if moving else "dative"
         roll = chance.below(100)
         if roll < (70 if upright else 45):
             return Prepositional("on", "auf", case, self._thing("surface"))
@@ -232,7 +232,7 @@ class Phrases:
 
     def seat(self, moving: bool) -> Prepositional:
         """On a chair, under a tree: where one sits, or sits down."""
-        case: Case = "accusative" if moving else "dative"
+        case: GrammaticalCase = "accusative" if moving else "dative"
         if self.chance.happens(70):
             return Prepositional("on", "auf", case, self._thing("seat"))
         english, german = self.chance.pick((*when_and_where.BESIDE, ("under", "unter")))

@@ -12,7 +12,7 @@ from echelon.data.demo_corpus.meaning import (
     THIS,
     Adverbial,
     Clause,
-    Comparison,
+    ComparisonWord,
     Degree,
     Measure,
     Modal,
@@ -70,7 +70,7 @@ class States:
         rivals = _rivals(chosen, adjective) if adjective.english in _COMPARABLE else ()
         if rivals and self.chance.happens(40):
             than = self._bare_phrase(self.chance.pick(rivals), singular=True)
-            comparison: Comparison = "than" if self.chance.happens(65) else "as"
+            comparison: ComparisonWord = "than" if self.chance.happens(65) else "as"
             return Clause(subject, verbs.BE, complement=Quality(adjective, "", comparison, than))
         degree = "" if adjective.english in _ABSOLUTE else self.chance.draw(_DEGREES)
         return Clause(subject, verbs.BE, complement=Quality(adjective, degree))

@@ -16,9 +16,9 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Literal, NamedTuple
 
-Case = Literal["nominative", "accusative", "dative", "genitive"]
+GrammaticalCase = Literal["nominative", "accusative", "dative", "genitive"]
 
-CASES: dict[str, Case] = {"N": "nominative", "A": "accusative", "D": "dative", "G": "genitive"}
+CASES: dict[str, GrammaticalCase] = {"N": "nominative", "A": "accusative", "D": "dative", "G": "genitive"}
 
 
 _UNWILLED = (
@@ -30,7 +30,7 @@ class Government(NamedTuple):
     """What a German verb asks of one object: a case, perhaps after a preposition."""
 
     preposition: str
-    case: Case
+    case: GrammaticalCase
 
 
 @dataclass(frozen=True, eq=False)

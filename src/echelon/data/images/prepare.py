@@ -33,7 +33,7 @@ from echelon.data.images.pixels import DECODING_VERSION, middle, resize
 from echelon.data.images.sources import ImageSource, Opened, Pictures, Unreadable
 from echelon.data.prepare import ignore, make_once, prepared_folder
 from echelon.data.prepared import MANIFEST, InputEntry
-from echelon.data.progress import Progress, Report
+from echelon.data.progress import Progress, ReportProgress
 from echelon.data.shards import FileEntry
 from echelon.errors import DataError
 from echelon.recipe.image_sections import ImageData
@@ -45,7 +45,7 @@ _MOST_NAMED = 20
 
 
 def prepare_images(
-    data: ImageData, *, recipe_folder: Path, cache: Path, progress: Report = ignore
+    data: ImageData, *, recipe_folder: Path, cache: Path, progress: ReportProgress = ignore
 ) -> PreparedImages:
     """Prepare the pictures of a recipe, or find them prepared.
 
@@ -70,7 +70,9 @@ def find_images(data: ImageData, *, recipe_folder: Path, cache: Path) -> Prepare
     return open_images(folder) if folder.exists() else None
 
 
-def find_source(data: ImageData, recipe_folder: Path, cache: Path, progress: Report = ignore) -> ImageSource:
+def find_source(
+    data: ImageData, recipe_folder: Path, cache: Path, progress: ReportProgress = ignore
+) -> ImageSource:
     """The recipe's source of pictures; nothing is fetched yet."""
     path = None if data.path is None else resolve(data.path, recipe_folder)
     match data.source:
@@ -113,7 +115,7 @@ def _key(data: ImageData, source: ImageSource) -> str:
 
 
 @dataclass(frozen=True)
-class _Written:
+class _WrittenSplits:
     """What went into a folder."""
 
     splits: list[SplitEntry]
@@ -122,7 +124,7 @@ class _Written:
     unreadable: list[Unreadable]
 
 
-def _build(data: ImageData, source: ImageSource, key: str, folder: Path, progress: Report) -> None:
+def _build(data: ImageData, source: ImageSource, key: str, folder: Path, progress: ReportProgress) -> None:
     opened = source.open()
     for name, pictures in opened.splits.items():
         if not len(pictures):
@@ -154,7 +156,7 @@ def _explain_empty(origin: str, name: str, opened: Opened) -> str:
     )
 
 
-def _write_splits(data: ImageData, opened: Opened, folder: Path, progress: Report) -> _Written:
+def _write_splits(data: ImageData, opened: Opened, folder: Path, progress: ReportProgress) -> _WrittenSplits:
     splits: list[SplitEntry] = []
     files: list[FileEntry] = []
     unreadable: list[Unreadable] = []
@@ -172,7 +174,7 @@ def _write_splits(data: ImageData, opened: Opened, folder: Path, progress: Repor
         splits.append(entry)
         files += written
     assert normalisation is not None, "every source has a training set"
-    return _Written(splits, files, normalisation, unreadable)
+    return _WrittenSplits(splits, files, normalisation, unreadable)
 
 
 def _name_unreadable(origin: str, files: list[Unreadable]) -> str:
@@ -186,7 +188,7 @@ def _name_unreadable(origin: str, files: list[Unreadable]) -> str:
 
 
 def _in_order(
-    data: ImageData, name: ImageSplit, pictures: Pictures, progress: Report
+    data: ImageData, name: ImageSplit, pictures: Pictures, progress: ReportProgress
 ) -> Iterator[tuple[int, Pixels | Unreadable]]:
     """Labels and pictures as they are stored, read in parallel, a bounded number at a time."""
 

@@ -12,7 +12,7 @@ from echelon.data.subwords import joined
 from echelon.errors import UserError
 from echelon.launch.site import find_place
 from echelon.migrate.old_command import Flags, Modern, given_arguments
-from echelon.migrate.openseq2seq.recipe import convert_openseq2seq
+from echelon.migrate.openseq2seq.converted_recipe import convert_openseq2seq
 from echelon.recipe.loading import load_recipe, load_translation_recipe
 from echelon.runfolder import RunFolder, write_atomically
 from echelon.store import address_of
@@ -38,8 +38,8 @@ def translate(arguments: list[str]) -> Modern:
     flags = Flags("python -m echelon.run", description="OpenSeq2Seq's run.py, done with Echelon.")
     flags.add_argument("--config_file", required=True, help="an OpenSeq2Seq configuration, or a recipe")
     flags.add_argument("--mode", default="train", choices=MODES)
-    flags.add_argument("--logdir", help="the run's folder; the configuration's where not given")
-    flags.add_argument("--continue_learning", action="store_true", help="go on with the run in the folder")
+    flags.add_argument("--logdir", help="the run's folder; default: the configuration's")
+    flags.add_argument("--continue_learning", action="store_true", help="resume the run in the folder")
     flags.add_argument("--no_dir_check", action="store_true", help="do not ask for --continue_learning")
     flags.add_argument("--infer_output_file", help="where --mode=infer writes")
     flags.add_argument("--benchmark", action="store_true", help="measure, and save nothing")
@@ -129,7 +129,7 @@ def _check_folder(run: Path, *, goes_on: bool) -> None:
     is_first = place is None or place.is_first  # others may come when the first has made the folder already
     if is_first and not goes_on and RunFolder(run).recipe.exists():
         raise UserError(
-            f"{run} holds a run already; give --continue_learning to go on with it, or another --logdir"
+            f"{run} holds a run already; give --continue_learning to resume it, or another --logdir"
         )
 
 

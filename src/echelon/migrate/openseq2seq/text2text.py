@@ -135,7 +135,7 @@ def _convert_lengths(layers: dict[str, Settings], draft: Draft) -> None:
     draft.notes.append(
         train.note(
             "max_length",
-            "is data.max_tokens: pairs with a longer side are left out, where OpenSeq2Seq cut them; so are pairs with "
+            "is data.max_tokens: pairs with a longer side are left out; OpenSeq2Seq cut them; so are pairs with "
             "an empty side. What else data.clean drops is turned off, as nothing was cleaned there",
         )
     )
@@ -151,7 +151,7 @@ def _convert_lengths(layers: dict[str, Settings], draft: Draft) -> None:
         draft.notes.append(
             infer.note(
                 "max_length",
-                "is evaluate.split_above for infer: longer lines are split by `translate`, where OpenSeq2Seq cut them",
+                "is evaluate.split_above for infer: longer lines are split by `translate`; OpenSeq2Seq cut them",
             )
         )
     else:
@@ -169,7 +169,7 @@ def _convert_languages(train: Settings, draft: Draft) -> None:
     says = "as the names of the training files have them" if found else "as nothing else is known"
     draft.notes.append(
         f"the configuration names no languages: {source} to {target} is assumed, {says}; set data.source_language and "
-        "data.target_language where that is wrong"
+        "data.target_language if that is wrong"
     )
 
 

@@ -24,7 +24,7 @@ _TIMEOUT_S = 120
 
 
 class KernelsUnavailableError(Exception):
-    """Why this machine has no kernels; training then goes on in plain PyTorch."""
+    """Why this machine has no kernels; training then uses plain PyTorch."""
 
 
 @cache

@@ -16,7 +16,7 @@ from echelon.train.votes import NUM_VOTES
 
 NUMBERS, GRADIENT, STATISTICS, ANSWER, WEIGHTS = range(5)
 """Tags, so that what is meant for one reader is never taken by another."""
-Part = tuple[int, int, Tensor]
+TensorSpan = tuple[int, int, Tensor]
 """To or from a rank, with a tag."""
 
 
@@ -83,14 +83,14 @@ class Mail:
         self.group, self.flat, self.shards = group, flat, shards
         self._sent: Counter[int] = Counter()
 
-    def send(self, *parts: Part) -> None:
+    def send(self, *parts: TensorSpan) -> None:
         """Returns when all of it has been received."""
         self.swap(parts, ())
 
-    def receive(self, *parts: Part) -> None:
+    def receive(self, *parts: TensorSpan) -> None:
         self.swap((), parts)
 
-    def swap(self, sent: Iterable[Part], received: Iterable[Part]) -> None:
+    def swap(self, sent: Iterable[TensorSpan], received: Iterable[TensorSpan]) -> None:
         """Send and receive at once: a process that first sent might wait for one that waits for it."""
         pending = [self.group.start_receive(tensor, rank, tag) for rank, tag, tensor in received]
         for rank, tag, tensor in sent:

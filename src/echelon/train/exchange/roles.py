@@ -9,7 +9,7 @@ from typing import Literal
 
 from echelon.train.flat import Slice
 
-Role = Literal["chief", "worker", "server"]
+ProcessRole = Literal["chief", "worker", "server"]
 
 
 @dataclass(frozen=True)
@@ -19,7 +19,7 @@ class Roles:
     workers: tuple[int, ...]
     servers: tuple[int, ...]
 
-    def of(self, rank: int) -> Role:
+    def of(self, rank: int) -> ProcessRole:
         if rank not in self.workers:
             return "server"
         return "chief" if rank == self.workers[0] else "worker"

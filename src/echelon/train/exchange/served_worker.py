@@ -19,7 +19,7 @@ from echelon.train.exchange.mail import (
     Kind,
     Mail,
     Message,
-    Part,
+    TensorSpan,
 )
 from echelon.train.exchange.roles import Roles
 from echelon.train.slots import Update
@@ -75,7 +75,7 @@ class ServedWorker:
         self._may_change()
         request = Message(Kind.PULL, self._first_step, step).numbers()
         bases = torch.zeros(len(self._roles.servers), dtype=torch.float64)
-        answers: list[Part] = []
+        answers: list[TensorSpan] = []
         for number, (server, shard) in enumerate(self._mail.shards.items()):
             answers.append((server, ANSWER, bases[number : number + 1]))
             answers.append((server, WEIGHTS, self._flat.weights[shard]))
@@ -86,7 +86,7 @@ class ServedWorker:
         """Send the gradient; nobody is waited for. The servers apply it."""
         loss, votes = self._flat.loss, self._flat.votes.tolist()
         push = Message(Kind.PUSH, self._first_step, self._step, self._base, self._slots, loss, tuple(votes))
-        parts: list[Part] = []
+        parts: list[TensorSpan] = []
         for server, shard in self._mail.shards.items():
             parts += [(server, NUMBERS, push.numbers()), (server, GRADIENT, self._flat.gradients[shard])]
             if len(self._flat.statistics):

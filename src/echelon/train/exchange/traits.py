@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 from torch import Tensor
 
-from echelon.train.exchange.roles import Role
+from echelon.train.exchange.roles import ProcessRole
 
 
 @dataclass(frozen=True)
@@ -15,7 +15,7 @@ class ExchangeTraits:
 
     name: str
     """For the records; an exact sum goes one of several ways."""
-    role: Role = "worker"
+    role: ProcessRole = "worker"
     """What this process does."""
     period: int = 1
     """Steps between two moments at which settling costs nothing."""

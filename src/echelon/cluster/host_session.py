@@ -1,4 +1,4 @@
-"""Starting an agent on every host of a run."""
+"""The hosts of a run as their launcher deals with them: their agents are started, asked and stopped over SSH."""
 
 from __future__ import annotations
 
@@ -31,8 +31,8 @@ _PASSED_ON = ("OMP_", "GOMP_", "MKL_", "KMP_", "NCCL_", "GLOO_", "TORCH_")
 
 
 @dataclass(frozen=True)
-class Seat:
-    """A host of the run as its launcher deals with it."""
+class HostSession:
+    """How a launcher reaches one host of a run, and what it knows of it."""
 
     number: int
     remote: Remote
@@ -46,7 +46,7 @@ class Seat:
         return self.spec.name
 
     def run_agent(self, *arguments: str, stdin: bytes = b"", timeout_s: float = _START_S) -> dict[str, Any]:
-        """What `python -m echelon.agent` answers there; RemoteError where it cannot be asked or refuses."""
+        """Run `python -m echelon.agent` on the host and return its answer; RemoteError if it fails or refuses."""
         command = [*self.python, "-m", "echelon.agent", *arguments]
         completed = self.remote.run(command, stdin=stdin, timeout_s=timeout_s)
         lines = completed.stdout.splitlines()
@@ -66,15 +66,18 @@ class Seat:
 
 @dataclass(frozen=True)
 class Size:
-    """How many of the hosts there must be for the run to go on, and how many may take part."""
+    """How many of the hosts must be there for the run to continue, and how many may take part."""
 
     fewest: int
     most: int
 
 
 def choose_size(text: str | None, hosts: int, *, is_shared: bool) -> Size:
-    """From `MIN:MAX` or `MIN`; HostsError where that cannot be. Without, one is enough where the lease on a shared
-    folder decides who goes on; where each host has its own, more than half must be there, so that only one part can."""
+    """Parse `MIN:MAX` or `MIN`; HostsError if that is impossible.
+
+    By default one host is enough if the folder is shared, as the lease decides who continues. If each host has its own
+    folder, more than half must be there, so that only one part of a split cluster continues.
+    """
     if text is None:
         return Size(1 if is_shared else hosts // 2 + 1, hosts)
     fewest, colon, most = text.partition(":")
@@ -88,7 +91,7 @@ def choose_size(text: str | None, hosts: int, *, is_shared: bool) -> Size:
 
 
 def warn_of_two_parts(size: Size, hosts: int) -> str | None:
-    """That hosts with own folders may go apart into two runs; None if any part that trains is more than half."""
+    """Return a warning if hosts with their own folders could split into two runs; None if only a majority trains."""
     if 2 * size.fewest > hosts:
         return None
     return (
@@ -98,22 +101,25 @@ def warn_of_two_parts(size: Size, hosts: int) -> str | None:
     )
 
 
-def is_folder_shared(seats: Sequence[Seat], run: RunFolder) -> bool:
-    """Whether all hosts see one run folder; False where each has its own, HostsError where it is neither."""
-    if len(seats) == 1:
-        return seats[0].sees_our_folder
-    mark = secrets.token_hex(8)
+def is_folder_shared(sessions: Sequence[HostSession], run: RunFolder) -> bool:
+    """Whether all hosts see one run folder; False if each has its own, HostsError if only some share one."""
+    if len(sessions) == 1:
+        return sessions[0].sees_our_folder
+    probe = secrets.token_hex(8)
+    path = str(run.path)
     try:
-        side_by_side(seats, lambda seat: seat.run_agent("mark", str(run.path), f"{mark}-{seat.number}"))
-        seen = side_by_side(seats, lambda seat: seat.run_agent("marks", str(run.path), mark)["marks"])
+        side_by_side(
+            sessions, lambda session: session.run_agent("leave-probe", path, f"{probe}-{session.number}")
+        )
+        seen = side_by_side(sessions, lambda session: session.run_agent("list-probes", path, probe)["probes"])
     finally:
-        side_by_side(seats, lambda seat: _ask_quietly(seat, "unmark", str(run.path), mark))
-    counts = {len(marks) for marks in seen}
-    if counts == {len(seats)}:
+        side_by_side(sessions, lambda session: _ask_quietly(session, "remove-probes", path, probe))
+    counts = {len(probes) for probes in seen}
+    if counts == {len(sessions)}:
         return True
     if counts == {1}:
         return False
-    with_others = [seat.name for seat, marks in zip(seats, seen, strict=True) if len(marks) > 1]
+    with_others = [session.name for session, probes in zip(sessions, seen, strict=True) if len(probes) > 1]
     raise HostsError(
         f"{run.path} is one folder on {', '.join(with_others)}, but another on the other hosts; choose a --run that "
         "all hosts share, or that each has to itself"
@@ -121,7 +127,7 @@ def is_folder_shared(seats: Sequence[Seat], run: RunFolder) -> bool:
 
 
 def render_specs(
-    seats: Sequence[Seat],
+    sessions: Sequence[HostSession],
     run: RunFolder,
     recipe: Recipe,
     size: Size,
@@ -130,11 +136,11 @@ def render_specs(
     is_shared: bool,
     is_encrypted: bool = False,
 ) -> list[AgentSpec]:
-    """What each host's agent is told; the secret, and the certificates, are new with every start."""
+    """Return the spec of each host's agent; the secret and the certificates are new with every start."""
     common = AgentSpec(
         run=str(run.path),
         host=0,
-        hosts=tuple(seat.spec for seat in seats),
+        hosts=tuple(session.spec for session in sessions),
         port=port or _FIRST_PORT + secrets.randbelow(_NUM_PORTS),
         secret=secrets.token_hex(SECRET_BYTES),
         shares_folder=is_shared,
@@ -144,65 +150,66 @@ def render_specs(
         hang_s=recipe.restart.hang_seconds,
         max_restarts=recipe.restart.max_restarts,
         window_s=recipe.restart.window_minutes * 60,
-        files={},
         environment=passed_on(os.environ),
         roster_digest=digest_of(read_file(run.hosts)) if run.hosts.exists() else "",
     )
     files = run_files(run)
-    credentials = make_credentials(len(seats)) if is_encrypted else [None] * len(seats)
+    credentials = make_credentials(len(sessions)) if is_encrypted else [None] * len(sessions)
     return [
         replace(
             common,
-            host=seat.number,
-            files={} if seat.sees_our_folder else files,
-            credentials=credentials[seat.number],
+            host=session.number,
+            files={} if session.sees_our_folder else files,
+            credentials=credentials[session.number],
         )
-        for seat in seats
+        for session in sessions
     ]
 
 
 def passed_on(environment: Mapping[str, str]) -> dict[str, str]:
-    """What a user sets for training where it is launched, and means for every host."""
+    """Return the variables of the launcher's environment that are meant for every host."""
     return {name: value for name, value in environment.items() if name.startswith(_PASSED_ON)}
 
 
 def run_files(run: RunFolder) -> dict[str, str]:
-    """What a host needs that does not see our run folder, in base64."""
-    paths = (run.recipe, run.data, run.tokeniser, run.images, run.provenance, run.hosts)
-    return {path.name: base64.b64encode(read_file(path)).decode() for path in paths if path.exists()}
+    """Return the files, in base64, that a host needs if it does not see our run folder."""
+    existing = [path for path in run.start_files if path.exists()]
+    return {path.name: base64.b64encode(read_file(path)).decode() for path in existing}
 
 
-def start_agents(seats: Sequence[Seat], specs: Sequence[AgentSpec]) -> None:
-    """Start all agents side by side; where one cannot be started, the others are stopped again.
+def start_agents(sessions: Sequence[HostSession], specs: Sequence[AgentSpec]) -> None:
+    """Start all agents in parallel; if one cannot be started, stop the others again.
 
-    An agent that was there before is that of a run which is going on: it is left alone.
+    An agent that was already there belongs to a run under way, and is left alone.
     """
     problems: dict[int, RemoteError] = {}
 
-    def start(seat: Seat) -> None:
+    def start(session: HostSession) -> None:
         try:
-            start_agent(seat, specs[seat.number])
+            start_agent(session, specs[session.number])
         except RemoteError as error:
-            problems[seat.number] = error
+            problems[session.number] = error
 
-    side_by_side(seats, start)
+    side_by_side(sessions, start)
     if problems:
         in_doubt = {number for number, problem in problems.items() if problem.reason in _IN_DOUBT}
-        ours = [seat for seat in seats if seat.number not in problems or seat.number in in_doubt]
-        side_by_side(ours, lambda seat: stop_agent_now(seat, specs[seat.number].run, seat.number))
+        ours = [
+            session for session in sessions if session.number not in problems or session.number in in_doubt
+        ]
+        side_by_side(ours, lambda session: stop_agent_now(session, specs[session.number].run, session.number))
         raise RunError("\n".join(sorted(map(str, problems.values()))))
 
 
-def start_agent(seat: Seat, spec: AgentSpec) -> None:
-    seat.run_agent("start", stdin=dump_spec(spec))
+def start_agent(session: HostSession, spec: AgentSpec) -> None:
+    session.run_agent("start", stdin=dump_spec(spec))
 
 
-def stop_agent_now(seat: Seat, run: str, host: int) -> None:
-    """End the agent of host number `host`, and its workers, at once, if it can be done."""
-    _ask_quietly(seat, "stop", run, str(host), "--now")
+def stop_agent_now(session: HostSession, run: str, host: int) -> None:
+    """End the agent of host number `host` and its workers at once, if the host can be reached."""
+    _ask_quietly(session, "stop", run, str(host), "--now")
 
 
-def _ask_quietly(seat: Seat, *arguments: str) -> None:
-    """As `run_agent`, for tidying up after a failure, which is told already."""
+def _ask_quietly(session: HostSession, *arguments: str) -> None:
+    """As `run_agent`, but ignore failures: for cleaning up."""
     with contextlib.suppress(RemoteError):
-        seat.run_agent(*arguments)
+        session.run_agent(*arguments)

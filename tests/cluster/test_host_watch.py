@@ -15,12 +15,12 @@ from typing import Any
 import pytest
 
 from echelon.agent.spec import HostSpec
-from echelon.cluster import watching
-from echelon.cluster.starting import Seat
-from echelon.cluster.watching import HostWatch, SharedFiles, watch_hosts
+from echelon.cluster import host_watch
+from echelon.cluster.host_session import HostSession
+from echelon.cluster.host_watch import HostWatch, SharedFiles, watch_hosts
 from echelon.errors import TrainingError
-from echelon.launch.local import StopRequests
 from echelon.launch.ssh import Remote
+from echelon.launch.stop_requests import StopRequests
 from echelon.monitor.records import RecordWriter
 from echelon.runfolder import RunFolder
 from tests.agent.cluster import Cluster
@@ -35,9 +35,11 @@ def test_a_host_whose_login_script_prints_is_followed_all_the_same(tmp_path: Pat
     records.write("outcome", outcome="finished", message="")
     records.close()
     python = ("sh", "-c", f'echo "Welcome! 5"; echo 5; exec {sys.executable} "$@"', "sh")
-    seat = Seat(0, Remote("localhost"), python, HostSpec("here", "127.0.0.1", "lo", 1), sees_our_folder=True)
+    session = HostSession(
+        0, Remote("localhost"), python, HostSpec("here", "127.0.0.1", "lo", 1), sees_our_folder=True
+    )
     told = list[str]()
-    watch = HostWatch(seat, None, run, told.append)
+    watch = HostWatch(session, None, run, told.append)
     wait_until(lambda: watch.outcome or told)
     watch.close()
     assert (watch.outcome, told) == ("finished", [])
@@ -57,16 +59,16 @@ def test_a_host_whose_login_script_prints_is_followed_all_the_same(tmp_path: Pat
 def test_a_host_that_sends_what_is_no_part_of_a_run_is_told_of_and_watched_on(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, news: dict[str, Any]
 ) -> None:
-    monkeypatch.setattr(watching, "_RETRY_S", 0.05)
+    monkeypatch.setattr(host_watch, "_RETRY_S", 0.05)
     run = RunFolder(tmp_path / "run")
     run.create()
     before = sorted(tmp_path.rglob("*"))
     script = f"test -e {tmp_path}/again || echo {shlex.quote(json.dumps(news))}; touch {tmp_path}/again; "
     script += """echo '{"alive": false, "outcome": "finished"}'"""
     spec = HostSpec("there", "127.0.0.1", "lo", 1)
-    seat = Seat(0, Remote("localhost"), ("sh", "-c", script), spec, sees_our_folder=False)
+    session = HostSession(0, Remote("localhost"), ("sh", "-c", script), spec, sees_our_folder=False)
     told = list[str]()
-    watch = HostWatch(seat, None, run, told.append)
+    watch = HostWatch(session, None, run, told.append)
     wait_until(lambda: watch.outcome)
     watch.close()
     assert watch.outcome == "finished"
@@ -94,7 +96,7 @@ def test_no_byte_is_kept_twice(tmp_path: Path, sent: list[tuple[int, bytes]]) ->
 def test_our_full_disk_is_told_once_and_what_came_meanwhile_is_kept_when_there_is_room(
     tmp_path: Path, small_disk: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(watching, "_RETRY_S", 0.05)
+    monkeypatch.setattr(host_watch, "_RETRY_S", 0.05)
     there, here = RunFolder(tmp_path / "there"), RunFolder(small_disk / "run")
     for run in (there, here):
         run.create()
@@ -106,12 +108,12 @@ def test_our_full_disk_is_told_once_and_what_came_meanwhile_is_kept_when_there_i
     # The host's Python has its run folder at another path than we.
     script = f'set -- "$1" "$2" "$3" {there.path} "$5"; exec {sys.executable} "$@"'
     spec = HostSpec("there", "127.0.0.1", "lo", 1)
-    seat = Seat(0, Remote("localhost"), ("sh", "-c", script, "sh"), spec, sees_our_folder=False)
+    session = HostSession(0, Remote("localhost"), ("sh", "-c", script, "sh"), spec, sees_our_folder=False)
     told = list[str]()
     with filled(small_disk):
-        watch = HostWatch(seat, None, here, told.append)
+        watch = HostWatch(session, None, here, told.append)
         wait_until(lambda: bool(told))
-        time.sleep(5 * watching._RETRY_S)
+        time.sleep(5 * host_watch._RETRY_S)
     wait_until(lambda: watch.outcome is not None)
     watch.close()
     assert len(told) == 1
@@ -159,8 +161,10 @@ class Trio:
         orders = replace(Cluster([self.run], 3).spec, run=str(self.run.path))
         for number, host in enumerate(self.hosts):
             spec = HostSpec(host.name, "127.0.0.1", "lo", 1)
-            seat = Seat(number, Remote("localhost"), ("sh", str(self._agent), str(host)), spec, True)
-            self.watches.append(HostWatch(seat, orders, self.run, self.told.append))
+            session = HostSession(
+                number, Remote("localhost"), ("sh", str(self._agent), str(host)), spec, True
+            )
+            self.watches.append(HostWatch(session, orders, self.run, self.told.append))
 
     def end(self, on_poll: Callable[[], None]) -> str:
         return watch_hosts(self.watches, self.run.path, StopRequests(), on_poll)
@@ -171,7 +175,7 @@ class Trio:
 
 @pytest.fixture
 def trio(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Trio]:
-    monkeypatch.setattr(watching, "_RETRY_S", 0.1)
+    monkeypatch.setattr(host_watch, "_RETRY_S", 0.1)
     trio = Trio(tmp_path)
     yield trio
     with contextlib.suppress(OSError):
@@ -229,7 +233,7 @@ def test_hosts_that_cannot_be_reached_may_go_on_without_the_one_that_can(trio: T
 
 
 def test_hosts_that_stay_away_are_not_waited_for(trio: Trio, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(watching, "_IN_DOUBT_S", 0.0)
+    monkeypatch.setattr(host_watch, "_IN_DOUBT_S", 0.0)
     for host in trio.hosts[:2]:
         host.rmdir()
     trio.say(ALONE, 2, last=True)
@@ -241,8 +245,8 @@ def test_hosts_that_stay_away_are_not_waited_for(trio: Trio, monkeypatch: pytest
 def test_a_host_whose_agent_keeps_dying_does_not_end_the_run(
     trio: Trio, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(watching, "_MOST_RESTARTS", 0)
-    monkeypatch.setattr(watching, "_LAST_WORDS_S", 0.0)
+    monkeypatch.setattr(host_watch, "_MOST_RESTARTS", 0)
+    monkeypatch.setattr(host_watch, "_LAST_WORDS_S", 0.0)
     trio.say(TRAINS, 0, 1)
     trio.say('{"alive": false}', 2, last=True)
     trio.watch()

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from echelon.agent.following import follow
+from echelon.agent.follower import follow
 from echelon.agent.service import _hold
 from echelon.monitor.records import RecordWriter
 from echelon.runfolder import RunFolder, parse_json

@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from echelon.agent.packing import BEGIN, chosen_checkpoints, last_step, pack
+from echelon.agent.result_archive import BEGIN, chosen_checkpoints, last_step, pack
 from echelon.agent.spec import HostSpec
-from echelon.cluster.fetching import fetch_results, have_no_checkpoint, unpack
-from echelon.cluster.starting import Seat
+from echelon.cluster.host_session import HostSession
+from echelon.cluster.result_transfer import fetch_results, have_no_checkpoint, unpack
 from echelon.errors import TrainingError
 from echelon.launch.ssh import Remote
 from echelon.runfolder import RunFolder
@@ -155,9 +155,9 @@ def test_a_result_that_cannot_be_brought_home_is_told_with_each_host_s_reason(tm
     run = RunFolder(tmp_path / "run")
     run.create()
     specs = [HostSpec(name, "127.0.0.1", "lo", 1) for name in ("here", "there")]
-    seats = [Seat(n, Remote("localhost"), ("false",), spec, False) for n, spec in enumerate(specs)]
+    sessions = [HostSession(n, Remote("localhost"), ("false",), spec, False) for n, spec in enumerate(specs)]
     with pytest.raises(TrainingError, match=r"the same command tries again:\nhere: .*\nthere: "):
-        fetch_results(seats, run)
+        fetch_results(sessions, run)
 
 
 def test_a_host_that_cannot_be_asked_may_have_the_only_checkpoint(tmp_path: Path) -> None:
@@ -165,8 +165,8 @@ def test_a_host_that_cannot_be_asked_may_have_the_only_checkpoint(tmp_path: Path
     empty = RunFolder(tmp_path / "empty")
     empty.create()
     spec = HostSpec("here", "127.0.0.1", "lo", 1)
-    answers = Seat(0, Remote("localhost"), (sys.executable,), spec, False)
-    is_silent = Seat(1, Remote("localhost"), ("false",), spec, False)
+    answers = HostSession(0, Remote("localhost"), (sys.executable,), spec, False)
+    is_silent = HostSession(1, Remote("localhost"), ("false",), spec, False)
     assert have_no_checkpoint([answers], empty)
     assert not have_no_checkpoint([answers, is_silent], empty)
     assert not have_no_checkpoint([answers], make_run(tmp_path / "run", best=10))

@@ -1,4 +1,4 @@
-"""The workers of one host in one generation, watched by a thread, so that the agent can go on listening."""
+"""The workers of one host in one generation, watched by a thread, so that the agent can keep listening."""
 
 from __future__ import annotations
 
@@ -11,7 +11,8 @@ from functools import partial
 from echelon.agent.actions import WorkersEnd
 from echelon.agent.generation import Failure
 from echelon.errors import FINAL_STATUS, EchelonError, WorkerError
-from echelon.launch.local import LocalJob, StopRequests
+from echelon.launch.local import LocalJob
+from echelon.launch.stop_requests import StopRequests
 from echelon.monitor.heartbeat import Pulse
 
 _BROKEN_CONNECTION = re.compile(
@@ -23,7 +24,7 @@ _MOST_CHARACTERS = 20_000
 """Of a worker's last lines: every heartbeat repeats them."""
 
 
-class HostJob:
+class WatchedJob:
     """Starts workers and sees them through; `end` says how it went, None while they run."""
 
     def __init__(self, start: Callable[[StopRequests], LocalJob], on_end: Callable[[], object]) -> None:

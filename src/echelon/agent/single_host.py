@@ -7,7 +7,7 @@ import socket
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
-from echelon.agent.actions import Tell
+from echelon.agent.actions import RecordEvent
 from echelon.agent.agent import Agent
 from echelon.agent.execution import HostExecutor
 from echelon.agent.hub_network import HubNetwork
@@ -15,7 +15,7 @@ from echelon.agent.outcome import RunOutcome
 from echelon.agent.spec import AgentSpec, HostSpec
 from echelon.errors import TrainingError
 from echelon.launch.cores import available_cores
-from echelon.launch.local import StopRequests, signals_call
+from echelon.launch.stop_requests import StopRequests, signals_call
 from echelon.recipe.schema import RestartSettings
 from echelon.recipe.workers import WorkerRange
 from echelon.runfolder import RunFolder
@@ -27,7 +27,7 @@ def run_on_this_machine(
     workers: WorkerRange,
     *,
     lock: int,
-    tell: Callable[[Tell], None],
+    tell: Callable[[RecordEvent], None],
     on_tick: Callable[[], None],
     program: Sequence[str] = (),
     stops: StopRequests | None = None,
@@ -45,8 +45,6 @@ def run_on_this_machine(
         run=str(run.path),
         host=0,
         hosts=(me,),
-        port=0,
-        secret="",
         shares_folder=True,
         fewest=1,
         most=1,
@@ -54,8 +52,6 @@ def run_on_this_machine(
         hang_s=restart.hang_seconds,
         max_restarts=restart.max_restarts,
         window_s=restart.window_minutes * 60,
-        files={},
-        environment={},
         program=tuple(program),
         is_fixed=True,
     )

@@ -13,8 +13,8 @@ import pytest
 
 from echelon.agent.spec import HostSpec, dump_spec, parse_spec
 from echelon.agent.tls import Credentials
-from echelon.cluster.starting import (
-    Seat,
+from echelon.cluster.host_session import (
+    HostSession,
     Size,
     choose_size,
     is_folder_shared,
@@ -32,10 +32,10 @@ from tests.sample_recipe import sample_recipe
 
 
 @pytest.fixture
-def seats() -> list[Seat]:
+def sessions() -> list[HostSession]:
     specs = [HostSpec(f"host{n}", f"10.0.0.{n}", "eth0", n) for n in (1, 2)]
     return [
-        Seat(number, Remote(spec.name), ("python3",), spec, sees_our_folder=number == 0)
+        HostSession(number, Remote(spec.name), ("python3",), spec, sees_our_folder=number == 0)
         for number, spec in enumerate(specs)
     ]
 
@@ -60,12 +60,12 @@ def test_numbers_of_hosts_that_cannot_be_are_refused(text: str) -> None:
 
 
 def test_agents_are_told_who_they_are_and_get_the_files_they_do_not_see(
-    seats: list[Seat], tmp_path: Path
+    sessions: list[HostSession], tmp_path: Path
 ) -> None:
     run = RunFolder(tmp_path / "run")
     run.create()
     run.recipe.write_text("the recipe")
-    specs = render_specs(seats, run, sample_recipe(), Size(1, 2), port=4321, is_shared=True)
+    specs = render_specs(sessions, run, sample_recipe(), Size(1, 2), port=4321, is_shared=True)
     assert [spec.host for spec in specs] == [0, 1]
     assert [spec.me.name for spec in specs] == ["host1", "host2"]
     assert {spec.port for spec in specs} == {4321}
@@ -74,19 +74,19 @@ def test_agents_are_told_who_they_are_and_get_the_files_they_do_not_see(
     assert {name: base64.b64decode(text) for name, text in specs[1].files.items()} == {
         "recipe.toml": b"the recipe"
     }
-    again = render_specs(seats, run, sample_recipe(), Size(1, 2), port=None, is_shared=True)
+    again = render_specs(sessions, run, sample_recipe(), Size(1, 2), port=None, is_shared=True)
     assert again[0].secret != specs[0].secret, "every start has a secret of its own"
     assert parse_spec(dump_spec(specs[1])) == specs[1]
 
 
 def test_with_tls_every_host_has_a_certificate_of_its_own_and_new_ones_with_every_start(
-    tmp_path: Path, seats: list[Seat]
+    tmp_path: Path, sessions: list[HostSession]
 ) -> None:
     run = RunFolder(tmp_path)
 
     def credentials(is_encrypted: bool) -> list[Credentials | None]:
         specs = render_specs(
-            seats, run, sample_recipe(), Size(1, 2), port=None, is_shared=True, is_encrypted=is_encrypted
+            sessions, run, sample_recipe(), Size(1, 2), port=None, is_shared=True, is_encrypted=is_encrypted
         )
         return [spec.credentials for spec in specs]
 
@@ -109,13 +109,13 @@ def test_a_host_that_fails_while_folders_are_compared_leaves_no_marks_on_the_oth
     run = RunFolder(tmp_path / "run")
     specs = [HostSpec(name, "127.0.0.1", "lo", 1) for name in ("good", "bad")]
     pythons = [(sys.executable,), ("false",)]
-    seats = [
-        Seat(number, Remote("localhost"), pythons[number], spec, sees_our_folder=True)
+    sessions = [
+        HostSession(number, Remote("localhost"), pythons[number], spec, sees_our_folder=True)
         for number, spec in enumerate(specs)
     ]
     with pytest.raises(RemoteError, match="bad"):
-        is_folder_shared(seats, run)
-    assert list(run.path.glob(".mark-*")) == []
+        is_folder_shared(sessions, run)
+    assert list(run.path.glob(".probe-*")) == []
 
 
 class LostRemote(Remote):
@@ -141,14 +141,14 @@ def test_the_same_command_again_leaves_the_agents_of_the_run_that_is_going_on_al
         cluster.start(0)
         before = cluster.agent(0)
         remotes = [Remote("localhost"), Remote("localhost"), LostRemote("localhost")]
-        seats = [
-            Seat(number, remotes[number], (sys.executable,), spec, sees_our_folder=False)
+        sessions = [
+            HostSession(number, remotes[number], (sys.executable,), spec, sees_our_folder=False)
             for number, spec in enumerate(cluster.spec.hosts)
         ]
         again = replace(cluster.spec, secret=secrets.token_hex(32))
         specs = [replace(again, run=str(run.path), host=number) for number, run in enumerate(runs)]
-        with pytest.raises(RunError, match=r"is going on; `echelon attach .*run` follows it"):
-            start_agents(seats, specs)
+        with pytest.raises(RunError, match=r"is under way; `echelon attach .*run` follows it"):
+            start_agents(sessions, specs)
         assert before is not None
         assert cluster.agent(0) == before
         starts = [len(read_records(runs[host].agent_records(host))) for host in (1, 2)]

@@ -17,9 +17,9 @@ from pathlib import Path
 
 import pytest
 
-from echelon.agent import alone
-from echelon.agent.actions import Tell
-from echelon.agent.alone import run_on_this_machine
+from echelon.agent import single_host
+from echelon.agent.actions import RecordEvent
+from echelon.agent.single_host import run_on_this_machine
 from echelon.errors import TrainingError
 from echelon.launch import local
 from echelon.monitor.heartbeat import Heartbeats
@@ -57,7 +57,7 @@ class Attempt:
             )
         return outcome.outcome, outcome.restarts
 
-    def _tell(self, news: Tell) -> None:
+    def _tell(self, news: RecordEvent) -> None:
         if news.kind == "event":
             self.told.append(news.message)
 
@@ -122,7 +122,7 @@ def test_a_users_mistake_is_not_tried_again(run: RunFolder, program: Program) ->
 def test_a_range_goes_on_with_those_that_are_left(
     run: RunFolder, program: Program, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(alone, "available_cores", lambda: 3)
+    monkeypatch.setattr(single_host, "available_cores", lambda: 3)
     body = """
     with open(run / f"sizes-{rank}", "a") as file: file.write(os.environ["WORLD_SIZE"])
     if os.environ["WORLD_SIZE"] != "1": sys.exit(1)
@@ -209,7 +209,7 @@ def test_a_worker_that_has_not_begun_has_time_to_import_its_libraries(
 LAUNCHER = """
 import sys
 from pathlib import Path
-from echelon.agent.alone import run_on_this_machine
+from echelon.agent.single_host import run_on_this_machine
 from echelon.errors import EchelonError
 from echelon.recipe.schema import RestartSettings
 from echelon.recipe.workers import WorkerRange
@@ -299,7 +299,7 @@ def test_a_stop_between_two_groups_starts_no_other(run: RunFolder, program: Prog
     sys.exit(1)
     """
 
-    def tell(news: Tell) -> None:
+    def tell(news: RecordEvent) -> None:
         if news.message.startswith("restarting"):
             os.kill(os.getpid(), signal.SIGTERM)
 

@@ -18,8 +18,8 @@ _POLL_S = 0.1
 
 
 @contextlib.contextmanager
-def serve_board(run: RunFolder, port: int) -> Iterator[None]:
-    """Serve a run's curves at a port of loopback, as long as this lasts; RunError where TensorBoard does not start."""
+def serve_tensorboard(run: RunFolder, port: int) -> Iterator[None]:
+    """Serve a run's curves at a port of loopback inside the `with` block; RunError if TensorBoard does not start."""
     command = [sys.executable, "-P", "-m", "tensorboard.main", "--logdir", str(run.tensorboard)]
     process = subprocess.Popen(
         [*command, "--host", "127.0.0.1", "--port", str(port)],
@@ -46,17 +46,17 @@ def _wait_until_it_listens(process: subprocess.Popen[bytes], port: int) -> None:
     )
 
 
-def board_time(run: RunFolder) -> float:
-    """When the newest of a run's event files has last changed; 0 where there is none."""
+def tensorboard_time(run: RunFolder) -> float:
+    """Return when a run's event files last changed; 0 if there are none."""
     return max((path.stat().st_mtime for path in run.tensorboard.rglob("*") if path.is_file()), default=0.0)
 
 
-def offer_board(run: RunFolder, until: IO[bytes], out: IO[str]) -> None:
+def offer_tensorboard(run: RunFolder, until: IO[bytes], out: IO[str]) -> None:
     """Serve a run's curves at a free port, say which, and end when `until` ends: with the connection."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
-    with serve_board(run, port):
+    with serve_tensorboard(run, port):
         out.write(to_json({"port": port}) + "\n")
         out.flush()
         until.read()

@@ -6,13 +6,14 @@ from dataclasses import replace
 
 from echelon.cloud.aws.calls import NO_CAPACITY, Clients
 from echelon.cloud.aws.context import Context
-from echelon.cloud.aws.files import FileSystem, MountTarget
 from echelon.cloud.aws.groups import FilesGroup, HostsGroup, KeyPair, PlacementGroup, uses_placement
 from echelon.cloud.aws.machines import Machines
 from echelon.cloud.aws.permission import InstanceProfile, Role
+from echelon.cloud.aws.shared_files import FileSystem, MountTarget
 from echelon.cloud.aws.zones import other_subnets
 from echelon.cloud.journal import Journal
-from echelon.cloud.parts import Part, Tell, make_parts, remove_part
+from echelon.cloud.parts import Part, make_parts, remove_part
+from echelon.console import Tell
 from echelon.errors import CloudError
 
 

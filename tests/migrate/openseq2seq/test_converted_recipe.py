@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from echelon.errors import UserError
-from echelon.migrate.openseq2seq.recipe import Converted, convert_openseq2seq
+from echelon.migrate.openseq2seq.converted_recipe import Converted, convert_openseq2seq
 from echelon.recipe.loading import load_recipe
 from echelon.recipe.schema import Recipe, TranslationRecipe
 from tests.migrate.openseq2seq.configs import RESNET, TRANSFORMER

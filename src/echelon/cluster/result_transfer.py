@@ -1,4 +1,4 @@
-"""Bringing the result of a run home from a host that has a run folder of its own."""
+"""Copies the result of a run from a host that has a run folder of its own."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import IO, Self
 
-from echelon.agent.packing import BEGIN
-from echelon.cluster.starting import Seat
+from echelon.agent.result_archive import BEGIN
+from echelon.cluster.host_session import HostSession
 from echelon.errors import RemoteError, TrainingError
 from echelon.launch.ssh import side_by_side
 from echelon.runfolder import RunFolder, write_atomically
@@ -36,22 +36,22 @@ class _PlainEntry(tarfile.TarInfo):
         return super()._proc_member(archive)  # type: ignore[misc, no-any-return]
 
 
-def fetch_results(seats: Sequence[Seat], run: RunFolder) -> str:
-    """Copy scores, and the best and the last checkpoint, from the host that is farthest; its name.
+def fetch_results(sessions: Sequence[HostSession], run: RunFolder) -> str:
+    """Copy scores, and the best and the last checkpoint, from the host with the newest; return its name.
 
-    A host that was lost on the way may hear that the run has finished, and have an old checkpoint all the same. Raises
-    TrainingError where none of the hosts can be copied from.
+    A host that was lost meanwhile may know that the run has finished, but have an old checkpoint. Raises TrainingError
+    if no host can be copied from.
     """
-    steps = side_by_side(seats, lambda seat: _last_step(seat, run))
+    steps = side_by_side(sessions, lambda session: _last_step(session, run))
     problems = []
-    for number in sorted(range(len(seats)), key=lambda number: -steps[number]):
-        seat = seats[number]
+    for number in sorted(range(len(sessions)), key=lambda number: -steps[number]):
+        session = sessions[number]
         try:
-            if _fetch(seat, run):
-                return seat.name
-            problems.append(f"{seat.name}: the transfer broke off")
+            if _fetch(session, run):
+                return session.name
+            problems.append(f"{session.name}: the transfer broke off")
         except (RemoteError, OSError, tarfile.TarError) as error:
-            problems.append(str(error) if isinstance(error, RemoteError) else f"{seat.name}: {error}")
+            problems.append(str(error) if isinstance(error, RemoteError) else f"{session.name}: {error}")
     raise TrainingError(
         "\n".join(
             [
@@ -62,22 +62,22 @@ def fetch_results(seats: Sequence[Seat], run: RunFolder) -> str:
     )
 
 
-def have_no_checkpoint(seats: Sequence[Seat], run: RunFolder) -> bool:
-    """Whether every host says that it has no checkpoint of the run; one that cannot be asked may have one."""
-    return all(step == 0 for step in side_by_side(seats, lambda seat: _last_step(seat, run)))
+def have_no_checkpoint(sessions: Sequence[HostSession], run: RunFolder) -> bool:
+    """Whether every host says that it has no checkpoint of the run; a host that cannot be asked may have one."""
+    return all(step == 0 for step in side_by_side(sessions, lambda session: _last_step(session, run)))
 
 
-def _last_step(seat: Seat, run: RunFolder) -> int:
+def _last_step(session: HostSession, run: RunFolder) -> int:
     """The step of a host's newest checkpoint; 0 if it has none, -1 if it cannot be asked."""
     try:
-        return seat.ask(run.path).last_step
+        return session.ask(run.path).last_step
     except RemoteError:
         return -1
 
 
-def _fetch(seat: Seat, run: RunFolder) -> bool:
-    command = [*seat.python, "-m", "echelon.agent", "pack", str(run.path)]
-    process = seat.remote.start(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
+def _fetch(session: HostSession, run: RunFolder) -> bool:
+    command = [*session.python, "-m", "echelon.agent", "pack", str(run.path)]
+    process = session.remote.start(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
     with process:
         assert process.stdout is not None
         count = unpack(process.stdout, run.path)
@@ -85,7 +85,7 @@ def _fetch(seat: Seat, run: RunFolder) -> bool:
 
 
 def unpack(stream: IO[bytes], folder: Path) -> int:
-    """Write a packed run's files below `folder`; how many. Names that a run does not have are refused."""
+    """Write a packed run's files below `folder` and return their number; names that a run does not have are refused."""
     while (line := stream.readline(_LINE_BYTES)) != BEGIN:
         if not line:
             raise tarfile.TarError("nothing came")

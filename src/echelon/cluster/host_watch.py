@@ -1,23 +1,26 @@
-"""Watching a run on many hosts: what they write comes back, a host that has rebooted gets its agent again."""
+"""Watches a run on many hosts: fetches what they write, and restarts the agent of a host that has rebooted."""
 
 from __future__ import annotations
 
 import base64
 import contextlib
+import math
 import subprocess
 import threading
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
-from echelon.agent.following import FOLLOWED
+from echelon.agent.follower import FOLLOWED
 from echelon.agent.generation import OutcomeName
 from echelon.agent.outcome import ALONE
 from echelon.agent.spec import AgentSpec
-from echelon.cluster.starting import Seat, start_agent
+from echelon.cluster.host_session import HostSession, start_agent
+from echelon.console import Tell
 from echelon.errors import EchelonError, RemoteError, TrainingError
-from echelon.launch.local import StopRequests, lines_since
+from echelon.launch.local import lines_since
+from echelon.launch.stop_requests import StopRequests
 from echelon.runfolder import RunFolder, open_no_link, parse_json, read_json, to_json, write_json
 
 _RETRY_S = 2.0
@@ -28,23 +31,22 @@ _STOP_S = 15.0
 """How long hosts that can be reached may take to end everything at once."""
 _LAST_WORDS_S = 10.0
 _IN_DOUBT_S = 60.0
-"""How long hosts that cannot be reached may leave it open whether they go on without those that can."""
+"""How long to wait for hosts that cannot be reached, which may continue without those that can."""
 _NOTE_S = 2.0
-_OF_THE_RUN = ("finished", "interrupted", "failed")
-"""Outcomes that all agents agree on (agent/outcome.py)."""
+_OF_THE_RUN = get_args(OutcomeName)
+"""Outcomes on which all agents agree."""
 _MOST_RESTARTS = 100
 """Of one host's agent; a host that comes and goes that often is of no use."""
-Tell = Callable[[str], None]
 
 
 class SharedFiles:
-    """How much has been kept here of files that several hosts see, and so send, all of them."""
+    """How much has been kept here of files that several hosts share, each of which sends them."""
 
-    def __init__(self, run: RunFolder, seats: Sequence[Seat]) -> None:
+    def __init__(self, run: RunFolder, sessions: Sequence[HostSession]) -> None:
         self._lock = threading.Lock()
         self._offsets: dict[str, int] = {}
-        for seat in seats:
-            for name, offset in _read_offsets(run.mirror_state(seat.number)).items():
+        for session in sessions:
+            for name, offset in _read_offsets(run.mirror_state(session.number)).items():
                 self._offsets[name] = max(offset, self._offsets.get(name, 0))
 
     def append(self, path: Path, name: str, at: int, data: bytes) -> None:
@@ -61,11 +63,11 @@ class _FullError(Exception):
 
 
 class HostWatch:
-    """One host, followed by a thread for as long as the run goes on."""
+    """One host, followed by a thread until the run has ended."""
 
     def __init__(
         self,
-        seat: Seat,
+        session: HostSession,
         spec: AgentSpec | None,
         run: RunFolder,
         tell: Tell,
@@ -73,11 +75,12 @@ class HostWatch:
         mirrors: bool = True,
         is_ready: Callable[[], bool] = lambda: True,
         shared: SharedFiles | None = None,
-        open_box: Callable[[], object] | None = None,
+        start_container: Callable[[], object] | None = None,
     ) -> None:
-        self.seat = seat
+        self.session = session
         self.outcome: str | None = None
-        """The run's (`_OF_THE_RUN`), or that of the host alone: "alone", which it may come back from, or "gone"."""
+        """The run's, if it is one of `_OF_THE_RUN`. "alone": the host waited for the others in vain, and may come back.
+        "gone": its agent has ended without saying why."""
         self.message = ""
         self.is_reached = True
         self.trains = False
@@ -92,18 +95,23 @@ class HostWatch:
         self._shared = shared
         self._is_ready = is_ready
         """False while a machine that takes the place of another is being set up."""
-        self._open_box = open_box
-        """Starts its container again, where it trains in one: that has ended with the agent, or with the machine."""
-        self._mirrors = mirrors and not seat.sees_our_folder
+        self._start_container = start_container
+        """Starts its container again, if it trains in one: the container ended with the agent or with the machine."""
+        self._mirrors = mirrors and not session.sees_our_folder
         """Whether what the host writes is to be kept in our run folder, and nobody else does that."""
-        self._offsets = _read_offsets(run.mirror_state(seat.number)) if self._mirrors else {}
+        self._offsets = _read_offsets(run.mirror_state(session.number)) if self._mirrors else {}
         self._noted_at = 0.0
         self._is_full = False
         self._is_starting = False
         self._restarts = 0
         self._process: subprocess.Popen[bytes] | None = None
-        self._thread = threading.Thread(target=self._watch, name=f"watch-{seat.name}", daemon=True)
+        self._thread = threading.Thread(target=self._watch, name=f"watch-{session.name}", daemon=True)
         self._thread.start()
+
+    @property
+    def is_under_way(self) -> bool:
+        """Whether the host can be reached, and has not said how the run has ended."""
+        return self.is_reached and not self.outcome
 
     def close(self) -> None:
         self.is_done.set()
@@ -117,7 +125,7 @@ class HostWatch:
         while not self.is_done.is_set():
             try:
                 if not self._is_ready():
-                    raise RemoteError(self.seat.name, "failed", "it is being set up")
+                    raise RemoteError(self.session.name, "failed", "it is being set up")
                 last = self._follow()
                 self._note_reached(True)
                 if last.get("alive") is False:
@@ -129,10 +137,10 @@ class HostWatch:
             self.is_done.wait(_RETRY_S)
 
     def _follow(self) -> dict[str, Any]:
-        """Take in what the host writes until it stops; its last word, or none where it has got a new container."""
-        seat = self.seat
-        command = [*seat.python, "-m", "echelon.agent", "follow", str(self._run.path), str(seat.number)]
-        self._process = process = seat.remote.start(
+        """Take in what the host writes until it stops; return its last message, nothing if its container restarted."""
+        session = self.session
+        command = [*session.python, "-m", "echelon.agent", "follow", str(self._run.path), str(session.number)]
+        self._process = process = session.remote.start(
             command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
         )
         last: dict[str, Any] = {}
@@ -156,9 +164,9 @@ class HostWatch:
                     break
             process.kill()
         if not last:
-            if self._open_box is None:
-                raise RemoteError(seat.name, "connection lost", "it cannot be reached")
-            self._open_box()
+            if self._start_container is None:
+                raise RemoteError(session.name, "connection lost", "it cannot be reached")
+            self._start_container()
         return last
 
     def _keep(self, news: dict[str, Any]) -> None:
@@ -167,7 +175,7 @@ class HostWatch:
             case {"file": str(name), "data": str(text), "at": int(at)} if FOLLOWED.fullmatch(name):
                 path, data = self._run.path / name, base64.b64decode(text)
             case _:
-                raise ValueError(f"{self.seat.name} sent a file {news.get('file')!r}")
+                raise ValueError(f"{self.session.name} sent a file {news.get('file')!r}")
         try:
             if self._shared is None:
                 _append(path, data)
@@ -180,11 +188,11 @@ class HostWatch:
             self._note_offsets()
 
     def _note_offsets(self) -> None:
-        """So that whoever watches next goes on from here."""
+        """Write the offsets down, so that whoever watches next continues from here."""
         self._noted_at = time.monotonic()
         if self._mirrors and self._offsets:
             with contextlib.suppress(OSError):
-                write_json(self._run.mirror_state(self.seat.number), self._offsets)
+                write_json(self._run.mirror_state(self.session.number), self._offsets)
 
     def _agent_has_gone(self, last: dict[str, Any]) -> None:
         outcome, message = str(last.get("outcome") or "gone"), str(last.get("message") or "")
@@ -193,21 +201,21 @@ class HostWatch:
         elif outcome == ALONE and not self.may_come_back:
             self.outcome, self.message = outcome, message
         elif self._restarts == _MOST_RESTARTS:
-            log = self._run.agent_log(self.seat.number)
+            log = self._run.agent_log(self.session.number)
             said = "".join(f"\n  {line}" for line in lines_since(log, 0)[-10:])
-            self._end("gone", f"{self.seat.name}: its agent keeps dying; its log is {log}{said}")
+            self._end("gone", f"{self.session.name}: its agent keeps dying; its log is {log}{said}")
             self._tell(self.message)
         else:
             self._restarts += 1
             self.outcome = None
             self._start_again(self._spec)
-            self._tell(f"{self.seat.name}: its agent had ended and was restarted")
+            self._tell(f"{self.session.name}: its agent had ended and was restarted")
 
     def _start_again(self, spec: AgentSpec) -> None:
         self._is_starting = True
         try:
             if not self.is_done.is_set():
-                start_agent(self.seat, spec)
+                start_agent(self.session, spec)
         finally:
             self._is_starting = False
 
@@ -219,17 +227,17 @@ class HostWatch:
         """Say once that our disk does not take what the host writes; it is asked for again until it does."""
         if not self._is_full:
             self._is_full = True
-            self._tell(f"what {self.seat.name} writes cannot be kept here: {error}; training continues")
+            self._tell(f"what {self.session.name} writes cannot be kept here: {error}; training continues")
 
     def _note_reached(self, is_reached: bool, why: str = "") -> None:
         if is_reached != self.is_reached:
             self.is_reached = is_reached
-            name = self.seat.name
+            name = self.session.name
             self._tell(f"{name} can be reached again" if is_reached else f"{name} cannot be reached ({why})")
 
 
 def _parse(line: bytes) -> dict[str, Any] | None:
-    """What a host says; None for what a login script there has printed."""
+    """Parse a host's message; None for what a login script there has printed."""
     with contextlib.suppress(ValueError):
         news = parse_json(line)
         return news if isinstance(news, dict) else None
@@ -259,46 +267,48 @@ def _read_offsets(path: Path) -> dict[str, int]:
 def watch_hosts(
     watches: Sequence[HostWatch], run: Path, stops: StopRequests, on_poll: Callable[[], None]
 ) -> OutcomeName:
-    """Wait until the run is over on all hosts that can be reached; how it ended. Raises TrainingError where it failed.
+    """Wait until the run has ended on all hosts that can be reached, and return how; TrainingError if it failed.
 
-    One host that knows how the run has ended is enough; that a host has waited in vain, or keeps dying, counts only
-    where no other goes on. The first stop request has the run save and leave, the second ends it at once.
+    One host that knows how the run has ended is enough. A host that has waited in vain, or keeps dying, counts only if
+    no other continues. The first stop request has the run save and leave, the second ends it at once.
     """
-    asked = 0
-    over_since: float | None = None
+    asked, deadline, ended_at = 0, math.inf, math.inf
     while True:
         on_poll()
-        wanted = stops.level
-        if wanted > asked:
-            asked = wanted
-            deadline = time.monotonic() + _STOP_S
+        now = time.monotonic()
+        if stops.level > asked:
+            asked, deadline = stops.level, now + _STOP_S
             for watch in watches:
-                threading.Thread(target=stop_host, args=(watch.seat, run, wanted > 1), daemon=True).start()
-        outcomes = {watch.outcome for watch in watches if watch.outcome}
-        is_known = any(outcome in _OF_THE_RUN for outcome in outcomes)
-        is_over = all(watch.outcome or not watch.is_reached for watch in watches)
-        if not (is_known or (is_over and outcomes)):
-            over_since = None
-        elif over_since is None:
-            over_since = time.monotonic()
-        is_certain = is_over if is_known else all(watch.outcome for watch in watches)
-        patience_s = _LAST_WORDS_S if is_known else _IN_DOUBT_S
-        if is_certain or (over_since is not None and time.monotonic() - over_since > patience_s):
+                threading.Thread(target=stop_host, args=(watch.session, run, asked > 1), daemon=True).start()
+        patience_s = _patience_s(watches)
+        ended_at = math.inf if patience_s == math.inf else min(ended_at, now)
+        if now - ended_at >= patience_s:
             break
-        is_going_on = any(watch.trains and watch.is_reached and not watch.outcome for watch in watches)
+        is_any_training = any(watch.trains and watch.is_under_way for watch in watches)
         for watch in watches:
-            watch.may_come_back = is_going_on and not asked
-        if asked > 1 and (time.monotonic() > deadline or is_over):
-            return _say_who_was_not_reached(watches)
+            watch.may_come_back = is_any_training and not asked
+        if asked > 1 and (now > deadline or not any(watch.is_under_way for watch in watches)):
+            return _interrupted_everywhere(watches)
         time.sleep(_POLL_S)
     on_poll()
     return _judge(watches)
 
 
-def stop_host(seat: Seat, run: Path, now: bool) -> None:
+def _patience_s(watches: Sequence[HostWatch]) -> float:
+    """How long to wait for the hosts that have not said how the run has ended; infinity while it is under way."""
+    outcomes = [watch.outcome for watch in watches if watch.outcome]
+    is_under_way = any(watch.is_under_way for watch in watches)
+    if any(outcome in _OF_THE_RUN for outcome in outcomes):
+        return _LAST_WORDS_S if is_under_way else 0.0
+    if is_under_way or not outcomes:
+        return math.inf
+    return 0.0 if len(outcomes) == len(watches) else _IN_DOUBT_S
+
+
+def stop_host(session: HostSession, run: Path, now: bool) -> None:
     """Tell a host's agent to stop; a host that cannot be reached is told by the others, or stops when alone."""
     with contextlib.suppress(EchelonError):
-        seat.run_agent("stop", str(run), str(seat.number), *(["--now"] if now else []), timeout_s=20)
+        session.run_agent("stop", str(run), str(session.number), *(["--now"] if now else []), timeout_s=20)
 
 
 def _judge(watches: Sequence[HostWatch]) -> OutcomeName:
@@ -311,8 +321,9 @@ def _judge(watches: Sequence[HostWatch]) -> OutcomeName:
     raise TrainingError(told[0].message if told else "the agents of all hosts have gone")
 
 
-def _say_who_was_not_reached(watches: Sequence[HostWatch]) -> OutcomeName:
-    missing = [watch.seat.name for watch in watches if not watch.outcome and not watch.is_reached]
+def _interrupted_everywhere(watches: Sequence[HostWatch]) -> OutcomeName:
+    """Return that the run was interrupted; TrainingError if a host could not be told."""
+    missing = [watch.session.name for watch in watches if not watch.outcome and not watch.is_reached]
     if missing:
         raise TrainingError(
             f"stopped; {', '.join(missing)} could not be reached: what runs there ends when it finds itself alone"

@@ -1,4 +1,4 @@
-"""Bringing what a host writes back to whoever watches the run."""
+"""Sends what a host writes to whoever watches the run."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from echelon.agent.service import find_agent, workers_of
 from echelon.runfolder import RunFolder, to_json
 
 FOLLOWED = re.compile(r"(records|logs)/(worker|agent)-\d{1,6}\.(jsonl|log)")
-"""What comes back of a run folder; what a launcher wrote there, in an earlier run on that host alone, does not."""
+"""The files of a run folder that are sent: not those that a launcher wrote in an earlier run on that host alone."""
 _POLL_S = 0.2
 _BEAT_S = 2.0
 _MOST_BYTES = 2**18
@@ -22,11 +22,11 @@ _MOST_BYTES = 2**18
 
 
 def follow(run: RunFolder, host: int, offsets: dict[str, int] | None, out: TextIO) -> None:
-    """Print what is new in the run's records and logs beyond `offsets`, until the agent has gone.
+    """Print what is added to the run's records and logs after `offsets`, until the agent has ended.
 
-    Without offsets only whether the agent lives: for a launcher that sees the run folder itself. Lines are
-    `{"file": NAME, "at": OFFSET, "data": BASE64}`, `{"alive": true, "trains": WHETHER}` every so often, and in the
-    end `{"alive": false}` with the run's outcome, where the agent lived to see it.
+    Without offsets, for a launcher that sees the run folder itself, print only whether the agent lives. Lines are
+    `{"file": NAME, "at": OFFSET, "data": BASE64}`, every few seconds `{"alive": true, "trains": WHETHER}`, and last
+    `{"alive": false}` with the run's outcome, if the agent wrote one.
     """
     said = 0.0
     while True:
@@ -60,7 +60,7 @@ def _print_news(run: RunFolder, offsets: dict[str, int], out: TextIO) -> bool:
 
 
 def _read(path: Path, start: int) -> bytes:
-    """The next whole lines; a part of one where it is very long."""
+    """Return the next whole lines, or a part of one that is very long."""
     with open(path, "rb") as file:
         file.seek(start)
         data = file.read(_MOST_BYTES)

@@ -12,17 +12,22 @@ import pytest
 
 from echelon.agent.service import _hold
 from echelon.agent.spec import HostSpec
-from echelon.cluster.boxes import boxes, find_boxes, open_box, render_box
-from echelon.cluster.fetching import fetch_results
-from echelon.cluster.starting import Seat
-from echelon.cluster.watching import HostWatch
+from echelon.cluster.host_containers import (
+    find_containers,
+    host_containers,
+    render_host_container,
+    start_container,
+)
+from echelon.cluster.host_session import HostSession
+from echelon.cluster.host_watch import HostWatch
+from echelon.cluster.result_transfer import fetch_results
 from echelon.errors import RunError, TrainingError
 from echelon.launch.container import DockerHost, container_name
 from echelon.launch.ssh import Remote
 from echelon.monitor.records import RecordWriter
 from echelon.runfolder import RunFolder
 from tests.agent.cluster import open_cluster
-from tests.cluster.test_fetching import make_run
+from tests.cluster.test_result_transfer import make_run
 from tests.waiting import wait_until
 
 FAKE_DOCKER = """\
@@ -70,9 +75,9 @@ def run(tmp_path: Path) -> RunFolder:
     return run
 
 
-def seat_here(number: int) -> Seat:
+def session_here(number: int) -> HostSession:
     spec = HostSpec(f"host{number}", "127.0.0.1", "lo", 1)
-    return Seat(number, Remote("localhost"), (), spec, sees_our_folder=False)
+    return HostSession(number, Remote("localhost"), (), spec, sees_our_folder=False)
 
 
 def names(containers: Path) -> set[str]:
@@ -80,10 +85,12 @@ def names(containers: Path) -> set[str]:
 
 
 def test_a_hosts_container_is_started_with_exactly_this() -> None:
-    seat = Seat(1, Remote("gpu2"), (), HostSpec("gpu2", "10.0.0.2", "eth0", 4), sees_our_folder=False)
+    session = HostSession(
+        1, Remote("gpu2"), (), HostSpec("gpu2", "10.0.0.2", "eth0", 4), sees_our_folder=False
+    )
     host = DockerHost(uid=1000, gid=100, gpus=4, folders=frozenset([Path("/run/echelon")]))
     run, data = Path("/home/ann/runs/base"), Path("/home/ann/cache/prepared/abc")
-    assert render_box("echelon:1", seat, run, data, host) == [
+    assert render_host_container("echelon:1", session, run, data, host) == [
         *("docker", "run", "--rm", "--detach", "--init", "--pull=never"),
         f"--name={container_name(run, 1)}",
         "--network=host",
@@ -103,10 +110,10 @@ def test_a_hosts_container_is_started_with_exactly_this() -> None:
 
 
 def test_a_container_is_there_while_it_is_needed(containers: Path, run: RunFolder, tmp_path: Path) -> None:
-    with boxes("echelon:1", [seat_here(0), seat_here(1)], run.path, tmp_path) as seats:
-        assert [seat.number for seat in seats] == [0, 1]
+    with host_containers("echelon:1", [session_here(0), session_here(1)], run.path, tmp_path) as sessions:
+        assert [session.number for session in sessions] == [0, 1]
         assert names(containers) == {container_name(run.path, 0), container_name(run.path, 1)}
-        assert seats[1].run_agent("ask", str(run.path), "1")["is_running"] is False
+        assert sessions[1].run_agent("ask", str(run.path), "1")["is_running"] is False
     assert names(containers) == set()
 
 
@@ -119,7 +126,7 @@ def test_the_containers_of_the_run_that_is_going_on_are_left_alone(
     with (
         _hold(run.agent_lock(0), "a"),
         pytest.raises(RunError, match=r"host0: .*`echelon attach .*run` follows it"),
-        boxes("echelon:1", [seat_here(0), seat_here(1)], run.path, tmp_path),
+        host_containers("echelon:1", [session_here(0), session_here(1)], run.path, tmp_path),
     ):
         pass
     assert names(containers) == {at_work}
@@ -129,8 +136,8 @@ def test_a_container_that_no_agent_came_to_makes_way(
     containers: Path, run: RunFolder, tmp_path: Path
 ) -> None:
     (containers / container_name(run.path, 0)).mkdir()
-    with boxes("echelon:1", [seat_here(0)], run.path, tmp_path) as (seat,):
-        assert seat.run_agent("ask", str(run.path), "0")["is_running"] is False
+    with host_containers("echelon:1", [session_here(0)], run.path, tmp_path) as (session,):
+        assert session.run_agent("ask", str(run.path), "0")["is_running"] is False
     assert names(containers) == set()
 
 
@@ -141,15 +148,15 @@ def test_a_host_whose_container_has_gone_gets_another_and_an_agent_in_it(
     told: list[str] = []
     with (
         open_cluster([run], 2) as cluster,
-        boxes("echelon:1", [seat_here(0)], run.path, tmp_path) as (seat,),
+        host_containers("echelon:1", [session_here(0)], run.path, tmp_path) as (session,),
     ):
         (containers / container_name(run.path, 0)).rmdir()
         spec = replace(cluster.spec, run=str(run.path))
-        again = partial(open_box, "echelon:1", seat, run.path, tmp_path)
-        watch = HostWatch(seat, spec, run, told.append, open_box=again)
+        again = partial(start_container, "echelon:1", session, run.path, tmp_path)
+        watch = HostWatch(session, spec, run, told.append, start_container=again)
         wait_until(lambda: told)
         agent = cluster.agent(0)
-        seat.run_agent("stop", str(run.path), "0", "--now")
+        session.run_agent("stop", str(run.path), "0", "--now")
         watch.close()
     assert told == ["host0: its agent had ended and was restarted"]
     assert agent is not None
@@ -161,10 +168,10 @@ def test_how_a_run_ended_is_heard_although_its_container_ended_first(
     records = RecordWriter(run.agent_records(0))
     records.write("outcome", outcome="finished", message="")
     records.close()
-    with boxes("echelon:1", [seat_here(0)], run.path, tmp_path) as (seat,):
+    with host_containers("echelon:1", [session_here(0)], run.path, tmp_path) as (session,):
         (containers / container_name(run.path, 0)).rmdir()
-        again = partial(open_box, "echelon:1", seat, run.path, tmp_path)
-        watch = HostWatch(seat, None, run, lambda _: None, open_box=again)
+        again = partial(start_container, "echelon:1", session, run.path, tmp_path)
+        watch = HostWatch(session, None, run, lambda _: None, start_container=again)
         wait_until(lambda: watch.outcome)
         watch.close()
     assert watch.outcome == "finished"
@@ -172,8 +179,8 @@ def test_how_a_run_ended_is_heard_although_its_container_ended_first(
 
 def test_the_result_comes_home_although_the_containers_have_ended(containers: Path, tmp_path: Path) -> None:
     run = make_run(tmp_path / "there", best=10)
-    with boxes("echelon:1", [seat_here(0)], run.path, tmp_path) as seats:
+    with host_containers("echelon:1", [session_here(0)], run.path, tmp_path) as sessions:
         (containers / container_name(run.path, 0)).rmdir()
         with pytest.raises(TrainingError, match="could not be brought here"):
-            fetch_results(seats, run)
-        assert fetch_results(find_boxes(seats, run.path, "echelon:1"), run) == "host0"
+            fetch_results(sessions, run)
+        assert fetch_results(find_containers(sessions, run.path, "echelon:1"), run) == "host0"
