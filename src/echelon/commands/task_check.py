@@ -67,7 +67,7 @@ def format_check(found: dict[str, Any]) -> str:
 
 def _compute(recipe: OwnRecipe, order: tuple[int, ...]) -> dict[str, Any]:
     """What a process of its own makes of the slots, in this order."""
-    command = [sys.executable, "-m", "echelon.train.task_trial", *map(str, order)]
+    command = [sys.executable, "-P", "-m", "echelon.train.task_trial", *map(str, order)]
     # Python's own hashes differ between processes unless this is set, and workers do not set it.
     environment = {name: value for name, value in os.environ.items() if name != "PYTHONHASHSEED"}
     done = subprocess.run(
