@@ -67,7 +67,9 @@ def test_processor_credits_are_part_of_the_bill_and_of_the_budget() -> None:
     assert "($0.14 of it for processor credits)" in format_bill(sample_spec(type="t3.large"), bill)
     spare = estimate(sample_spec(type="t3.large", count=2, spot=True, hours=2), 0.03)
     assert spare.machines_hour == pytest.approx(2 * 0.03 + credits_hour)
-    assert spare.max_price == pytest.approx(price("aws", "t3.large")), "credits are no part of the price that is ordered"
+    assert spare.max_price == pytest.approx(price("aws", "t3.large")), (
+        "credits are no part of the price that is ordered"
+    )
     assert spare.most == pytest.approx(2 * (spare.hourly + 2 * (price("aws", "t3.large") - 0.03)))
 
 

@@ -38,7 +38,7 @@ class InstanceType:
     hourly: float
     """US dollars, on demand, in the provider's first region."""
     credits_hourly: float = 0.0
-    """US dollars on top of that if all its processors work all the time, of a machine whose price covers a share of them."""
+    """US dollars on top of that if all its processors work all the time; 0 if the price covers them."""
     gpu: str = ""
     gpus: int = 0
     gpu_gib: float = 0.0

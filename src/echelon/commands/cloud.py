@@ -261,7 +261,10 @@ def _list_stranger(name: str, region: str, found: list[Resource], now: float) ->
     hours = max(((now - each.started) / 3600 for each in machines), default=None)
     try:
         cost = sum(
-            (price("aws", each.machine_type, each.is_spot, region) + machine("aws", each.machine_type).credits_hourly)
+            (
+                price("aws", each.machine_type, each.is_spot, region)
+                + machine("aws", each.machine_type).credits_hourly
+            )
             * (now - each.started)
             / 3600
             for each in machines

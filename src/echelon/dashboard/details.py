@@ -79,7 +79,16 @@ class Answers:
 
     def _ask(self, run: RunFolder) -> dict[str, Any]:
         price = [] if self._hourly is None else ["--price", str(self._hourly)]
-        command = [sys.executable, "-P", "-m", "echelon", "report", str(run.path.absolute()), "--json", *price]
+        command = [
+            sys.executable,
+            "-P",
+            "-m",
+            "echelon",
+            "report",
+            str(run.path.absolute()),
+            "--json",
+            *price,
+        ]
         try:
             done = subprocess.run(
                 command,
