@@ -24,7 +24,7 @@ from echelon.serve.access import Access
 from echelon.serve.app import build_app
 from echelon.serve.limits import PICTURE_BYTES, PICTURE_PIXELS, Limits
 from echelon.serve.model_server import ServeOptions, load_state
-from echelon.serve.picture_queue import PictureQueue
+from echelon.serve.picture_queue import PictureQueue, find_files
 from echelon.serve.picture_reader import PictureReader, ReadingLimits
 from echelon.serve.state import ServerState
 from tests.browser import open_browser
@@ -83,6 +83,33 @@ def test_a_form_without_one_picture_is_refused(picture_client: TestClient) -> No
     assert 400 <= answer.status_code < 500
     no_picture = picture_client.post("/v1/classify", files={"a": ("a.png", b"dear")})
     assert (no_picture.status_code, "not a picture" in no_picture.json()["error"]) == (422, True)
+
+
+def form(*parts: bytes, boundary: bytes = b"x") -> bytes:
+    return (
+        b"".join(b"--" + boundary + b"\r\n" + part + b"\r\n" for part in parts) + b"--" + boundary + b"--\r\n"
+    )
+
+
+def test_only_the_bytes_of_a_form_are_looked_at() -> None:
+    """Whatever they seem to mean: names and text in a code of the client's choice may take hours to decode."""
+    field = b'Content-Disposition: form-data; name="a"\r\n\r\n-' + b"a" * 150_000
+    file = b'content-disposition: form-data; name="b"; filename="c"\r\nContent-Type: x\r\n\r\n'
+    content = bytes(range(256)) + b"\r\n--\r\n\r\n"
+    assert find_files(form(field, file + content), b"x") == [content]
+    assert find_files(form(file + b"1", file + b"2"), b"x") == [b"1", b"2"]
+    assert find_files(form(*[file] * 17), b"x") == []
+    assert find_files(b"--x\r\nno head", b"x") == find_files(b"", b"x") == []
+    for hostile in (b';"' * 1_000_000, b"\r\n" * 1_000_000, b"--x" * 1_000_000):
+        assert find_files(form(b"Content-Disposition: form-data" + hostile), b"x") == []
+
+
+@pytest.mark.parametrize("code", ["punycode", "idna", "undefined", "no-such"])
+def test_a_form_is_not_decoded_as_the_client_says(picture_client: TestClient, code: str) -> None:
+    headers = {"Content-Type": f"multipart/form-data; boundary=x; charset={code}"}
+    file = b'Content-Disposition: form-data; name="b"; filename="c"\r\n\r\n' + picture(1)
+    text = b'Content-Disposition: form-data; name="a"\r\n\r\n-' + b"a" * 150_000
+    assert picture_client.post("/v1/classify", content=form(text, file), headers=headers).status_code == 200
 
 
 def test_the_model_is_described(picture_client: TestClient) -> None:
