@@ -122,6 +122,8 @@ class Guard:
         path, headers = connection.scope["path"], connection.headers
         if access.hosts is not None and _host_of(headers) not in access.hosts:
             return Refusal(400, "this server is not known by that name", {})
+        if access.hosts is not None and headers.get("sec-fetch-site") == "cross-site" and path != "/":
+            return Refusal(403, "this is for this server's own pages", {})
         is_open = path in OPEN_PATHS
         client = client_of(handled.client)
         if not is_open and (wait := self._clients.seconds_to_wait(client, *limits.rate)):
