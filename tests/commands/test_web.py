@@ -17,7 +17,7 @@ import pytest
 
 from echelon.commands import web
 from echelon.commands.web import open_page
-from echelon.dashboard import endpoints
+from echelon.dashboard import details, endpoints
 from echelon.errors import UserError
 from echelon.runfolder import RunFolder, RunNotes
 from echelon.serve.limits import Limits
@@ -92,7 +92,7 @@ def test_many_reports_do_not_keep_the_list_waiting(run: RunFolder, monkeypatch: 
         is_over.wait()
         return {}
 
-    monkeypatch.setattr(endpoints.Answers, "of", wait)
+    monkeypatch.setattr(details.Answers, "of", wait)
     with open_page([run.path], "127.0.0.1", 0) as (address,), contextlib.ExitStack() as sockets:
         get(f"{address}api/runs")
         place = urlsplit(address)
