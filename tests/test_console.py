@@ -179,6 +179,7 @@ def test_nobody_else_writes_to_the_terminal() -> None:
         "comm/linktest.py",
         "launch/bootstrap.py",
         "launch/dialogue.py",
+        "train/task_trial.py",  # numbers, to `doctor --task`
         "train/worker.py",  # its log
         "train/task_trial.py",  # JSON, to `doctor --task`
         "recipe/reference.py",  # a page of our own words

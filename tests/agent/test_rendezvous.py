@@ -243,6 +243,27 @@ def test_a_host_whose_name_would_write_on_the_terminal_is_refused(
         refused.result()
 
 
+def test_whoever_is_turned_away_again_and_again_is_told_of_a_few_times(
+    company: Company, pool: ThreadPoolExecutor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(rendezvous, "_MOST_TOLD", 3)
+    invitation = Invitation(company.address, "secret")
+    hellos = [replace(OWN, rank=1, recipe=f"another {number}") for number in range(6)]
+    hellos.append(replace(OWN, rank=1, workers=10**3000))
+    told: list[str] = []
+    gathering = pool.submit(company.first.gather, told.append, NEVER_S)
+    refused = [pool.submit(join, lambda: invitation, hello, "process", silent, 0.3) for hello in hellos]
+    for each in refused:
+        each.exception()
+    joining = [company.join(rank) for rank in (1, 2)]
+    gathering.result()
+    company.first.tell_all("prepare")
+    assert all(future.result() for future in joining)
+    told = [line for line in told if "waiting" not in line]
+    assert [line for line in told if "was turned away: its recipe" in line] == told[:3]
+    assert told[3:] == ["others that are turned away from now on are not told of"]
+
+
 def test_there_are_never_many_strangers(company: Company, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(rendezvous, "_MAX_STRANGERS", 5)
     for _ in range(20):

@@ -92,6 +92,10 @@ class Machine:
         )
         # The user data are carried out when sshd runs. The cloud-init of this computer, if it has one, waits for ever.
         _write_program(self.folder / "bin" / "cloud-init", '[ "$*" = "status --wait" ]\n')
+        # The timer that ends a real machine is tried in test_boot.py; here the hypervisor ends them.
+        _write_program(
+            self.folder / "bin" / "systemctl", '[ "$*" = "is-active --quiet echelon-end.service" ]\n'
+        )
         # An image that has Echelon already: installing torch would take minutes.
         python = self.folder / "installed" / "env" / "bin" / "python"
         _write_program(python, f'PYTHONPATH={SOURCE} exec {sys.executable} "$@"\n')

@@ -59,6 +59,20 @@ def test_the_most_that_spot_machines_cost_counts_with_the_price_that_is_ordered(
     assert estimate(sample_spec()).max_price is None
 
 
+def test_processor_credits_are_part_of_the_bill_and_of_the_budget() -> None:
+    credits_hour = 2 * 0.07  # a t3.large has two processors, and its price covers 30% of them
+    bill = estimate(sample_spec(type="t3.large", count=2, hours=100, budget=3))
+    assert bill.machines_hour == pytest.approx(2 * price("aws", "t3.large") + credits_hour)
+    assert bill.most == pytest.approx(3)
+    assert "($0.14 of it for processor credits)" in format_bill(sample_spec(type="t3.large"), bill)
+    spare = estimate(sample_spec(type="t3.large", count=2, spot=True, hours=2), 0.03)
+    assert spare.machines_hour == pytest.approx(2 * 0.03 + credits_hour)
+    assert spare.max_price == pytest.approx(price("aws", "t3.large")), (
+        "credits are no part of the price that is ordered"
+    )
+    assert spare.most == pytest.approx(2 * (spare.hourly + 2 * (price("aws", "t3.large") - 0.03)))
+
+
 def test_after_their_end_only_the_files_cost() -> None:
     bill = estimate(sample_spec(hours=2))
     assert bill.after(1) == pytest.approx(bill.hourly)

@@ -15,6 +15,7 @@ import pytest
 from echelon.cloud.inventory import render_known_hosts
 from echelon.cloud.ssh_keys import make_key
 from echelon.cloud.userdata import END_UNIT, Birth, render_user_data
+from echelon.commands import rented_hosts
 from echelon.launch.wheel import read_project
 from tests.cloud.boot import ADDRESS, Machine, boot
 
@@ -112,6 +113,7 @@ def test_a_machine_boots_lets_us_in_mounts_the_files_and_takes_echelon(tmp_path:
         assert "No jobs running" in booted.stdout, booted.stdout + machine.journal()
         for unit in (END_UNIT, "echelon-watch.service"):
             assert machine.log_in(config, "systemctl", "is-active", unit).stdout == "active\n"
+        assert machine.log_in(config, *rented_hosts._ENDS).returncode == 0
         shared = machine.log_in(config, "mountpoint /shared && stat -c %U /shared && touch /shared/mine")
         assert shared.stdout == "/shared is a mountpoint\ndebian\n", shared.stderr
         version = "{}.{}".format(*sys.version_info)

@@ -196,6 +196,16 @@ def test_a_machine_that_ends_while_it_starts_does_not_keep_the_next_from_being_m
     assert len(orders) == 2
 
 
+def test_two_commands_do_not_make_and_remove_the_same_cluster_at_once(aws: Clients) -> None:
+    with Journal("wmt").lock():
+        for command in (up, down):
+            with pytest.raises(UserError, match="wmt: another command is making or removing it"):
+                command(aws)
+    assert everything_left() == []
+    up(aws)
+    down(aws)
+
+
 def test_two_clusters_side_by_side_do_not_touch_each_other(aws: Clients) -> None:
     up(aws)
     other = up(aws, sample_spec(name="other", bucket=None))

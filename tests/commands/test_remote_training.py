@@ -109,7 +109,7 @@ def test_data_are_copied_by_a_container_that_has_their_place(
     for module in (remote_training, rented_hosts):
         monkeypatch.setattr(module, "sync_hosts", sync)
         monkeypatch.setattr(module, "python_with", python_with)
-    for name in ("wait_for_answer", "install", "_run_script"):
+    for name in ("wait_for_answer", "require_end", "install", "_run_script"):
         monkeypatch.setattr(rented_hosts, name, lambda *_: None)
     monkeypatch.setattr(rented_hosts, "_open", open_remotes)
     options = ClusterOptions([Host("local")], container="trainer", sync=True)

@@ -168,6 +168,23 @@ def test_a_run_that_is_being_trained_is_not_pruned(tmp_path: Path) -> None:
     assert checkpoints(run) == [10, 20, 30]
 
 
+def test_only_runs_of_their_own_are_pruned_and_one_that_is_not_does_not_stop_it(tmp_path: Path) -> None:
+    """A link in a folder from somebody else would have the checkpoints of another run removed."""
+    mine = make_run(tmp_path / "mine", "good", [])
+    make_run(tmp_path, "a", []).recipe.write_text("damaged")
+    hostile, plain = make_run(tmp_path, "hostile", []), make_run(tmp_path, "plain", [])
+    for run in (mine, plain, RunFolder(tmp_path / "a")):
+        for step in (10, 20, 30):
+            save(run, step, best=10)
+    hostile.checkpoints.rmdir()
+    hostile.checkpoints.symlink_to(mine.checkpoints)
+    told: list[str] = []
+    assert prune_runs(tmp_path, told.append) > 0
+    assert (checkpoints(mine), checkpoints(plain)) == ([10, 20, 30], [10, 30])
+    assert [line for line in told if "is a link" in line or "a/recipe.toml" in line] == told
+    assert len(told) == 2
+
+
 def test_a_damaged_checkpoint_does_not_count_as_the_last(tmp_path: Path) -> None:
     run = make_run(tmp_path, "a", [])
     for step in (10, 20, 30, 40):

@@ -10,14 +10,14 @@ import sys
 import threading
 from pathlib import Path
 from urllib.error import HTTPError
-from urllib.parse import urlsplit
+from urllib.parse import quote, urlsplit
 from urllib.request import HTTPCookieProcessor, Request, build_opener, urlopen
 
 import pytest
 
 from echelon.commands import web
 from echelon.commands.web import open_page
-from echelon.dashboard import endpoints
+from echelon.dashboard import details, endpoints
 from echelon.errors import UserError
 from echelon.runfolder import RunFolder, RunNotes
 from echelon.serve.limits import Limits
@@ -74,6 +74,40 @@ def test_only_the_page_itself_can_write_notes(run: RunFolder) -> None:
         assert not run.notes.exists()
         assert post(address, content, **{"Content-Type": kind, "Origin": own}) == 200
     assert RunNotes.read(run) == RunNotes(("good",), "kept")
+
+
+def test_what_another_site_has_a_browser_ask_for_is_refused(run: RunFolder) -> None:
+    """It could not read the answer, but have it computed again and again."""
+    with open_page([run.path], "127.0.0.1", 0) as (address,):
+        for path, status in (("api/runs", 403), ("api/answers?run=run", 403), ("events", 403), ("", 200)):
+            assert get(f"{address}{path}", **{"Sec-Fetch-Site": "cross-site"})[0] == status
+        assert get(f"{address}api/runs", **{"Sec-Fetch-Site": "same-origin"})[0] == 200
+
+
+def test_many_reports_do_not_keep_the_list_waiting(run: RunFolder, monkeypatch: pytest.MonkeyPatch) -> None:
+    is_over, begun = threading.Event(), threading.Event()
+
+    def wait(*_: object) -> dict[str, str]:
+        begun.set()
+        is_over.wait()
+        return {}
+
+    monkeypatch.setattr(details.Answers, "of", wait)
+    with open_page([run.path], "127.0.0.1", 0) as (address,), contextlib.ExitStack() as sockets:
+        get(f"{address}api/runs")
+        place = urlsplit(address)
+        asked = (
+            f"GET /api/answers?run={quote(str(run.path))} HTTP/1.1\r\nHost: {place.netloc}\r\n\r\n".encode()
+        )
+        for _ in range(50):  # more than there are threads
+            connection = socket.create_connection((str(place.hostname), place.port or 0))
+            sockets.enter_context(connection).sendall(asked)
+        begun.wait()
+        try:
+            with urlopen(f"{address}api/runs", timeout=60) as answer:
+                assert answer.status == 200
+        finally:
+            is_over.set()
 
 
 def test_a_page_of_another_site_cannot_look(run: RunFolder) -> None:
@@ -190,7 +224,7 @@ def test_a_port_that_is_taken_is_said_to_be(run: RunFolder) -> None:
 
 
 def test_the_page_needs_plotly_and_no_other_extra() -> None:
-    extras = ("fastapi", "prometheus_client", "python_multipart")
+    extras = ("fastapi", "prometheus_client")
     code = f"import sys; sys.modules.update(dict.fromkeys({extras!r})); import echelon.commands.web"
     subprocess.run([sys.executable, "-c", code], check=True)
 

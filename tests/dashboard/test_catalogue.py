@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import threading
 from pathlib import Path
 from typing import Any
+from unittest.mock import ANY
 
 import pytest
 
 from echelon.dashboard import catalogue as catalogue_module
 from echelon.dashboard.catalogue import RunCatalogue, find_runs
+from echelon.dashboard.run_curves import RunCurves
 from echelon.errors import EchelonError, UserError
 from echelon.runfolder import RunFolder, RunNotes
 from tests.explain.made_runs import MadeRun
@@ -109,6 +112,35 @@ def test_a_run_that_cannot_be_read_does_not_hide_the_others(tmp_path: Path) -> N
     catalogue = RunCatalogue([tmp_path])
     catalogue.refresh()
     assert {row["name"]: row["state"] for row in catalogue.rows()} == {"good": "finished", "bad": "damaged"}
+
+
+def test_a_run_on_which_reading_fails_or_takes_long_does_not_hide_the_others(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("good", "bad"):
+        MadeRun(steps=5, valid=()).write(tmp_path / name)
+    read, is_reading, is_over = RunCatalogue._read, threading.Event(), threading.Event()
+
+    def read_slowly(self: RunCatalogue, run: RunFolder) -> RunCurves:
+        if run.name == "bad":
+            is_reading.set()
+            is_over.wait()
+            raise OverflowError("a number that nobody has thought of")
+        return read(self, run)
+
+    monkeypatch.setattr(RunCatalogue, "_read", read_slowly)
+    catalogue = RunCatalogue([tmp_path])
+    assert len(catalogue.rows()) == 2
+    thread = threading.Thread(target=catalogue.refresh)
+    thread.start()
+    is_reading.wait()
+    MadeRun(steps=5, valid=()).write(tmp_path / "third")
+    assert {row["name"] for row in catalogue.rows()} == {"good", "bad", "third"}
+    is_over.set()
+    thread.join()
+    problems = {row["name"]: row["problem"] for row in catalogue.rows()}
+    assert problems == {"good": "", "bad": ANY, "third": ""}
+    assert "OverflowError: a number that nobody" in problems["bad"]
 
 
 def test_only_runs_of_the_list_can_be_asked_for(tmp_path: Path) -> None:

@@ -126,6 +126,15 @@ def test_lines_that_are_no_records_are_passed_over(path: Path) -> None:
         '"phases": {"forward": {}}',
         '"phases": 1',
         '"message": {"a": 1}',
+        '"loss": true',
+        '"steps": true',
+        '"bytes": false',
+        f'"gpus": [{{"busy": 1{"0" * 400}}}]',
+        '"gpus": Infinity',
+        '"gpus": [1]',
+        f'"cards": {{"eth0": [1{"0" * 400}, 1]}}',
+        '"cards": {"eth0": [1]}',
+        '"cards": {"eth0": {"a": 1}}',
     ],
 )
 def test_records_that_cannot_be_true_are_ignored(path: Path, value: str) -> None:
@@ -140,6 +149,15 @@ def test_a_line_without_end_is_an_error_and_not_read_into_memory(path: Path) -> 
         file.truncate(2**31)
     with pytest.raises(RunError, match="cannot be read as records: a line has"):
         read_records(path)
+
+
+def test_long_lines_are_not_kept_together(path: Path) -> None:
+    path.parent.mkdir()
+    line = b'{"kind": "event", "message": "' + b"x" * (1 << 20) + b'"}\n'
+    path.write_bytes(line * 20)
+    sizes = [len(batch) for batch in RecordReader(path).read_batches()]
+    assert sum(sizes) == 20
+    assert max(sizes) < 8
 
 
 def test_a_reader_follows_a_growing_file_and_reads_every_record_once(path: Path) -> None:

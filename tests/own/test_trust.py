@@ -11,6 +11,7 @@ import pytest
 
 from echelon.declarations.own import OwnDeclaration
 from echelon.errors import UserError
+from echelon.launch.probe import Probe
 from echelon.recipe.loading import load_recipe
 from echelon.recipe.own_code import ALLOWED_VARIABLE, allow, digest_sources, import_own, read_sources
 from echelon.runfolder import RunFolder, read_json
@@ -97,11 +98,31 @@ def test_hosts_get_the_code_with_the_data(run: Path, tmp_path: Path, monkeypatch
     recipe: Any = load_recipe(run / "recipe.toml")
     data = Path(read_json(RunFolder(run).data)["folder"])
     environment = OwnDeclaration(recipe.task).host_environment(recipe, data)
-    assert environment == {ALLOWED_VARIABLE: "sentences:Languages", "PYTHONPATH": str(data / "code")}
+    assert environment == {
+        ALLOWED_VARIABLE: "sentences:Languages",
+        "PYTHONPATH": str(data / "code"),
+        "PYTHONDONTWRITEBYTECODE": "1",
+    }
     assert (data / "code" / "sentences.py").read_bytes() == (EXAMPLES / "sentences.py").read_bytes()
-    (data / "code" / "more.py").write_text("what somebody put into prepared data")
-    with pytest.raises(UserError, match="is not the code that Python finds here"):
-        OwnDeclaration(recipe.task).host_environment(recipe, data)
+    assert Probe().data(str(data), data.name) is None, "a host takes them"
+    (tmp_path / "elsewhere").mkdir()
+    for name in (
+        "more.py",
+        "sitecustomize.pyc",
+        "numpy.so",
+        "__pycache__/sentences.cpython-311.pyc",
+        "torch",
+    ):
+        added = data / "code" / name
+        added.parent.mkdir(exist_ok=True)
+        if name == "torch":
+            added.symlink_to(tmp_path / "elsewhere")
+        else:
+            added.write_text("what somebody put into prepared data")
+        with pytest.raises(UserError, match="is not the code that Python finds here"):
+            OwnDeclaration(recipe.task).host_environment(recipe, data)
+        added.unlink()
+    assert OwnDeclaration(recipe.task).host_environment(recipe, data) == environment
 
 
 @pytest.mark.parametrize(
@@ -110,6 +131,8 @@ def test_hosts_get_the_code_with_the_data(run: Path, tmp_path: Path, monkeypatch
         ("no_such_module_here:Thing", "PYTHONPATH"),
         ("echelon.errors:Nothing", "has no Nothing"),
         ("__main__:Thing", "use a module"),
+        ("subprocess:Popen", "Python's own"),
+        ("idlelib.idle:main", "Python's own"),
     ],
 )
 def test_what_cannot_be_imported_says_why(path: str, message: str, monkeypatch: pytest.MonkeyPatch) -> None:

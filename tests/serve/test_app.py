@@ -183,6 +183,21 @@ def test_another_sites_name_for_this_machine_is_refused(make_client: MakeClient)
     assert client.get("/v1/model", headers={"Host": "evil.example"}).status_code == 400
 
 
+def test_what_a_page_of_another_site_sends_to_this_machine_is_refused(make_client: MakeClient) -> None:
+    """It cannot read the answer, but a form can be posted to anywhere."""
+    client = make_client(access=Access(hosts=frozenset({"testserver"})))
+    for others in ("https://evil.example", "http://testserver:1", "null", "http://[", "x"):
+        answer = client.post("/v1/translate", json={"text": "a"}, headers={"Origin": others})
+        assert (answer.status_code, answer.headers["connection"]) == (403, "close")
+    assert client.get("/v1/model", headers={"Sec-Fetch-Site": "cross-site"}).status_code == 403
+    own = {"Origin": "http://testserver", "Sec-Fetch-Site": "same-origin"}
+    assert client.post("/v1/translate", json={"text": "a"}, headers=own).status_code == 200
+    public = make_client(access=Access())
+    assert (
+        public.post("/v1/translate", json={"text": "a"}, headers={"Origin": "https://a"}).status_code == 200
+    )
+
+
 @pytest.mark.parametrize("port", ["", ":80", ":8000"])
 @pytest.mark.parametrize("name", ["localhost", "LocalHost", "127.0.0.1", "[::1]"])
 def test_this_machine_is_known_by_its_names_with_and_without_a_port(

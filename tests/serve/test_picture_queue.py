@@ -5,28 +5,30 @@ from __future__ import annotations
 import asyncio
 import base64
 import gc
-import io
 import threading
 import weakref
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import httpx
 import pytest
 from fastapi.testclient import TestClient
 from PIL import Image
 
 from echelon import Classifier
+from echelon.inference.pictures import Guess, PictureRules
 from echelon.runfolder import RunFolder
 from echelon.serve import picture_queue
 from echelon.serve.access import Access
 from echelon.serve.app import build_app
-from echelon.serve.limits import Limits
+from echelon.serve.limits import PICTURE_BYTES, PICTURE_PIXELS, Limits
 from echelon.serve.model_server import ServeOptions, load_state
-from echelon.serve.picture_queue import PictureQueue
+from echelon.serve.picture_queue import PictureQueue, find_files
+from echelon.serve.picture_reader import PictureReader, ReadingLimits
 from echelon.serve.state import ServerState
 from tests.browser import open_browser
-from tests.data.images.pictures import as_bytes
+from tests.data.images.pictures import as_bytes, png_of_many_chunks
 from tests.serve.served import serve
 from tests.small_image_run import CLASSES, make_small_image_run, picture
 
@@ -83,6 +85,33 @@ def test_a_form_without_one_picture_is_refused(picture_client: TestClient) -> No
     assert (no_picture.status_code, "not a picture" in no_picture.json()["error"]) == (422, True)
 
 
+def form(*parts: bytes, boundary: bytes = b"x") -> bytes:
+    return (
+        b"".join(b"--" + boundary + b"\r\n" + part + b"\r\n" for part in parts) + b"--" + boundary + b"--\r\n"
+    )
+
+
+def test_only_the_bytes_of_a_form_are_looked_at() -> None:
+    """Whatever they seem to mean: names and text in a code of the client's choice may take hours to decode."""
+    field = b'Content-Disposition: form-data; name="a"\r\n\r\n-' + b"a" * 150_000
+    file = b'content-disposition: form-data; name="b"; filename="c"\r\nContent-Type: x\r\n\r\n'
+    content = bytes(range(256)) + b"\r\n--\r\n\r\n"
+    assert find_files(form(field, file + content), b"x") == [content]
+    assert find_files(form(file + b"1", file + b"2"), b"x") == [b"1", b"2"]
+    assert find_files(form(*[file] * 17), b"x") == []
+    assert find_files(b"--x\r\nno head", b"x") == find_files(b"", b"x") == []
+    for hostile in (b';"' * 1_000_000, b"\r\n" * 1_000_000, b"--x" * 1_000_000):
+        assert find_files(form(b"Content-Disposition: form-data" + hostile), b"x") == []
+
+
+@pytest.mark.parametrize("code", ["punycode", "idna", "undefined", "no-such"])
+def test_a_form_is_not_decoded_as_the_client_says(picture_client: TestClient, code: str) -> None:
+    headers = {"Content-Type": f"multipart/form-data; boundary=x; charset={code}"}
+    file = b'Content-Disposition: form-data; name="b"; filename="c"\r\n\r\n' + picture(1)
+    text = b'Content-Disposition: form-data; name="a"\r\n\r\n-' + b"a" * 150_000
+    assert picture_client.post("/v1/classify", content=form(text, file), headers=headers).status_code == 200
+
+
 def test_the_model_is_described(picture_client: TestClient) -> None:
     model = picture_client.get("/v1/model").json()
     assert (model["task"], model["classes"], model["pixels"]) == ("classification", list(CLASSES), 32)
@@ -94,15 +123,13 @@ def postscript() -> bytes:
     return as_bytes(Image.new("RGB", (40, 40)), "EPS")
 
 
-def test_what_is_no_picture_is_refused(picture_client: TestClient, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_is_no_picture_is_refused(picture_client: TestClient) -> None:
     for content in (b"", b"dear", picture(1)[:60], postscript()):
         answer = picture_client.post("/v1/classify", content=content)
         assert (answer.status_code, "not a picture" in answer.json()["error"]) == (422, True)
     assert picture_client.post("/v1/classify?top=0", content=picture(1)).status_code == 422
-    monkeypatch.setattr(picture_queue, "PICTURE_PIXELS", 1000)
-    file = io.BytesIO()
-    Image.new("RGB", (40, 40)).save(file, "PNG")
-    assert picture_client.post("/v1/classify", content=file.getvalue()).status_code == 413
+    many = as_bytes(Image.new("1", (8000, PICTURE_PIXELS // 8000 + 1)), "PNG")
+    assert picture_client.post("/v1/classify", content=many).status_code == 413
 
 
 def test_a_run_of_pictures_is_served_with_room_for_pictures(image_run: RunFolder, tmp_path: Path) -> None:
@@ -111,18 +138,18 @@ def test_a_run_of_pictures_is_served_with_room_for_pictures(image_run: RunFolder
     assert state.limits.body_bytes > Limits().body_bytes
 
 
-class Holding(Classifier):
-    """A classifier that begins, and waits until it is let go."""
+class Holding:
+    """Begins to classify, and waits until it is let go."""
 
     def __init__(self) -> None:
         self.has_begun, self.go_on = threading.Event(), threading.Event()
-        self.num_classified = 0
+        self.classified: list[Any] = []
 
-    def classify(self, pictures: Any, top: int = 5) -> Any:
-        self.num_classified += 1
+    def classify(self, content: Any, top: int) -> list[Guess]:
+        self.classified.append(None if isinstance(content, Content) else content)
         self.has_begun.set()
         self.go_on.wait()
-        return [[] for _ in pictures]
+        return []
 
 
 class Content:
@@ -134,7 +161,7 @@ def test_pictures_of_clients_that_have_gone_are_not_kept() -> None:
 
     async def play() -> list[bool]:
         classifier = Holding()
-        queue = PictureQueue(classifier, 100)
+        queue = PictureQueue(classifier.classify, 100)
         contents: list[Any] = [Content() for _ in range(5)]
         references = [weakref.ref(content) for content in contents]
         tasks = [asyncio.create_task(queue.classify(content, 1)) for content in contents]
@@ -149,10 +176,61 @@ def test_pictures_of_clients_that_have_gone_are_not_kept() -> None:
         assert queue.num_waiting == 1
         classifier.go_on.set()
         assert await tasks[0] == []
-        assert classifier.num_classified == 2
+        assert len(classifier.classified) == 2
+        queue.close()
         return kept
 
     assert asyncio.run(play()) == [True, False, False, False, True]
+
+
+def test_clients_with_pictures_take_turns() -> None:
+    """However many pictures one client sends, another waits for one of them."""
+
+    async def play() -> list[bytes]:
+        classifier = Holding()
+        queue = PictureQueue(classifier.classify, 100)
+        tasks = [asyncio.create_task(queue.classify(b"greedy", 1, "greedy")) for _ in range(5)]
+        await asyncio.to_thread(classifier.has_begun.wait)
+        tasks += [asyncio.create_task(queue.classify(b"modest", 1, "modest")) for _ in range(2)]
+        await asyncio.sleep(0)  # until they wait
+        tasks.pop(1).cancel()
+        classifier.go_on.set()
+        await asyncio.gather(*tasks)
+        assert queue.num_waiting == 0
+        assert await queue.classify(b"late", 1) == []
+        queue.close()
+        return classifier.classified
+
+    g, m = b"greedy", b"modest"
+    assert asyncio.run(play()) == [g, m, g, m, g, g, b"late"]
+
+
+def test_a_picture_that_takes_for_ever_disturbs_nobody(
+    image_run: RunFolder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def open_reader(rules: PictureRules) -> PictureReader:
+        return PictureReader(rules, ReadingLimits(seconds=1))
+
+    monkeypatch.setattr(picture_queue, "PictureReader", open_reader)
+    limits = Limits(body_bytes=PICTURE_BYTES)
+    state = ServerState(Classifier.load(image_run.path), "animals", "float32", limits)
+    app = build_app(state)
+
+    async def play() -> None:
+        transport = httpx.ASGITransport(app)
+        async with app.router.lifespan_context(app), httpx.AsyncClient(transport=transport) as client:
+            hostile = asyncio.create_task(
+                client.post("http://localhost/v1/classify", content=png_of_many_chunks(8 << 20))
+            )
+            while not (state.num_waiting() or hostile.done()):
+                await asyncio.sleep(0.01)
+            assert (await client.get("http://localhost/health")).status_code == 200
+            assert not hostile.done()
+            assert (await hostile).status_code == 422
+            after = await client.post("http://localhost/v1/classify", content=picture(1))
+            assert after.status_code == 200
+
+    asyncio.run(play())
 
 
 @pytest.mark.slow

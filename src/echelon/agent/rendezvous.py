@@ -37,6 +37,8 @@ _LAST_WORD_S = 1.0
 _LEAVE_S = 5.0
 """How long process 0 may take to leave after it has told the others how the run ended."""
 _MAX_STRANGERS = 100
+_MOST_TOLD = 20
+"""Callers that were turned away."""
 _POLL_S = 0.2
 _TEXT_CHARACTERS = 20_000
 _NAME_CHARACTERS = 300
@@ -76,6 +78,7 @@ class Rendezvous:
         self._selector = selectors.DefaultSelector()
         self._selector.register(listener, selectors.EVENT_READ)
         self._strangers: dict[Connection, Answering] = {}
+        self._num_refused = 0
         self.connections: dict[int, Connection] = {}
         """The connections to those that take part, by rank."""
         self.hellos: dict[int, Hello] = {0: own}
@@ -173,13 +176,23 @@ class Rendezvous:
             return
         problem = self._problem_with(hello)
         if problem:
-            tell(f"{self._noun} {hello.rank} on {hello.host} was turned away: {problem}")
+            self._tell_of_refusal(
+                f"{self._noun} {hello.rank} on {hello.host} was turned away: {problem}", tell
+            )
             connection.send("refused", failure=problem, exit_status=UserError.exit_status)
             connection.close()
             return
         connection.allow_long_messages()
         self.connections[hello.rank] = connection
         self.hellos[hello.rank] = hello
+
+    def _tell_of_refusal(self, line: str, tell: TellUser) -> None:
+        """Of so many and no more: whoever knows the secret, which may be empty, can have this told again and again."""
+        self._num_refused += 1
+        if self._num_refused <= _MOST_TOLD:
+            tell(line)
+        if self._num_refused == _MOST_TOLD:
+            tell("others that are turned away from now on are not told of")
 
     def _problem_with(self, hello: Hello) -> str:
         """Why this process cannot take part; empty if it can."""
@@ -334,7 +347,10 @@ def _hello_of(message: WireMessage) -> Hello | None:
             "recipe": str(recipe),
             "host": str(host),
             "versions": str(versions),
-        } if all(_is_name(text) for text in (recipe, host, versions)):
+        } if (
+            all(_is_name(text) for text in (recipe, host, versions))
+            and max(map(abs, (rank, size, workers))) <= _MOST_WORKERS
+        ):
             return Hello(rank, size, workers, recipe, host, versions)
     return None
 

@@ -42,7 +42,7 @@ def runs(
         if yes or confirm(f"Remove {doomed.path} with all its checkpoints?"):
             remove_run(doomed)
     if prune:
-        freed = prune_runs(folder)
+        freed = prune_runs(folder, lambda line: messages().print(line, markup=False, highlight=False))
         messages().print(f"freed {freed / 1e6:,.1f} MB", highlight=False)
     found = summarise_runs(folder)
     show(json_, [run.to_json() for run in found], format_runs(found, folder, output_width()))

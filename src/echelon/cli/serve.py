@@ -102,7 +102,7 @@ def serve(
     """Serve a model: a web page and an HTTP API to translate or classify, until Ctrl-C."""
     from echelon.extras import require_extra
 
-    for module in ("fastapi", "prometheus_client", "python_multipart"):
+    for module in ("fastapi", "prometheus_client"):
         require_extra(module, "serve")
     from echelon.commands.results import format_server
     from echelon.serve.model_server import ServeOptions

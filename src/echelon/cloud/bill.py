@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from echelon.cloud.cluster_spec import ClusterSpec
-from echelon.cloud.prices import HOURS_PER_MONTH, PriceList, price, price_list
+from echelon.cloud.prices import HOURS_PER_MONTH, PriceList, machine, price, price_list
 from echelon.errors import UserError
 
 SHORTEST_HOURS = 0.25
@@ -54,8 +54,9 @@ def estimate(spec: ClusterSpec, machine_hourly: float | None = None) -> Bill:
     """
     prices = price_list(spec.provider)
     each = machine_hourly or price(spec.provider, spec.type, spec.spot, spec.region)
-    ceiling = _ceiling(spec, each)
-    parts, most = _hourly_parts(spec, prices, each), sum(_hourly_parts(spec, prices, ceiling))
+    ceiling, processors = _ceiling(spec, each), machine(spec.provider, spec.type).credits_hourly
+    parts = _hourly_parts(spec, prices, each + processors)
+    most = sum(_hourly_parts(spec, prices, ceiling + processors))
     affordable = spec.budget / most if spec.budget else spec.hours
     max_hours = min(spec.hours, affordable)
     if spec.hours < SHORTEST_HOURS:
@@ -93,9 +94,11 @@ def _hourly_parts(spec: ClusterSpec, prices: PriceList, each: float) -> tuple[fl
 def format_bill(spec: ClusterSpec, bill: Bill) -> str:
     """The bill before anything is made."""
     kind = "spot" if spec.spot else "on demand"
+    processors = spec.count * machine(spec.provider, spec.type).credits_hourly
+    credits_ = f"  (${processors:.2f} of it for processor credits)" if processors else ""
     lines = [
         f"{spec.name}: {spec.count} x {spec.type} ({kind}) in {spec.region}",
-        f"  machines          ${bill.machines_hour:8.2f} an hour",
+        f"  machines          ${bill.machines_hour:8.2f} an hour{credits_}",
         f"  their disks       ${bill.disks_hour:8.2f} an hour  ({spec.count} x {spec.disk_gb} GB)",
         f"  public addresses  ${bill.addresses_hour:8.2f} an hour",
     ]

@@ -37,12 +37,19 @@ class InstanceType:
     """Its sustained network rate in each direction."""
     hourly: float
     """US dollars, on demand, in the provider's first region."""
+    credits_hourly: float = 0.0
+    """US dollars on top of that if all its processors work all the time; 0 if the price covers them."""
     gpu: str = ""
     gpus: int = 0
     gpu_gib: float = 0.0
     """Memory of one GPU."""
     regions: dict[str, float] = field(default_factory=dict)
     """How much more it costs elsewhere, if that is known better than from the list's own `regions`."""
+
+    @property
+    def busy_hourly(self) -> float:
+        """US dollars, on demand, in the provider's first region, while it computes."""
+        return self.hourly + self.credits_hourly
 
     @property
     def memory_bytes(self) -> int:

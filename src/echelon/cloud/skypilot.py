@@ -15,7 +15,7 @@ from typing import Annotated, Any, Literal, cast, get_args
 from pydantic import Field, field_validator, model_validator
 
 from echelon.cloud.cluster_spec import ClusterSpec, RentedSpec, Word
-from echelon.cloud.prices import HOURS_PER_MONTH, Provider, price, price_list
+from echelon.cloud.prices import HOURS_PER_MONTH, Provider, machine, price, price_list
 from echelon.errors import UserError
 from echelon.launch.yaml import to_yaml
 
@@ -186,5 +186,5 @@ def _hourly(spec: TaskSpec) -> float:
         )
     provider = cast(Provider, spec.provider)
     other = price_list(provider).other
-    each = price(provider, spec.type, False, spec.region)
+    each = price(provider, spec.type, False, spec.region) + machine(provider, spec.type).credits_hourly
     return spec.count * (each + spec.disk_gb * other.disk_gb_month / HOURS_PER_MONTH + other.address_hour)

@@ -34,7 +34,7 @@ from echelon.cloud.lifecycle import (
     take_down,
     undo,
 )
-from echelon.cloud.prices import age_warning, price, price_list
+from echelon.cloud.prices import age_warning, machine, price, price_list
 from echelon.commands.cloud_vertex import Ask
 from echelon.commands.rented_hosts import make_ready
 from echelon.errors import CloudError, UserError
@@ -261,7 +261,12 @@ def _list_stranger(name: str, region: str, found: list[Resource], now: float) ->
     hours = max(((now - each.started) / 3600 for each in machines), default=None)
     try:
         cost = sum(
-            price("aws", each.machine_type, each.is_spot, region) * (now - each.started) / 3600
+            (
+                price("aws", each.machine_type, each.is_spot, region)
+                + machine("aws", each.machine_type).credits_hourly
+            )
+            * (now - each.started)
+            / 3600
             for each in machines
         )
     except UserError:

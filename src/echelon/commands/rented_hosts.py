@@ -18,6 +18,7 @@ from echelon.cloud.aws.calls import Clients
 from echelon.cloud.inventory import host_name
 from echelon.cloud.journal import ClusterRecord, HostRecord, Journal
 from echelon.cloud.lifecycle import is_ending, write_inventory
+from echelon.cloud.userdata import END_UNIT
 from echelon.commands.readiness import format_hosts
 from echelon.console import Tell
 from echelon.errors import CloudError, EchelonError, HostsError, RemoteError
@@ -33,6 +34,7 @@ from echelon.launch.sync import sync_hosts
 _ANSWER_S = 900.0
 _RETRY_S = 3.0
 _LOOK_S = 15.0
+_ENDS = ["systemctl", "is-active", "--quiet", END_UNIT]
 _BOOTED = "! command -v cloud-init > /dev/null || cloud-init status --wait > /dev/null; true"
 
 
@@ -51,6 +53,7 @@ def make_ready(cluster: ClusterRecord, console: Console) -> None:
         try:
             console.print("waiting for the machines to answer ...", highlight=False)
             raise_problems(on_all(remotes, wait_for_answer))
+            raise_problems(on_all(remotes, require_end))
             console.print(f"installing Echelon on them{_unchecked(cluster)} ...", highlight=False)
             install(cluster, remotes)
             needs = Needs(container=cluster.spec.container)
@@ -99,6 +102,18 @@ def wait_for_answer(remote: Remote) -> None:
             time.sleep(_RETRY_S)
         else:
             return
+
+
+def require_end(remote: Remote) -> None:
+    """RemoteError if nothing on a machine would end it: an image of the user's own may carry out half of what it was
+    given, and its bill would have no end."""
+    if remote.run(_ENDS, timeout_s=60).status:
+        raise RemoteError(
+            remote.host,
+            "failed",
+            f"the timer that ends the machine ({END_UNIT}) does not run, so it would cost money until `echelon cloud "
+            "down`; its image needs systemd and cloud-init",
+        )
 
 
 def install(cluster: ClusterRecord, remotes: Sequence[Remote]) -> None:
@@ -216,6 +231,7 @@ class Rented:
     def _set_up(self, host: str) -> None:
         with _open(self._cluster.spec.name, [host]) as remotes:
             raise_problems(on_all(remotes, wait_for_answer))
+            raise_problems(on_all(remotes, require_end))
             self._make_data_folder(remotes)
             self._make_run_folder(remotes)
             install(self._cluster, remotes)

@@ -38,7 +38,7 @@ def hourly_price(price: float | None, machine: str | None) -> float | None:
     found = prices.all_machines().get(machine)
     if found is None:
         raise UserError(f"--machine {machine}: the price lists have no such machine; use --price")
-    return found.hourly
+    return found.busy_hourly
 
 
 def make_reports(runs: list[Path], hourly: float | None, reference: Path | None) -> list[Report]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -125,26 +126,35 @@ def _score(test: FinalScore | None, records: list[dict[str, Any]], metric: str) 
     return (best(valid), "validation") if valid else None
 
 
-def prune_runs(folder: Path) -> int:
+def prune_runs(folder: Path, tell: Callable[[str], None] = lambda _: None) -> int:
     """Remove unneeded checkpoints of every run that is not being trained; return the bytes freed.
+
+    A run that is damaged, or whose folder leads elsewhere, stays as it is, and `tell` gets the reason.
 
     Keeps the best, the last and, if the recipe scores an average, the checkpoints that are averaged.
     """
-    from echelon.train.checkpoint import list_checkpoints, prune_checkpoints
-
     freed = 0
     for run in list_runs(folder):
-        found = list_checkpoints(run.checkpoints)
-        if run.is_locked() or not found:
-            continue
-        recipe = load_recipe(run.recipe)
-        keep, every = 1, None
-        if recipe.evaluate.final == "average":
-            keep, every = recipe.checkpoint.average, recipe.checkpoint.fixed_interval
-        before = folder_bytes(run.checkpoints)
-        prune_checkpoints(run.checkpoints, keep, found[-1].load_state().best, every)
-        freed += before - folder_bytes(run.checkpoints)
+        try:
+            freed += _prune(run.require())
+        except EchelonError as error:
+            tell(f"not pruned: {error}")
     return freed
+
+
+def _prune(run: RunFolder) -> int:
+    from echelon.train.checkpoint import list_checkpoints, prune_checkpoints
+
+    found = list_checkpoints(run.checkpoints)
+    if run.is_locked() or not found:
+        return 0
+    recipe = load_recipe(run.recipe)
+    keep, every = 1, None
+    if recipe.evaluate.final == "average":
+        keep, every = recipe.checkpoint.average, recipe.checkpoint.fixed_interval
+    before = folder_bytes(run.checkpoints)
+    prune_checkpoints(run.checkpoints, keep, found[-1].load_state().best, every)
+    return before - folder_bytes(run.checkpoints)
 
 
 def folder_bytes(folder: Path) -> int:

@@ -41,6 +41,7 @@ from echelon.monitor.scores import read_scores
 from echelon.monitor.screen import follow_records, open_screen
 from echelon.recipe.length import length_in_steps
 from echelon.recipe.loading import change_recipe, load_recipe
+from echelon.recipe.own_code import own_paths, require_allowed
 from echelon.recipe.schedule import warm_up_note
 from echelon.recipe.schema import LOWER_IS_BETTER, Recipe
 from echelon.recipe.workers import WorkerRange, parse_workers
@@ -159,6 +160,7 @@ def tell_apart(given: Path, run: Path | None) -> tuple[Path, Path | None]:
 def begin(options: TrainOptions, console: Console) -> Iterator[Begun]:
     """Prepare the data if needed and make the run's folder ready; it is locked while this lasts."""
     recipe, run = open_run(options)
+    require_allowed(own_paths(recipe))  # here, and not only by the workers, when the run has been changed
     # Before there is a folder to leave behind.
     if not run.recipe.exists():
         _require_init(recipe)

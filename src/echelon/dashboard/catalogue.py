@@ -99,16 +99,23 @@ class RunCatalogue:
                 self._renew(entry, seen, reads=reads)
 
     def _renew(self, entry: _KnownRun, seen: tuple[object, ...], *, reads: bool) -> None:
-        with entry.turn:
+        # Whoever wants what can be had at once does not wait for the thread that reads.
+        if not entry.turn.acquire(blocking=reads):
+            return
+        try:
             entry.settings = _read_settings(entry.run)
             try:
                 row = self._full_row(entry) if reads else quick_row(entry.run, entry.settings)
             except EchelonError as error:
                 row = _damaged_row(entry.run, str(error))
+            except Exception as error:  # no run, whatever is in it, keeps the others from being shown
+                row = _damaged_row(entry.run, f"cannot be read: {type(error).__name__}: {error}")
             if row != entry.row:
                 entry.row = row
                 self.version += 1
             entry.seen = seen
+        finally:
+            entry.turn.release()
 
     def _full_row(self, entry: _KnownRun) -> Row:
         curves = self._read(entry.run)

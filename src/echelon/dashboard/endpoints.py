@@ -27,6 +27,8 @@ from echelon.serve.access import bearer_token
 
 _LOOK_S = 1.0
 """How often runs are looked at for something new, while somebody watches."""
+_REPORTS = 2
+"""Requests for a report's answers that may be under way, each in a thread."""
 _MOST_RUNS = 50
 """Of a chart."""
 _KINDS = {".html": "text/html", ".css": "text/css", ".js": "text/javascript", ".svg": "image/svg+xml"}
@@ -59,6 +61,7 @@ class DashboardPages:
         self._catalogue, self._answers = catalogue, Answers(catalogue.hourly)
         self._token, self._cookie, self._is_closing = token, cookie, is_closing
         self._files = _read_page() | {"plotly.min.js": (script, "text/javascript")}
+        self._reports = asyncio.Semaphore(_REPORTS)
         self._num_watching = 0
         self._look = threading.Event()
         self._stop = threading.Event()
@@ -72,7 +75,7 @@ class DashboardPages:
             Route("/api/runs", self._answering(self._runs)),
             Route("/api/curves", self._answering(self._curves)),
             Route("/api/run", self._answering(self._run)),
-            Route("/api/answers", self._answering(self._questions)),
+            Route("/api/answers", self._in_turn(self._answering(self._questions))),
             Route("/api/notes", self._note, methods=["POST"]),
             Route("/{name}", self._file),
         ]
@@ -124,6 +127,16 @@ class DashboardPages:
             return _json(found)
 
         return respond
+
+    def _in_turn(self, respond: Callable[[Request], Any]) -> Callable[[Request], Any]:
+        """A route that takes long: requests wait for each other here, and not in threads that others need."""
+
+        async def wait(request: Request) -> Response:
+            async with self._reports:
+                answer: Response = await respond(request)
+                return answer
+
+        return wait
 
     def _runs(self, _: Request) -> dict[str, Any]:
         rows = self._catalogue.rows()

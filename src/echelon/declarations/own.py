@@ -91,16 +91,19 @@ class OwnDeclaration(TaskDeclaration[OwnRecipe, OwnPrepared]):
                 for name, content in sources.items():
                     (unfinished / _CODE / name).parent.mkdir(parents=True, exist_ok=True)
                     (unfinished / _CODE / name).write_bytes(content)
-                (unfinished / "manifest.json").write_text(json.dumps(asdict(manifest)))
+                files = [{"name": f"{_CODE}/{name}", "bytes": len(sources[name])} for name in sorted(sources)]
+                document = {**asdict(manifest), "key": folder.name, "files": files}
+                (unfinished / "manifest.json").write_text(json.dumps(document))
                 publish(unfinished, folder)
         return self.open_data(folder)
 
     def open_data(self, folder: Path) -> OwnPrepared:
         try:
-            manifest = OwnManifest(**read_json(folder / "manifest.json"))
+            document = read_json(folder / "manifest.json")
+            manifest = OwnManifest(document["examples"], document["parameters"])
             assert all(isinstance(count, int) for count in manifest.examples.values())
             return OwnPrepared(folder, folder.name, manifest)
-        except (OSError, ValueError, TypeError, AttributeError, AssertionError) as error:
+        except (OSError, ValueError, KeyError, TypeError, AttributeError, AssertionError) as error:
             raise DataError(f"{folder}: holds no data of a task of one's own: {error}") from error
 
     def steps_per_epoch(self, recipe: OwnRecipe, prepared: OwnPrepared) -> float:
@@ -125,17 +128,29 @@ class OwnDeclaration(TaskDeclaration[OwnRecipe, OwnPrepared]):
     def host_environment(self, recipe: OwnRecipe, data: Path) -> dict[str, str]:
         """The copy of the sources comes first on hosts. It is looked at, as a resumed run's folder says where it is."""
         code, sources = data / _CODE, read_sources(own_paths(recipe))
-        copied = {str(file.relative_to(code)): file.read_bytes() for file in code.rglob("*.py")}
-        if copied != sources:
+        if _read_copy(code) != sources:
             raise UserError(
                 f"{code}: is not the code that Python finds here under {', '.join(own_paths(recipe))}; begin a new run"
             )
-        return {**super().host_environment(recipe, data), "PYTHONPATH": str(code)}
+        # Without compiled modules beside the sources: nobody could compare those.
+        own = {"PYTHONPATH": str(code), "PYTHONDONTWRITEBYTECODE": "1"}
+        return {**super().host_environment(recipe, data), **own}
 
     def build_task(self, recipe: OwnRecipe, run: RunFolder, device: torch.device) -> OwnTraining:
         from echelon.tasks.own import OwnTraining
 
         return OwnTraining(recipe, device)
+
+
+def _read_copy(code: Path) -> dict[str, bytes] | None:
+    """The files in a copy of sources; None if it has anything but plain files: Python would import those, too."""
+    copied = {}
+    for path in code.rglob("*"):
+        if path.is_symlink() or not (path.is_file() or path.is_dir()):
+            return None
+        if path.is_file():
+            copied[str(path.relative_to(code))] = path.read_bytes()
+    return None if code.is_symlink() else copied
 
 
 def _sizes_of(recipe: OwnRecipe) -> dict[str, list[int]]:

@@ -105,7 +105,7 @@ def _find_machine(spec: str, hosts: int, name: str) -> Cluster:
         device=device or processor(cores, found.memory_bytes),
         line_bytes_per_s=found.network_bytes_per_s,
         cores=float(found.vcpus),
-        hourly=found.hourly,
+        hourly=found.busy_hourly,
         priced_by=prices.provider_with(name),
         flow_bytes_per_s=CLOUD_FLOW_BYTES_PER_S,
     )

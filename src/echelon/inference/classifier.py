@@ -60,7 +60,7 @@ class Classifier:
             return self.classify([pictures], top)[0]
         seen = [self._see(picture, number) for number, picture in enumerate(pictures, start=1)]
         starts = range(0, len(seen), _AT_A_TIME)
-        return [guesses for start in starts for guesses in self._guess(seen[start : start + _AT_A_TIME], top)]
+        return [guesses for start in starts for guesses in self.guess(seen[start : start + _AT_A_TIME], top)]
 
     def _see(self, picture: str | Path | bytes, number: int) -> Pixels:
         name = f"picture {number}" if isinstance(picture, bytes) else str(picture)
@@ -73,7 +73,8 @@ class Classifier:
         except (OSError, ValueError) as error:
             raise UserError(f"{name}: is not a picture that can be read ({error})") from None
 
-    def _guess(self, pictures: Sequence[Pixels], top: int) -> list[list[Guess]]:
+    def guess(self, pictures: Sequence[Pixels], top: int) -> list[list[Guess]]:
+        """The same for pictures as the model sees them."""
         probabilities_NK = self.engine.probabilities(np.stack(pictures))
         best = np.argsort(-probabilities_NK, axis=1, kind="stable")[:, :top]
         names = self.rules.classes

@@ -7,7 +7,6 @@ process has a file of its own; a reader may follow a file while it grows.
 from __future__ import annotations
 
 import contextlib
-import itertools
 import os
 import threading
 import time
@@ -31,7 +30,8 @@ _COMPLETE = ("finished", "stopped early")
 _MOST_BYTES = 2**32
 """Of a file of records: that of ten million steps."""
 _MOST_LINE_BYTES = 2**24
-_BATCH_LINES = 1000
+_BATCH_LINES, _BATCH_BYTES = 1000, 2**22
+"""Of what is parsed together: the bytes, and the line that exceeds them."""
 _END_BYTES = 2**15
 """Of each end of a file, for those who want no more than the first and the last records."""
 _MOST_WAITING_BYTES = 2**26
@@ -99,7 +99,7 @@ class RecordReader:
     def read_batches(self, *, skip_steps: bool = False) -> Iterator[list[Record]]:
         """As `read`, in lists of many records, which are parsed together: a long run has millions of steps."""
         lines = _complete_lines(self._path, self.position)
-        while batch := list(itertools.islice(lines, _BATCH_LINES)):
+        while batch := _take_batch(lines):
             self.position += sum(map(len, batch))
             wanted = [line for line in batch if not line.startswith(_STEP)] if skip_steps else batch
             found = _parse_together(wanted)
@@ -116,6 +116,16 @@ class RecordReader:
                 yield record
             else:
                 self.num_ignored += record is not None
+
+
+def _take_batch(lines: Iterator[bytes]) -> list[bytes]:
+    batch, size = list[bytes](), 0
+    for line in lines:
+        batch.append(line)
+        size += len(line)
+        if len(batch) == _BATCH_LINES or size > _BATCH_BYTES:
+            break
+    return batch
 
 
 def read_records(path: Path) -> list[Record]:
@@ -225,18 +235,33 @@ def _is_believable(record: Record) -> bool:
     )
 
 
+_NUMBERS = (int, float)
+"""And not bool, which Python counts among them."""
+
+
 def is_number(value: Any) -> TypeGuard[float]:
     """Whether a value from a file is a number that can be shown, and taken for a time."""
-    return isinstance(value, int | float) and abs(value) < 1e11
+    return type(value) in _NUMBERS and abs(value) < 1e11
 
 
 def _is_count(value: Any) -> bool:
-    return isinstance(value, int) and 0 <= value < 1e11
+    return type(value) is int and 0 <= value < 1e11
 
 
 def _is_amount(value: Any) -> bool:
     """Of bytes or of operations."""
-    return isinstance(value, int | float) and 0 <= value < 1e24
+    return type(value) in _NUMBERS and 0 <= value < 1e24
+
+
+def _are_gpus(values: Any) -> bool:
+    return isinstance(values, list) and all(map(_are_numbers, values))
+
+
+def _are_cards(values: Any) -> bool:
+    """Bytes received and sent, by network interface."""
+    return isinstance(values, dict) and all(
+        isinstance(both, list) and len(both) == 2 and all(map(_is_amount, both)) for both in values.values()
+    )
 
 
 def _are_numbers(values: Any) -> bool:
@@ -266,6 +291,8 @@ _RULES = {
     **_named("processors memory memory_total disk_read disk_written", _or_none(_is_amount)),
     **_named("host message source output split name", _is_text),
     **_named("phases", _are_numbers),
+    **_named("gpus", _are_gpus),
+    **_named("cards", _are_cards),
 }
 """What a record's values must be, whatever its kind; values of other names may be anything."""
 

@@ -25,6 +25,15 @@ _WIDE = 100
 """Columns from which a line of progress has room for everything."""
 _NEEDED = {"start": ("step", "steps"), "step": ("step", "targets", "seconds")}
 """What records must have to be counted, by kind."""
+_SHOWN = {
+    "start": ("step", "steps", "workers"),
+    "step": ("step", "targets", "seconds", "learning_rate"),
+    "valid": ("step", "seconds"),
+    "sample": ("source", "output"),
+    "event": ("message",),
+    "score": ("split", "checkpoint"),
+}
+"""What records must have to be shown, by kind. Those of hosts may lack anything."""
 _NARROW = 70
 """Columns below which there is room for the step, the loss and the ETA only."""
 
@@ -82,6 +91,8 @@ class LineScreen:
             self._steps = record.get("steps") or self._steps
 
     def show(self, record: dict[str, Any]) -> None:
+        if not is_complete(record):
+            return
         if record["kind"] == "start":
             self._steps = record["steps"]
             self._started = None  # a group that was started again goes back to its checkpoint
@@ -135,6 +146,8 @@ class BarScreen:
             self._steps = record.get("steps") or self._steps
 
     def show(self, record: dict[str, Any]) -> None:
+        if not is_complete(record):
+            return
         if record["kind"] == "start":
             self._speed.start(record)
             self._steps = record["steps"]
@@ -184,6 +197,14 @@ def open_screen(console: Console, log_every: int) -> Screen:
     return LineScreen(say, log_every)
 
 
+def is_complete(record: dict[str, Any]) -> bool:
+    """Whether a record has what is shown of its kind; only the loss and the gradient of a step may be unknown."""
+    unknown = {"loss", "gradient_norm"} if record["kind"] == "step" else set[str]()
+    return unknown <= record.keys() and all(
+        record.get(name) is not None for name in _SHOWN.get(record["kind"], ())
+    )
+
+
 def describe_step(record: dict[str, Any], speed: Speed) -> str:
     return (
         f"step {record['step']}  loss {_loss(record, speed)}  {speed}  "
@@ -193,6 +214,8 @@ def describe_step(record: dict[str, Any], speed: Speed) -> str:
 
 def describe_record(record: dict[str, Any]) -> list[str]:
     """The lines for a record that is not a step; none for those that only later readers need."""
+    if not is_complete(record):
+        return []
     match record["kind"]:
         case "start":
             workers = "1 worker" if record["workers"] == 1 else f"{record['workers']} workers"

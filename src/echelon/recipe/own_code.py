@@ -79,6 +79,11 @@ def import_own(path: str) -> Any:
         raise UserError(
             f"{path}: workers cannot import what is defined in a notebook or a script; use a module"
         )
+    if name.partition(".")[0] in sys.stdlib_module_names:
+        # A recipe from somebody else has no code with it, and could use what lies about here, with its own arguments.
+        raise UserError(
+            f"{path}: is Python's own and not yours; name a function or class that you have written"
+        )
     try:
         module = importlib.import_module(name)
     except ModuleNotFoundError as error:

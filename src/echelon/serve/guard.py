@@ -122,6 +122,8 @@ class Guard:
         path, headers = connection.scope["path"], connection.headers
         if access.hosts is not None and _host_of(headers) not in access.hosts:
             return Refusal(400, "this server is not known by that name", {})
+        if access.hosts is not None and path != "/" and _is_from_elsewhere(headers):
+            return Refusal(403, "this is for this server's own pages", {})
         is_open = path in OPEN_PATHS
         client = client_of(handled.client)
         if not is_open and (wait := self._clients.seconds_to_wait(client, *limits.rate)):
@@ -177,6 +179,13 @@ class Guard:
 
 def _has_body(headers: Headers) -> bool:
     return "transfer-encoding" in headers or headers.get("content-length", "0") != "0"
+
+
+def _is_from_elsewhere(headers: Headers) -> bool:
+    """Whether a browser sends the request for a page of another site."""
+    origin = headers.get("origin")
+    is_own = origin is None or origin.partition("://")[2] == headers.get("host")
+    return not is_own or headers.get("sec-fetch-site") == "cross-site"
 
 
 def _host_of(headers: Headers) -> str:

@@ -3,22 +3,26 @@
 from __future__ import annotations
 
 import asyncio
+import re
 import time
+from collections import OrderedDict, deque
+from collections.abc import AsyncIterator, Callable
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import asynccontextmanager
 from typing import Annotated
 
 from fastapi import FastAPI, Query, Request
-from starlette.datastructures import UploadFile
 from starlette.exceptions import HTTPException
 
-from echelon.data.images.pixels import TooManyPixelsError, open_picture
-from echelon.errors import UserError
+from echelon.data.images.pixels import TooManyPixelsError
 from echelon.inference.classifier import Classifier
 from echelon.inference.pictures import Guess
 from echelon.serve.api import ClassAnswer, ClassifyAnswer, PictureModelAnswer
 from echelon.serve.app import SHARED_FILES, add_page
 from echelon.serve.deadline import QueueFullError, answer_in_time
 from echelon.serve.limits import PICTURE_PIXELS
+from echelon.serve.listener import client_of
+from echelon.serve.picture_reader import PictureReader
 from echelon.serve.state import ServerState
 
 _PAGE = {
@@ -28,6 +32,9 @@ _PAGE = {
 }
 _MOST_PARTS = 16
 """Of a form, which needs one."""
+_HEAD_BYTES = 4096
+_BOUNDARY = re.compile(r'boundary="?([^";,\s]{1,70})')
+_FILE = re.compile(rb"^content-disposition:.*[; ]filename\*?=", re.IGNORECASE | re.MULTILINE)
 _BINARY = {"type": "string", "format": "binary"}
 _BODY = {
     "required": True,
@@ -41,8 +48,21 @@ _BODY = {
 def add_classification(app: FastAPI, classifier: Classifier, state: ServerState) -> None:
     """What a classifier answers."""
     add_page(app, _PAGE)
-    queue = PictureQueue(classifier, state.limits.queue_lines)
+    reader = PictureReader(classifier.rules)
+
+    def classify_one(content: bytes, top: int) -> list[Guess]:
+        return classifier.guess([reader.see(content)], top)[0]
+
+    queue = PictureQueue(classify_one, state.limits.queue_lines)
     state.num_waiting = lambda: queue.num_waiting
+
+    @asynccontextmanager
+    async def lifespan(_: FastAPI) -> AsyncIterator[None]:
+        yield
+        await asyncio.to_thread(queue.close)
+        reader.close()
+
+    app.router.lifespan_context = lifespan
 
     @app.post("/v1/classify", summary="Classify a picture", openapi_extra={"requestBody": _BODY})
     async def classify(
@@ -50,10 +70,12 @@ def add_classification(app: FastAPI, classifier: Classifier, state: ServerState)
         top: Annotated[int, Query(ge=1, le=1000, description="How many classes are named.")] = 5,
     ) -> ClassifyAnswer:
         started, content = time.monotonic(), await read_picture(request)
-        check_size(content)
+        who = client_of(request.client.host) if request.client else ""
         try:
-            guesses = await answer_in_time(queue.classify(content, top), request, state.limits.answer_s)
-        except UserError:
+            guesses = await answer_in_time(queue.classify(content, top, who), request, state.limits.answer_s)
+        except TooManyPixelsError:
+            raise HTTPException(413, f"more than {PICTURE_PIXELS:,} pixels; send a smaller picture") from None
+        except ValueError:
             raise HTTPException(422, "the body is not a picture that can be read") from None
         state.metrics.compute_seconds.observe(time.monotonic() - started)
         classes = [ClassAnswer(**{"class": guess.name}, probability=guess.probability) for guess in guesses]
@@ -74,55 +96,85 @@ def add_classification(app: FastAPI, classifier: Classifier, state: ServerState)
 
 async def read_picture(request: Request) -> bytes:
     """The picture that a request brings: its body, or the only file of a form."""
-    kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
-    if kind != "multipart/form-data":
+    kind = request.headers.get("content-type", "")
+    if kind.partition(";")[0].strip().lower() != "multipart/form-data":
         return await request.body()
-    async with request.form(max_files=_MOST_PARTS, max_fields=_MOST_PARTS) as form:
-        files = [part for _, part in form.multi_items() if isinstance(part, UploadFile)]
-        if len(files) != 1:
-            raise HTTPException(
-                422, "send one picture a request, as the body or as a form's file: curl -F picture=@some.png"
-            )
-        return await files[0].read()
+    boundary = _BOUNDARY.search(kind)
+    if boundary is None:
+        raise HTTPException(400, "the content type of a form names its boundary")
+    files = find_files(await request.body(), boundary[1].encode("latin-1"))
+    if len(files) != 1:
+        raise HTTPException(
+            422, "send one picture a request, as the body or as a form's file: curl -F picture=@some.png"
+        )
+    return files[0]
+
+
+def find_files(form: bytes, boundary: bytes) -> list[bytes]:
+    """The files in a form; none if it has too many parts.
+
+    Not by a library: those decode names and text as the client says, which may take hours, and we want bytes.
+    """
+    _, *parts = (b"\r\n" + form).split(b"\r\n--" + boundary, _MOST_PARTS + 2)
+    if len(parts) > _MOST_PARTS + 1:  # the last is what comes after the form's end
+        return []
+    heads = [part.partition(b"\r\n\r\n") for part in parts]
+    return [content for head, _, content in heads if _FILE.search(head[:_HEAD_BYTES])]
 
 
 class PictureQueue:
-    """Classifies pictures one by one in order of arrival, in a thread. Belongs to one event loop.
+    """Classifies pictures one by one, in a thread; clients take turns. Belongs to one event loop.
 
     A picture is handed to the thread when it is its turn: those of clients that have gone are not kept till then.
     """
 
-    def __init__(self, classifier: Classifier, most: int) -> None:
-        self._classifier = classifier
+    def __init__(self, classify_one: Callable[[bytes, int], list[Guess]], most: int) -> None:
+        self._classify_one = classify_one
         self._most = most
         self.num_waiting = 0
-        self._turn = asyncio.Lock()
+        self._is_busy = False
+        self._turns: OrderedDict[str, deque[asyncio.Future[None]]] = OrderedDict()
+        """Who waits, by client; the client that has had a turn comes last."""
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="classify")
 
-    async def classify(self, content: bytes, top: int) -> list[Guess]:
-        """QueueFullError if too many wait; UserError if it is no picture."""
+    async def classify(self, content: bytes, top: int, client: str = "") -> list[Guess]:
+        """QueueFullError if too many wait; ValueError if it is no picture."""
         if self.num_waiting >= self._most:
             raise QueueFullError
         self.num_waiting += 1
         try:
-            await self._turn.acquire()
+            await self._wait_for_turn(client)
             loop = asyncio.get_running_loop()
-            work = loop.run_in_executor(self._thread, self._classifier.classify, [content], top)
-            work.add_done_callback(lambda _: self._turn.release())
-            (guesses,) = await asyncio.shield(work)
-            return guesses
+            work = loop.run_in_executor(self._thread, self._classify_one, content, top)
+            work.add_done_callback(lambda _: self._pass_turn())
+            return await asyncio.shield(work)
         finally:
             self.num_waiting -= 1
 
+    async def _wait_for_turn(self, client: str) -> None:
+        if not self._is_busy:
+            self._is_busy = True
+            return
+        turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._turns.setdefault(client, deque()).append(turn)
+        try:
+            await turn
+        except asyncio.CancelledError:
+            if not turn.cancelled():  # it has come at this very moment
+                self._pass_turn()
+            raise
 
-def check_size(content: bytes) -> None:
-    """Refuse a picture with too many pixels, judging by its head alone."""
-    try:
-        with open_picture(content) as picture:
-            width, height = picture.size
-    except TooManyPixelsError:
-        width, height = PICTURE_PIXELS, 2
-    except (OSError, ValueError):
-        raise HTTPException(422, "the body is not a picture that can be read") from None
-    if width * height > PICTURE_PIXELS:
-        raise HTTPException(413, f"more than {PICTURE_PIXELS:,} pixels; send a smaller picture")
+    def _pass_turn(self) -> None:
+        while self._turns:
+            client, turns = self._turns.popitem(last=False)
+            turn = turns.popleft()
+            if turns:
+                self._turns[client] = turns
+            if not turn.done():
+                turn.set_result(None)
+                return
+        self._is_busy = False
+
+    def close(self) -> None:
+        """Wait for the picture under way."""
+        self._thread.shutdown()

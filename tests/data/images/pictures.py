@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import io
+import struct
 import tarfile
+import zlib
 from pathlib import Path
 
 import numpy as np
@@ -52,3 +54,25 @@ def as_bytes(image: Image.Image, kind: str = "PNG") -> bytes:
     stream = io.BytesIO()
     image.save(stream, kind)
     return stream.getvalue()
+
+
+def jpeg_of_many_segments(size: int) -> bytes:
+    """A small picture whose EXIF is in thousands of segments, which Pillow joins one by one."""
+    segment = b"\xff\xe1" + struct.pack(">H", 24) + b"Exif\0\0" + b"A" * 16
+    plain = as_bytes(picture(1), "JPEG")
+    return plain[:2] + segment * (size // len(segment)) + plain[2:]
+
+
+def png_of_many_chunks(size: int) -> bytes:
+    """A small picture with a million chunks that say nothing, which Pillow looks at one by one."""
+    plain, chunk = as_bytes(picture(1)), bytes(4) + b"noPe"
+    chunk += struct.pack(">I", zlib.crc32(chunk[4:]))
+    return plain[:33] + chunk * (size // len(chunk)) + plain[33:]
+
+
+def tiff_of_shared_values(size: int) -> bytes:
+    """Tags that all have the same bytes of the file as their value, which Pillow copies for each."""
+    tags = 60_000
+    shared = 8 + 2 + 12 * tags + 4
+    entries = [struct.pack("<HHII", tag, 7, size, shared) for tag in range(1000, 1000 + tags)]
+    return b"II*\0" + struct.pack("<IH", 8, tags) + b"".join(entries) + bytes(4 + size)

@@ -13,7 +13,7 @@ import pytest
 from PIL import EpsImagePlugin, ExifTags, Image, ImageOps
 
 from echelon.data.images.pixels import FORMATS, decode, middle
-from tests.data.images.pictures import as_bytes, picture
+from tests.data.images.pictures import as_bytes, jpeg_of_many_segments, picture
 
 
 @pytest.mark.parametrize(
@@ -75,6 +75,11 @@ def test_exif_that_cannot_be_read_counts_for_nothing() -> None:
     stream = io.BytesIO()
     picture(5).save(stream, "JPEG", exif=b"Exif\0\0II*\0\x08\0\0\0\xff\xff" + b"\x12\x01\x03\0" * 3)
     assert decode(stream.getvalue(), None).shape == (20, 30, 3)
+
+
+def test_exif_in_thousands_of_parts_is_not_joined() -> None:
+    with pytest.raises(ValueError, match="EXIF in more than 16 parts"):
+        decode(jpeg_of_many_segments(16 << 20), None)
 
 
 def test_what_pillow_says_about_its_own_objects_is_not_shown() -> None:

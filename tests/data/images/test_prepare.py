@@ -147,6 +147,15 @@ def test_a_file_that_is_no_picture_is_named(tmp_path: Path) -> None:
         prepare_images(data, recipe_folder=tmp_path, cache=tmp_path / "cache")
 
 
+def test_a_file_larger_than_any_picture_is_not_read(tmp_path: Path) -> None:
+    write_folder(tmp_path / "set")
+    with open(tmp_path / "set" / "train" / "cat" / "big.png", "wb") as file:
+        file.truncate(100 << 30)
+    data = ImageData(source="folder", path="set", pixels=14)
+    with pytest.raises(DataError, match=r"big\.png cannot be read as a picture.*more than 268,435,456 bytes"):
+        prepare_images(data, recipe_folder=tmp_path, cache=tmp_path / "cache")
+
+
 def test_all_files_that_are_no_pictures_are_named_at_once(tmp_path: Path) -> None:
     write_folder(tmp_path / "set")
     bad = [f"{split}/cat/bad{number}.png" for split in ("train", "val") for number in range(15)]

@@ -16,6 +16,7 @@ from echelon.data.images.image_store import ImageSplit, Pixels
 from echelon.data.images.pixels import decode
 from echelon.data.images.sources import Opened, Pictures, Unreadable, chosen, hold_out
 from echelon.errors import DataError
+from echelon.runfolder import read_file
 
 ENDINGS = {".jpg", ".jpeg", ".png", ".bmp", ".gif", ".webp", ".ppm", ".tif", ".tiff"}
 SPLITS: dict[str, ImageSplit] = {
@@ -26,6 +27,8 @@ SPLITS: dict[str, ImageSplit] = {
     "test": "test",
 }
 MOST_CLASSES = 1 << 16
+_MOST_BYTES = 1 << 28
+"""Of a picture's file."""
 
 
 @dataclass(frozen=True)
@@ -214,11 +217,13 @@ def _list_archive(path: Path) -> Iterator[tuple[str, tuple[int, int]]]:
 
 def _reader(path: Path) -> Callable[[str], bytes]:
     if path.is_dir():
-        return lambda name: (path / name).read_bytes()
+        return lambda name: read_file(path / name, _MOST_BYTES)
     places = {PurePosixPath(m.name).as_posix(): (m.offset_data, m.size) for m in _members(path)}
 
     def read(name: str) -> bytes:
         start, size = places[name]
+        if size > _MOST_BYTES:
+            raise ValueError(f"it has more than {_MOST_BYTES:,} bytes")
         with path.open("rb") as archive:
             archive.seek(start)
             return archive.read(size)

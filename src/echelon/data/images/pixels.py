@@ -38,6 +38,11 @@ _MOST_SCANS = 200
 """Progressive pictures have about ten. Every scan costs as much as decoding a whole picture."""
 
 
+_EXIF = b"Exif\0\0"
+_MOST_EXIF = 16
+"""Segments of it in a JPEG, which has one. Pillow joins them one by one, and thousands take hours."""
+
+
 class TooManyPixelsError(ValueError):
     """A picture with more pixels than Pillow's limit for harmless ones."""
 
@@ -65,6 +70,8 @@ def open_picture(content: bytes) -> Iterator[Any]:
     # Pillow warns of many pixels and of odd EXIF; it can read such pictures, and refuses the dangerous ones by itself.
     warnings.filterwarnings("ignore", module=r"PIL\.")
     try:
+        if content.count(_EXIF) > _MOST_EXIF:
+            raise ValueError(f"it has EXIF in more than {_MOST_EXIF} parts")
         with image.open(io.BytesIO(content), formats=FORMATS) as picture:
             if picture.format in ("JPEG", "MPO") and content.count(_SCAN) > _MOST_SCANS:
                 raise ValueError(f"it has more than {_MOST_SCANS} scans")
