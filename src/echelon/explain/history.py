@@ -24,7 +24,7 @@ from echelon.explain.stretches import (
 from echelon.monitor.means import warm_up_steps
 from echelon.monitor.meter import PHASES
 from echelon.monitor.provenance import launch_times
-from echelon.monitor.records import RecordReader, is_number, training_records
+from echelon.monitor.records import RecordReader, is_number, standing_records, training_records
 from echelon.monitor.run_state import read_state
 from echelon.monitor.scores import FinalScore, final_score
 from echelon.recipe.loading import load_recipe
@@ -304,7 +304,8 @@ class RecordStore:
         """All records of a file so far."""
         reader = self._readers.setdefault(path, RecordReader(path))
         records = self._records.setdefault(path, [])
-        records += reader.read()
+        for batch in reader.read_batches():
+            records += batch
         return records
 
     def notes(self) -> Iterator[Record]:
@@ -343,7 +344,7 @@ def read_history(run: RunFolder, store: RecordStore | None = None) -> History:
         stretches=find_stretches(by_rank),
         rentals=find_rentals(by_rank, launches),
         restarts=find_restarts(first),
-        valid=_latest_by_step(record for record in first if record["kind"] == "valid"),
+        valid=_latest_by_step(standing_records(first, lambda record: record["kind"] == "valid")),
         samples=[record for record in first if record["kind"] == "sample"],
         checkpoints=[record for record in every if record["kind"] == "checkpoint"],
         events=_by_time(
@@ -380,7 +381,13 @@ def _worker(rank: int, records: Sequence[Record]) -> Worker:
     facts = starts[-1] if starts else {}
     if peaks := _peaks(records, facts):
         facts = facts | {"peak_flops": max(peaks)}
-    return Worker(rank, str(facts.get("host", "")), facts, _standing_steps(records), _layout_step(starts))
+    return Worker(
+        rank,
+        str(facts.get("host", "")),
+        facts,
+        _latest_by_step(standing_records(records, _is_step)),
+        _layout_step(starts),
+    )
 
 
 def _layout_step(starts: Sequence[Record]) -> int:
@@ -403,17 +410,6 @@ def _peaks(records: Sequence[Record], facts: Record) -> list[float]:
         if is_same and record["kind"] in ("start", "end") and isinstance(peak, int | float):
             peaks.append(float(peak))
     return peaks
-
-
-def _standing_steps(records: Sequence[Record]) -> list[Record]:
-    """The steps that count, in order: a restart discards those made after its checkpoint."""
-    steps: list[Record] = []
-    for record in records:
-        if record["kind"] == "start" and isinstance(record.get("step"), int):
-            steps = [step for step in steps if step["step"] <= record["step"]]
-        elif _is_step(record):
-            steps.append(record)
-    return _latest_by_step(steps)
 
 
 def steps_made(records: Sequence[Record]) -> Iterator[tuple[Record, int]]:
