@@ -33,6 +33,9 @@ from echelon.recipe.tasks import RecipeDeclaration, find_task
 from echelon.runfolder import RunFolder
 
 Record = dict[str, Any]
+TWICE = 2.0
+_FARTHEST = 4.0
+"""Predictions were checked on curves of which a quarter was known (tests/explain/test_real_curves.py)."""
 
 
 @dataclass(frozen=True)
@@ -155,6 +158,20 @@ class History:
     @property
     def last_step(self) -> int:
         return int(self.steps[-1]["step"]) if self.steps else 0
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether it came to its own end."""
+        return self.outcome in ("finished", "stopped early")
+
+    @property
+    def ahead(self) -> float:
+        """How far the report predicts, in multiples of the steps so far: to the planned end if that can be predicted,
+        otherwise twice as far."""
+        if self.is_complete or not self.last_step:
+            return TWICE
+        to_the_end = self.planned_steps / self.last_step
+        return to_the_end if 1 < to_the_end <= _FARTHEST else TWICE
 
     @property
     def totals(self) -> dict[str, float]:
