@@ -29,6 +29,7 @@ from echelon.explain.sheet import Path as Line
 from echelon.explain.sheet import Sheet
 from echelon.monitor.records import RecordWriter
 from echelon.runfolder import RunFolder, write_json
+from tests.explain.histories import append
 from tests.explain.made_runs import COMPUTING, MadeRun
 
 WAITING = COMPUTING | {"communication": 0.8}
@@ -732,3 +733,36 @@ def test_the_bytes_that_a_link_needs_its_time_for_are_named(tmp_path: Path) -> N
     less = MadeRun(phases=slow, received=9_000_000).write(tmp_path / "less")
     found = next(answer for answer in build_report(less).answers if answer.key == "traffic")
     assert not any("headers" in line for line in found.evidence), "fewer bytes are no headers"
+
+
+@pytest.mark.parametrize("width", [50, 80])
+def test_a_report_is_wrapped_once_at_the_width_of_the_terminal(tmp_path: Path, width: int) -> None:
+    run = MadeRun().write(tmp_path / "run")
+    lines = render_report(build_report(run), "text", width).splitlines()
+    assert max(len(line) for line in lines if line.startswith(" ")) <= width
+    bodies = [line.strip(" -") for line in lines[4:] if line.startswith("  ")]
+    short = [line for line in bodies[:-1] if len(line) < width // 3 and not line.endswith((".", ")"))]
+    assert len(short) < len(bodies) / 4, "no crumbs of lines that were broken twice"
+
+
+def test_the_time_left_goes_with_the_pace_of_today(tmp_path: Path) -> None:
+    """`status` said 1.6 s a step, 18,990 steps, and 2:54 hours to go."""
+    run = MadeRun(workers=1, hosts=1, steps=60).write(tmp_path / "run", is_ended=False)
+    start = {
+        "kind": "start",
+        "time": 1e10,
+        "step": 60,
+        "steps": 160,
+        "workers": 1,
+        "hosts": 1,
+        "host": "other",
+    }
+    slow = {name: 10 * seconds for name, seconds in COMPUTING.items()}
+    steps = [
+        {"kind": "step", "time": 1e10 + step, "step": step, "seconds": 1.0, "targets": 1000, "loss": 2.0}
+        | {"phases": slow}
+        for step in range(61, 111)
+    ]
+    append(run, 0, [start, *steps])
+    history = read_history(run)
+    assert history.wall_pace == pytest.approx(1.0)

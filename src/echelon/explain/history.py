@@ -207,8 +207,13 @@ class History:
 
     @property
     def wall_pace(self) -> float:
-        """Seconds for each step that the run has made, everything between steps included."""
-        return (sum(self.totals.values()) or self.training_seconds) / max(1, self.num_made)
+        """Seconds for each step, everything between steps included: as so far, or in proportion to what a step takes
+        since workers or hosts changed."""
+        mean = (sum(self.totals.values()) or self.training_seconds) / max(1, self.num_made)
+        whole = sum(float(step["seconds"]) for step in self.steps)
+        if not self.first.layout_step or not whole or not self.seconds_per_step:
+            return mean
+        return mean * self.seconds_per_step * len(self.steps) / whole
 
     @property
     def unit(self) -> str:

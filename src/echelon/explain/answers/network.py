@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from echelon.explain.answers.case import NOT_MEASURED, Answer, Case, note_of_steps
+from echelon.explain.answers.case import NOT_MEASURED, Answer, Case, is_too_short, note_of_steps
 from echelon.explain.collectives import Algorithm
 from echelon.explain.diagnosis import (
     IN_MEMORY,
@@ -17,7 +17,7 @@ from echelon.explain.diagnosis import (
     seconds_of_even_shares,
 )
 from echelon.explain.history import History, Worker
-from echelon.explain.units import show_bytes, show_rate, show_share, show_step
+from echelon.explain.units import show_bytes, show_rate, show_share, show_step, show_steps
 from echelon.explain.what_if import Replanning
 
 
@@ -88,6 +88,10 @@ def who_held_up(case: Case) -> Answer | None:
     question, found = "Did one worker hold the others up?", find_straggler(history)
     evidence = [_describe_worker(history, worker) for worker in history.workers]
     evidence += _describe_dealing(history) + note_of_steps(history)
+    if is_too_short(history):
+        steps = show_steps(len(history.first.typical()))
+        sentence = f"There is too little data to tell: {steps} since workers or hosts changed."
+        return Answer("stragglers", question, "unknown", sentence, evidence)
     if found is None:
         share = case.time.stragglers / case.time.seconds if case.time.seconds else 0.0
         slots, size = history.recipe.train.slots, len(history.workers)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from echelon.explain.answers.case import NOT_MEASURED, Answer, Case, note_of_steps
+from echelon.explain.answers.case import NOT_MEASURED, Answer, Case, is_too_short, note_of_steps
 from echelon.explain.history import History
 from echelon.explain.host_samples import HostLoad, host_state
 from echelon.explain.stretches import Stretch
@@ -112,6 +112,7 @@ def what_is_a_step(case: Case) -> Answer:
             f"p99 {show_step(history.percentile(0.99))}, scoring and saving between steps left out",
             f"{show_count(mean_targets / history.seconds_per_step if history.seconds_per_step else 0)} "
             f"{history.unit} a second; {_format_batch(history.recipe)}",
+            *(note_of_steps(history, of_first=True) if is_too_short(history) else []),
             *_format_layout(history),
         ],
     )
