@@ -347,6 +347,11 @@ def _watch(
         records.write("event", message=message)
         screen.tell(message)
 
+    def show_news() -> None:
+        if message := stops.news():
+            screen.tell(message)
+        screen.show_news()
+
     shared = SharedFiles(run, seats) if specs[0].shares_folder else None
     watches = [
         HostWatch(
@@ -361,7 +366,7 @@ def _watch(
         for seat in seats
     ]
     try:
-        outcome = watch_hosts(watches, run.path, stops, screen.show_news)
+        outcome = watch_hosts(watches, run.path, stops, show_news)
     finally:
         for watch in watches:
             watch.close()

@@ -187,8 +187,9 @@ def quick_row(run: RunFolder, settings: dict[str, str], curves: RunCurves | None
         # Where it stands, behind the start that led there: clocks may have been set, so times have no order.
         standing = {"kind": "step", "time": curves.progress.written, "step": curves.progress.step}
         records = list(curves.states)
-        starts = [index for index, record in enumerate(records) if record["kind"] == "start"]
-        records.insert(starts[-1] + 1 if starts else 0, standing)
+        where = [index for index, record in enumerate(records) if record["kind"] in ("start", "step")]
+        if not where or standing["step"] > (records[where[-1]].get("step") or 0):
+            records.insert(where[-1] + 1 if where else 0, standing)
     state, test = read_state(run, records), final_score(run, records)
     task: RecipeDeclaration | None = find_task(name) if (name := settings.get("task", "")) in TASKS else None
     notes = RunNotes.read(run)

@@ -99,6 +99,10 @@ class _StepTable:
         if not isinstance(record.get("step"), int) or not is_number(record.get("seconds")):
             return
         progress = run.progress
+        if (
+            run.states and run.states[-1]["kind"] == "start"
+        ):  # that steps followed tells what scores before it are of
+            run.states.append({key: record.get(key) for key in ("kind", "time", "step")})
         progress.advance(record, run.launches)
         progress.step = record["step"]
         progress.seen += record.get("targets") or 0
@@ -115,7 +119,7 @@ class RunCurves:
     curves: dict[str, ThinnedCurve] = field(default_factory=dict)
     progress: RunProgress = field(default_factory=RunProgress)
     states: deque[Record] = field(default_factory=lambda: deque(maxlen=_MOST_STATES))
-    """Starts, ends, failures and scores: what a run's state and test score are found in."""
+    """Starts, each with its first step, ends, failures and scores: a run's state and test score are found in them."""
     events: deque[Record] = field(default_factory=lambda: deque(maxlen=_MOST_EVENTS))
     checkpoints: deque[Record] = field(default_factory=lambda: deque(maxlen=_MOST_EVENTS))
     samples: dict[str, list[Record]] = field(default_factory=dict)
