@@ -185,10 +185,11 @@ def quick_row(run: RunFolder, settings: dict[str, str], curves: RunCurves | None
         records = training_records(read_ends(run.worker_records(0)))
     else:
         # Where it stands, behind the start that led there: clocks may have been set, so times have no order.
-        standing = {"kind": "step", "time": curves.progress.written, "step": curves.progress.step}
+        progress = curves.progress
+        standing: Row = {"kind": "step", "time": progress.written, "step": progress.step}
         records = list(curves.states)
         where = [index for index, record in enumerate(records) if record["kind"] in ("start", "step")]
-        if not where or standing["step"] > (records[where[-1]].get("step") or 0):
+        if not where or progress.step > (records[where[-1]].get("step") or 0):
             records.insert(where[-1] + 1 if where else 0, standing)
     state, test = read_state(run, records), final_score(run, records)
     task: RecipeDeclaration | None = find_task(name) if (name := settings.get("task", "")) in TASKS else None
