@@ -7,6 +7,7 @@ import json
 import os
 import re
 import shlex
+import shutil
 import subprocess
 import sys
 import tomllib
@@ -230,7 +231,7 @@ def test_every_verb_of_the_lab_has_help_and_takes_json_and_a_name(echelon: Echel
 
 
 def test_a_mistake_with_the_lab_says_where_its_help_is(echelon: Echelon) -> None:
-    assert "No such command 'go'; see `echelon lab --help`" in echelon("lab", "go").messages
+    assert "there is no command 'go'; see `echelon lab --help`" in echelon("lab", "go").messages
     assert "Missing argument 'HOST'; see `echelon lab cut --help`" in echelon("lab", "cut").messages
 
 
@@ -282,13 +283,76 @@ def test_the_shell_completes_recipes_runs_and_keys(tmp_path: Path, monkeypatch: 
     monkeypatch.chdir(tmp_path)
     make_run(tmp_path / "runs", "first")
     (tmp_path / "recipes").mkdir()
-    (tmp_path / "recipes" / "mine.toml").touch()
+    (tmp_path / "recipes" / "mine.toml").write_text("# mine\nversion = 1\n")
+    (tmp_path / "pyproject.toml").write_text('[project]\nversion = "1"\n')
+    (tmp_path / "docs").mkdir()
+    assert complete_recipe("") == ["recipes/mine.toml", "recipes/", "runs/"], "what has or holds a recipe"
     assert complete(tmp_path, "train", "x.toml", "--set", "train.st") == ["train.steps=", "train.stop_at="]
     assert complete(tmp_path, "report", "fi") == complete_run("fi") == ["first"]
     assert complete_run("runs/fi") == ["runs/first"]
     assert complete_recipe("rec") == ["recipes/mine.toml", "recipes/"]
     assert complete_recipe("recipes/m") == ["recipes/mine.toml"]
     assert complete_recipe_or_run("fi") == ["first"]
+
+
+def test_bash_puts_no_space_behind_a_key(tmp_path: Path) -> None:
+    script = subprocess.run(
+        [sys.executable, "-c", MAIN, "--show-completion", "bash"], capture_output=True, text=True, check=True
+    ).stdout
+    python = f"{sys.executable} -c {shlex.quote(MAIN)}"
+    (tmp_path / "echelon").write_text(f"#!/bin/sh\nexec {python}\n")
+    (tmp_path / "echelon").chmod(0o755)
+
+    def press_tab(word: str) -> list[str]:
+        words = f"COMP_WORDS=(echelon train x.toml --set {word}); COMP_CWORD=4"
+        told = 'compopt() { printf "compopt %s %s\\n" "$1" "$2"; }'
+        asked = f'{script}\n{told}\n{words}\n_echelon_completion echelon\nprintf "%s\\n" "${{COMPREPLY[@]}}"'
+        path = f"{tmp_path}{os.pathsep}{os.environ['PATH']}"
+        result = subprocess.run(
+            ["bash", "-c", asked],
+            env={**os.environ, "PATH": path},
+            capture_output=True,
+            text=True,
+            check=True,
+        )
+        return result.stdout.split("\n")[:-1]
+
+    assert press_tab("schedule.k") == ["compopt -o nospace", "schedule.kind="]
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["trian"], "there is no command 'trian'; did you mean 'train'? (see `echelon --help`)"),
+        (
+            ["train", "x.toml", "--step", "10"],
+            "there is no option --step; did you mean --steps? (see `echelon train",
+        ),
+        (
+            ["train", "x.toml", "--learning-rate", "0.1"],
+            "there is no option --learning-rate; did you mean --set schedule.learning_rate=VALUE? (see ",
+        ),
+        (
+            ["train", "x.toml", "--steps", "0"],
+            "it must be greater than or equal to 1; see `echelon train --help`",
+        ),
+        (["train", "demmo.toml"], "there is no such recipe file; did you mean demo.toml?"),
+        (["train", "README.md"], "README.md is not a recipe: not valid TOML: "),
+        (
+            ["plan", "demo.toml", "--on", "2xg4dn.3xlarge"],
+            "The list has g4dn.xlarge, g4dn.2xlarge, g4dn.4xlarge",
+        ),
+    ],
+)
+def test_a_mistyped_command_line_is_told_what_may_be_meant(
+    words: list[str], message: str, echelon: Echelon, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    shutil.copy(ROOT / "recipes" / "demo.toml", "demo.toml")
+    Path("README.md").write_text("Read me\n")
+    result = echelon(*words)
+    assert result.status == 2
+    assert message in result.messages
 
 
 def test_a_run_can_be_named_wherever_one_is_meant(echelon: Echelon, tmp_path: Path) -> None:
@@ -344,9 +408,9 @@ def test_prepare_then_describe_knows_the_data(echelon: Echelon, tmp_path: Path) 
             "--set steps: write it as KEY=VALUE, e.g. --set train.steps=100",
         ),
         (["describe"], "Missing argument 'RECIPE'; see `echelon describe --help`"),
-        (["describe", WMT, "--wrong"], "No such option: --wrong"),
+        (["describe", WMT, "--wrong"], "there is no option --wrong"),
         (["train", WMT, "--workers", "0"], "Invalid value for '--workers'"),
-        (["nosuch"], "No such command 'nosuch'; see `echelon --help`"),
+        (["nosuch"], "there is no command 'nosuch'; see `echelon --help`"),
         (
             ["evaluate", "nowhere"],
             "nowhere: there is no run here (no recipe.toml), nor in runs/nowhere; `echelon runs` lists runs",

@@ -181,7 +181,6 @@ def test_nobody_else_writes_to_the_terminal() -> None:
         "launch/dialogue.py",
         "train/task_trial.py",  # numbers, to `doctor --task`
         "train/worker.py",  # its log
-        "train/task_trial.py",  # JSON, to `doctor --task`
         "recipe/reference.py",  # a page of our own words
         "export/edge_runner.py",  # translations, where Echelon is not installed
     }

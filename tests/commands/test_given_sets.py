@@ -29,6 +29,7 @@ def test_sets_are_called_after_their_files() -> None:
     assert names(SetOptions(Path("news.en.gz"), Path("news.de"))) == ["news"]
     assert names(SetOptions(Path("test.en"), Path("news.de"))) == ["test.en"], "test is the run's own set"
     assert names(SetOptions(Path("news.en.gz"), Path("news.de"), name="today")) == ["today"]
+    assert names(SetOptions(tests=["pairs.tsv", "news.en.gz,news.de"])) == ["pairs", "news"]
     tests = ["a=news.en.gz,news.de", "b=pairs.tsv"]
     assert names(SetOptions(Path("news.en.gz"), Path("news.de"), tests=tests)) == ["news", "a", "b"]
     assert names(SetOptions(images=["photos", "again=photos"])) == ["photos", "again"]
@@ -41,7 +42,8 @@ def test_sets_are_called_after_their_files() -> None:
     [
         (SetOptions(Path("news.de")), "--source and --target go together"),
         (SetOptions(target=Path("news.de")), "--source and --target go together"),
-        (SetOptions(tests=["news.de"]), "write it as NAME=SOURCE,TARGET or NAME=PAIRS"),
+        (SetOptions(tests=["a="]), "write it as NAME=SOURCE,TARGET or NAME=PAIRS"),
+        (SetOptions(tests=["news.de"]), r"only if its name ends in one of \.tsv, \.tmx, \.po, \.mo"),
         (SetOptions(tests=["a=news.de"]), r"only if its name ends in one of \.tsv, \.tmx, \.po, \.mo"),
         (SetOptions(tests=["a=x,y,z"]), "write it as NAME=SOURCE,TARGET"),
         (SetOptions(tests=["a=pairs.tsv", "a=pairs.tsv"]), "two sets are called a"),

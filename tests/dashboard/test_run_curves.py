@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import contextlib
+from datetime import UTC, datetime
 from pathlib import Path
 
 import numpy as np
 import pytest
 
+from echelon.dashboard.catalogue import Row, RunCatalogue
 from echelon.dashboard.curve_cache import load_curves, save_curves
 from echelon.dashboard.run_curves import RunCurves
 from echelon.dashboard.thinning import VALUE
 from echelon.explain.history import read_history
 from echelon.monitor.records import RecordWriter
-from echelon.runfolder import RunFolder
+from echelon.runfolder import RunFolder, write_json
 from tests.explain.made_runs import Clock, MadeRun
 
 MADE = MadeRun(steps=120, workers=2, hosts=2, valid=((40, 3.0, 9.0), (80, 2.5, 15.0), (120, 2.4, 14.0)))
@@ -37,6 +39,31 @@ def test_loss_speed_and_score_are_those_of_the_report(run: RunFolder) -> None:
     assert curves.best["bleu"] == (15.0, 80)
     host_seconds = sum(rental.hosts * rental.seconds for rental in history.rentals)
     assert curves.progress.host_seconds == pytest.approx(host_seconds, rel=0.02)
+
+
+def test_cost_and_duration_are_those_of_the_report_with_long_scorings_and_slow_launches(
+    run: RunFolder,
+) -> None:
+    with contextlib.closing(RecordWriter(run.worker_records(0))) as records:
+        records.write("start", step=120, steps=121, workers=2, hosts=2, hosts_given=3, setup_seconds=4.0)
+        records.write(
+            "step", step=121, seconds=1.0, targets=9, phases={"forward": 1.0, "evaluation": 70.0}, loss=2.0
+        )
+    first = read_history(run).starts[0]["time"]
+    launched = datetime.fromtimestamp(first - 600, UTC)  # preparing the data, before any host trains
+    write_json(run.provenance, [{"time": launched.isoformat()}])
+    row = catalogue_row(run)
+    history = read_history(run)
+    assert row["seconds"] == pytest.approx(history.training_seconds)
+    assert row["cost"] == pytest.approx(history.host_seconds / 3600)
+    assert history.training_seconds > 70
+
+
+def catalogue_row(run: RunFolder) -> Row:
+    catalogue = RunCatalogue([run.path], hourly=1.0)
+    catalogue.refresh()
+    (row,) = catalogue.rows()
+    return row
 
 
 def test_each_curve_has_the_recorded_values(run: RunFolder) -> None:

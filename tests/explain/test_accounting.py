@@ -89,6 +89,7 @@ def test_training_scoring_and_reporting_a_finished_run_again_changes_nothing(fin
 
 def test_a_run_that_was_made_longer_counts_on(finished: RunFolder) -> None:
     end = read_records(finished.worker_records(0))[-1]["time"]
+    write_json(finished.score_file("test"), SCORE)
     append(
         finished,
         start(end + 100, step=60, steps=60),  # found nothing to do
@@ -101,6 +102,8 @@ def test_a_run_that_was_made_longer_counts_on(finished: RunFolder) -> None:
     history = build_report(finished).history
     assert [record["time"] - end for record in history.starts[1:]] == [pytest.approx(1000)]
     assert history.pause_seconds == pytest.approx(998)
+    assert history.test is None, "the score was that of its earlier end"
+    assert summarise(finished).bleu_of == "validation"
     assert history.last_step == 62
 
 

@@ -10,9 +10,11 @@ import pytest
 from PIL import Image, ImageOps
 
 from echelon.explain.class_accuracy import draw_confusion, read_class_scores
+from echelon.explain.report import build_report
 from echelon.explain.sheet import Area, Sheet, Words, to_png, to_svg
 from echelon.runfolder import RunFolder
 from echelon.tasks.accuracy import combine_guesses
+from tests.explain.made_runs import MadeRun
 
 
 def scored_run(path: Path, split: str = "test") -> RunFolder:
@@ -88,3 +90,12 @@ def test_a_matrix_that_is_not_square_is_not_drawn(tmp_path: Path) -> None:
     scores["confusion"] = [[1, 2], [3]]
     run.score_file("test").write_text(json.dumps(scores))
     assert draw_confusion(read_class_scores(run)) is None
+
+
+def test_all_classes_that_are_recognised_equally_well_are_named(tmp_path: Path) -> None:
+    run = MadeRun().write(tmp_path / "run")
+    names = ["cat", "dog", "cow"]
+    metrics, details = combine_guesses([0, 1, 2, 2], [0, 1, 0, 2], [0, 1, 0, 2], names)
+    run.score_file("test").write_text(json.dumps({**metrics, **details}))
+    found = next(answer for answer in build_report(run).answers if answer.key == "classes")
+    assert "cat and dog are recognised best (100.0%), cow is worst (50.0%)" in found.answer

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from pathlib import Path
 from typing import Any
@@ -113,3 +114,34 @@ def test_a_model_that_is_only_less_sure_does_not_overfit(tmp_path: Path) -> None
     assert answers["overfitting"].verdict == "no"
     assert "but BLEU has stayed at its best" in answers["overfitting"].answer
     assert "as good as it gets" in answers["trained"].answer
+
+
+def test_an_unfinished_run_is_told_to_be_and_what_its_planned_end_would_bring(tmp_path: Path) -> None:
+    def cut(folder: Path, at: int) -> Answer:
+        run = MadeRun(steps=60, valid=((20, 3.9, 5.0),)).write(folder, is_ended=False)
+        lines = run.worker_records(0).read_text().splitlines(keepends=True)
+        kept = [line for line in lines if (json.loads(line).get("step") or 0) <= at]
+        run.worker_records(0).write_text("".join(kept))
+        return next(answer for answer in build_report(run).answers if answer.key == "trained")
+
+    late = cut(tmp_path / "late", 40)
+    assert "training to the planned end would lower" in late.answer
+    assert late.answer.endswith("It stands at step 40 of the 60 that are planned.")
+    assert late.evidence[0].startswith("another 20 steps (to step 60, the planned end)")
+    assert late.evidence[-1].endswith("of 1 scoring")
+    early = cut(tmp_path / "early", 12)
+    assert "training twice as long" in early.answer, "a fifth of a curve is too little for its end"
+    assert early.answer.endswith("It stands at step 12 of the 60 that are planned.")
+
+
+def test_a_score_that_cannot_rise_decides_after_few_scorings(tmp_path: Path) -> None:
+    found = trained(tmp_path, loss=lambda step: 0.1 / step**2, valid=[(20, 0.1, 99.0), (60, 0.01, 99.8)])
+    assert found.verdict == "yes"
+    assert found.answer == "Yes, it is as good as it gets: the validation BLEU is 99.80 of 100."
+
+
+def test_a_constant_rate_is_said_to_be_one(tmp_path: Path) -> None:
+    overrides = ("schedule={kind='fixed', learning_rate=1e-3}",)
+    report = build_report(MadeRun(overrides=overrides).write(tmp_path / "run"))
+    found = next(answer for answer in report.answers if answer.key == "schedule")
+    assert found.answer == "The rate is constant. It is 0.001 in every step."

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from echelon.commands.report import choose_form, compare_runs, hourly_price, render_comparison
+from echelon.commands.report import choose_form, compare_runs, hourly_price, render_comparison, render_report
 from echelon.errors import UserError
 from echelon.explain.answers import Answer
 from echelon.explain.collectives import Algorithm
@@ -28,7 +28,8 @@ from echelon.explain.report_text import report_markdown, report_text
 from echelon.explain.sheet import Path as Line
 from echelon.explain.sheet import Sheet
 from echelon.monitor.records import RecordWriter
-from echelon.runfolder import RunFolder
+from echelon.runfolder import RunFolder, write_json
+from tests.explain.histories import append
 from tests.explain.made_runs import COMPUTING, MadeRun
 
 WAITING = COMPUTING | {"communication": 0.8}
@@ -580,7 +581,7 @@ def test_a_comparison_says_what_differs_the_batch_first(tmp_path: Path) -> None:
     one = MadeRun(workers=1, hosts=1, overrides=("checkpoint.every=100",)).write(tmp_path / "one")
     two = MadeRun(overrides=("checkpoint.every=1000",)).write(tmp_path / "two")
     comparison = compare_runs([one.path, two.path])
-    assert comparison.differences[0][0] == "global batch"
+    assert comparison.measures[0] == ("global batch", ["up to 1,024 tokens"] * 2), "equal, so no difference"
     assert dict(comparison.differences)["workers"] == ["1", "2"]
     assert dict(comparison.differences)["checkpoint.every"] == ["100", "1000"]
     assert "with 2 times as many workers" in " ".join(comparison.sentences)
@@ -597,12 +598,12 @@ def test_runs_of_the_same_batch_are_compared_step_by_step_however_many_they_made
         MadeRun(overrides=("train.batch_tokens=2048",)).write(tmp_path / "big"),
     ]
     same, differs = (compare_runs([runs[0].path, other.path]) for other in runs[1:])
-    assert same.sentences[0].startswith("The global batch is the same")
-    assert same.differences[0] == ("global batch", ["up to 1,024 tokens"] * 2)
+    assert same.sentences[1].startswith("The global batch is the same")
+    assert same.measures[0] == ("global batch", ["up to 1,024 tokens"] * 2)
     assert dict(same.measures)["target tokens per step, mean"] == ["990", "1,000"], (
         "measured, and called that"
     )
-    assert differs.sentences[0].startswith("The global batch differs")
+    assert any(sentence.startswith("The global batch differs") for sentence in differs.sentences)
     assert differs.differences[0] == ("global batch", ["up to 1,024 tokens", "up to 2,048 tokens"])
 
 
@@ -610,15 +611,37 @@ def test_batches_that_recipes_do_not_give_are_compared_as_they_were_counted(tmp_
     made = MadeRun(overrides=("train.batch=auto",))
     runs = [made.write(tmp_path / name) for name in ("one", "two", "three")]
     change_records(runs[2], lambda record: record | {"targets": 990})
-    first_words = [compare_runs([runs[0].path, other.path]).sentences[0] for other in runs[1:]]
+    first_words = [compare_runs([runs[0].path, other.path]).sentences[1] for other in runs[1:]]
     assert first_words[0].startswith("The global batch is the same")
     assert first_words[1].startswith("The global batch differs")
+
+
+def test_a_comparison_says_which_run_is_better(tmp_path: Path) -> None:
+    made = {"low": 9.0, "high": 12.5, "same": 12.5}
+    runs = [MadeRun(valid=((40, 3.0, bleu),)).write(tmp_path / name) for name, bleu in made.items()]
+    comparison = compare_runs([run.path for run in runs])
+    expected = "high and same have the best validation BLEU: 12.50, against 9.00 (low)."
+    assert comparison.sentences[0] == expected
+    write_json(runs[0].score_file("test"), {"bleu": 31.0, "checkpoint": "best", "step": 40})
+    write_json(runs[1].score_file("test"), {"bleu": 29.0, "checkpoint": "best", "step": 40})
+    found = compare_runs([run.path for run in runs[:2]]).sentences[0]
+    assert found == "low has the best test BLEU: 31.00, against 29.00 (high)."
+
+
+def test_runs_that_do_not_differ_are_said_not_to(tmp_path: Path) -> None:
+    runs = [MadeRun(steps=20).write(tmp_path / name).path for name in ("one", "two")]
+    comparison = compare_runs(runs)
+    assert comparison.differences == []
+    assert render_comparison(comparison, "text").startswith("The recipes and clusters do not differ.")
 
 
 def test_a_comparison_is_written_in_the_form_that_was_asked_for(
     tmp_path: Path, echelon: Callable[..., subprocess.CompletedProcess[str]]
 ) -> None:
-    runs = [MadeRun(steps=20).write(tmp_path / name).path for name in ("one", "two")]
+    runs = [
+        MadeRun(steps=20, workers=count).write(tmp_path / name).path
+        for name, count in (("one", 2), ("two", 3))
+    ]
     echelon("compare", *runs, "--json", "--to", tmp_path / "c.txt")
     assert json.loads((tmp_path / "c.txt").read_text())["runs"] == ["one", "two"]
     comparison = compare_runs(runs)
@@ -673,3 +696,73 @@ def test_a_run_folder_that_is_none_is_refused(tmp_path: Path) -> None:
     with contextlib.suppress(UserError):
         build_report(RunFolder(tmp_path / "nothing"))
         raise AssertionError("a report of nothing")
+
+
+def test_a_run_without_enough_processor_time_is_told_that_it_would_gain_by_more(tmp_path: Path) -> None:
+    computing = {"forward": 0.4, "backward": 0.6}
+    made = MadeRun(workers=1, hosts=1, phases={0: computing}, cpu_share=0.1)
+    answers = {answer.key: answer for answer in build_report(made.write(tmp_path / "run")).answers}
+    assert "on a processor for only 10.0% of the time" in answers["devices"].answer
+    assert answers["improvements"].verdict == "processors" or "only 10.0%" in " ".join(
+        answers["improvements"].evidence
+    )
+    assert "Nothing" not in answers["improvements"].answer
+
+
+def test_workers_of_one_machine_wait_for_no_network(tmp_path: Path) -> None:
+    slow = {rank: {**COMPUTING, "communication": 0.5} for rank in (0, 1)}
+    run = MadeRun(hosts=1, phases=slow, line_bytes_per_s=None).write(tmp_path / "run")
+    report = build_report(run)
+    answers = {answer.key: answer for answer in report.answers}
+    assert answers["network"].verdict == "no"
+    assert answers["network"].answer.startswith("No: all workers are on one machine, so nothing leaves it.")
+    assert "waiting for the network" not in render_report(report, "text")
+    assert report.to_json()["bound"] == "exchange"
+    rows = dict(compare_runs([run.path, MadeRun(hosts=1).write(tmp_path / "other").path]).measures)
+    assert rows["network bytes per step"] == ["-", "-"]
+    assert "exchanging gradients" in rows
+
+
+def test_the_bytes_that_a_link_needs_its_time_for_are_named(tmp_path: Path) -> None:
+    slow = {rank: {**COMPUTING, "communication": 0.9} for rank in (0, 1)}
+    run = MadeRun(phases=slow, received=10_500_000).write(tmp_path / "run")
+    found = next(answer for answer in build_report(run).answers if answer.key == "traffic")
+    assert "+5.0% against the 10 MB that the exchange should move" in found.answer
+    assert "those 10 MB take 800 ms" in found.answer, "10 MB at 12.5 MB/s"
+    assert any("headers and acknowledgements of TCP and IP" in line for line in found.evidence)
+    less = MadeRun(phases=slow, received=9_000_000).write(tmp_path / "less")
+    found = next(answer for answer in build_report(less).answers if answer.key == "traffic")
+    assert not any("headers" in line for line in found.evidence), "fewer bytes are no headers"
+
+
+@pytest.mark.parametrize("width", [50, 80])
+def test_a_report_is_wrapped_once_at_the_width_of_the_terminal(tmp_path: Path, width: int) -> None:
+    run = MadeRun().write(tmp_path / "run")
+    lines = render_report(build_report(run), "text", width).splitlines()
+    assert max(len(line) for line in lines if line.startswith(" ")) <= width
+    bodies = [line.strip(" -") for line in lines[4:] if line.startswith("  ")]
+    short = [line for line in bodies[:-1] if len(line) < width // 3 and not line.endswith((".", ")"))]
+    assert len(short) < len(bodies) / 4, "no crumbs of lines that were broken twice"
+
+
+def test_the_time_left_goes_with_the_pace_of_today(tmp_path: Path) -> None:
+    """`status` said 1.6 s a step, 18,990 steps, and 2:54 hours to go."""
+    run = MadeRun(workers=1, hosts=1, steps=60).write(tmp_path / "run", is_ended=False)
+    start = {
+        "kind": "start",
+        "time": 1e10,
+        "step": 60,
+        "steps": 160,
+        "workers": 1,
+        "hosts": 1,
+        "host": "other",
+    }
+    slow = {name: 10 * seconds for name, seconds in COMPUTING.items()}
+    steps = [
+        {"kind": "step", "time": 1e10 + step, "step": step, "seconds": 1.0, "targets": 1000, "loss": 2.0}
+        | {"phases": slow}
+        for step in range(61, 111)
+    ]
+    append(run, 0, [start, *steps])
+    history = read_history(run)
+    assert history.wall_pace == pytest.approx(1.0)

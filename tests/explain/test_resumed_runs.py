@@ -61,6 +61,22 @@ def test_steps_with_other_workers_say_nothing_about_those_of_today(tmp_path: Pat
     assert any("only the steps after 60 count here" in line for line in found["step"].evidence)
 
 
+def test_one_step_with_other_workers_is_too_little_to_tell(tmp_path: Path) -> None:
+    """Worker 0 was called a straggler that was last in 100% of one step."""
+    run = resumed_with_fewer_workers(tmp_path / "run")
+    for rank in range(2):
+        lines = run.worker_records(rank).read_text().splitlines(keepends=True)
+        run.worker_records(rank).write_text("".join(lines[: -60 + 1]))
+    found = answers(build_report(run))
+    assert (
+        found["stragglers"].answer
+        == "There is too little data to tell: 1 step since workers or hosts changed."
+    )
+    told = "counts the steps after 60, with the current workers and hosts: only 1 step, too few to rely on"
+    for key in ("devices", "network", "step"):
+        assert any(told in line for line in found[key].evidence), key
+
+
 def test_a_comparison_names_all_numbers_of_workers(tmp_path: Path) -> None:
     runs = [resumed_with_fewer_workers(tmp_path / "a"), MadeRun().write(tmp_path / "b")]
     rows = dict(compare_reports([build_report(run) for run in runs]).differences)

@@ -48,10 +48,11 @@ def test_a_run_stopped_by_sigterm_ends_with_the_same_bits(
     with under_way([*train_words(toy_recipe, run, *settings, ENDLESS), "--workers", "2"], run) as process:
         wait_for_step(run, 13)
         process.terminate()
-        output, _ = process.communicate(timeout=60)
+        output, messages = process.communicate(timeout=60)
     assert process.returncode == 1
     saved = choose_checkpoint(run.checkpoints, "last").step
     assert f"saved at step {saved}" in output
+    assert messages.count("stopping: the workers finish their step and save it; Ctrl-C again ends them") == 1
     length = length_beyond(saved)
     train_toy("interrupted", *settings, length, workers=2)
     assert begun_at(run) == [0, saved]

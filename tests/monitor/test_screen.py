@@ -72,6 +72,15 @@ def test_the_time_left_goes_by_when_steps_were_made_not_by_when_they_are_shown()
     assert shown[-1].endswith("  ETA 30 s")
 
 
+def test_a_watch_that_starts_late_knows_the_time_left_at_once() -> None:
+    lines: list[str] = []
+    screen = LineScreen(lines.append, 10)
+    for record in (START, *(step(number, time=2.0 * number) for number in range(1, 10))):
+        screen.recall(record)
+    screen.show(step(10, time=20.0))
+    assert lines[-1].endswith("  ETA 30 s")
+
+
 def test_a_gradient_or_loss_that_is_not_finite_is_shown_as_such() -> None:
     assert "loss not finite" in lines_of([START, step(10, loss=None, gradient_norm=None)])[-1]
     assert "gradient norm not finite" in lines_of([START, step(10, gradient_norm=None)])[-1]

@@ -178,7 +178,7 @@ def test_an_empty_file_lists_everything_that_is_needed(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("content", "says"),
     [
-        (b"steps = = 3\n", "is not valid TOML: Invalid value (at line 1, column 9)"),
+        (b"steps = = 3\n", "is not a recipe: not valid TOML: Invalid value (at line 1, column 9)"),
         (b"name = 'caf\xe9'\n", "is not a recipe: not UTF-8 text (invalid continuation byte)"),
         (b"\x89PNG\r\n", "is not a recipe: not UTF-8 text (invalid start byte)"),
     ],
@@ -188,7 +188,7 @@ def test_a_file_that_is_no_recipe_is_refused(tmp_path: Path, content: bytes, say
     path.write_bytes(content)
     with pytest.raises(UserError) as caught:
         load_recipe(path)
-    assert str(caught.value) == f"{path}: {says}"
+    assert str(caught.value) == f"{path} {says}"
 
 
 def test_a_missing_file_and_a_folder_are_refused(tmp_path: Path) -> None:
@@ -366,7 +366,7 @@ def test_a_preset_that_fills_in_no_size_is_refused() -> None:
     [
         (".".join(["a"] * 3000) + " = 1", "is not a recipe: nested too deeply"),
         ("[" + ".".join(["a"] * 3000) + "]", "is not a recipe: nested too deeply"),
-        ("version = 0x" + "f" * 5000, "is not valid TOML: a whole number has more than 64 bits"),
+        ("version = 0x" + "f" * 5000, "not valid TOML: a whole number has more than 64 bits"),
     ],
 )
 def test_a_recipe_that_no_key_could_have_is_refused(tmp_path: Path, text: str, words: str) -> None:

@@ -41,9 +41,11 @@ from echelon.cli import (
     watch,
 )
 from echelon.cli.cloud import CLOUD_VERBS
+from echelon.cli.completion import leave_no_space_after_keys
 from echelon.cli.examples import examples_of
 from echelon.cli.help import HelpCommand, HelpGroup
 from echelon.cli.lab import LAB_VERBS
+from echelon.cli.mistakes import format_usage
 from echelon.cli.output import fail, print_logs_safely
 from echelon.errors import EchelonError
 from echelon.launch.library_settings import thread_waiting
@@ -112,6 +114,7 @@ def _options(
 
 
 def build_app() -> typer.Typer:
+    leave_no_space_after_keys()
     app = typer.Typer(
         cls=HelpGroup,
         pretty_exceptions_enable=False,
@@ -149,7 +152,7 @@ def main() -> None:
     except EchelonError as error:
         fail(str(error), error.exit_status)
     except typer.TyperException as error:
-        fail(f"{error.format_message().rstrip('.')}; {_where_help_is()}", 2)
+        fail(format_usage(error, _where_help_is()), 2)
     except BrokenPipeError:
         # The reader of our output has gone; nobody is there to be told, not even by the interpreter at its end.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -59,5 +59,5 @@ def report(
     if chosen == "json" and len(reports) > 1:
         show(True, [each.to_json() for each in reports], "")
         return
-    text = "\n".join(render_report(each, chosen) for each in reports)
+    text = "\n".join(render_report(each, chosen, output_width()) for each in reports)
     write_out(wrap(text, output_width()) if chosen == "text" else text)

@@ -85,8 +85,10 @@ class SetOptions:
 
 
 def _parse_test(text: str) -> GivenSet:
-    name, _, files = text.partition("=")
+    name, is_named, files = text.partition("=") if "=" in text else ("", "", text)
     paths = tuple(map(Path, files.split(",")))
+    if not is_named and paths[0].name:
+        name = _name_of(paths[0])
     if not name or not files or len(paths) > 2:
         raise UserError(
             f"--test {text}: write it as NAME=SOURCE,TARGET or NAME=PAIRS, e.g. news=news.en,news.de"

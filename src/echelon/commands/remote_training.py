@@ -358,6 +358,11 @@ def _watch(
         records.write("event", message=message)
         screen.tell(message)
 
+    def show_news() -> None:
+        if message := stops.news():
+            screen.tell(message)
+        screen.show_news()
+
     shared = SharedFiles(run, sessions) if specs[0].shares_folder else None
     watches = [
         HostWatch(
@@ -372,7 +377,7 @@ def _watch(
         for session in sessions
     ]
     try:
-        outcome = watch_hosts(watches, run.path, stops, screen.show_news)
+        outcome = watch_hosts(watches, run.path, stops, show_news)
     finally:
         for watch in watches:
             watch.close()

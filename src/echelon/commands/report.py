@@ -55,10 +55,11 @@ def choose_form(form: ReportForm | None, to: Path | None) -> ReportForm:
     return _SUFFIXES.get(suffix, "text")
 
 
-def render_report(report: Report, form: ReportForm) -> str:
+def render_report(report: Report, form: ReportForm, width: int | None = None) -> str:
+    """A report in the given form; text fits `width`."""
     match form:
         case "text":
-            return report_text(report) + "\n"
+            return report_text(report, width) + "\n"
         case "markdown":
             return report_markdown(report)
         case "json":

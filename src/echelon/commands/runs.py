@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from echelon.errors import EchelonError, RunError
-from echelon.monitor.records import is_number, read_records, training_records
+from echelon.monitor.records import is_number, read_records, standing_records, training_records
 from echelon.monitor.run_state import read_state
 from echelon.monitor.scores import FinalScore, final_score, read_all_scores
 from echelon.recipe.loading import load_recipe
@@ -119,9 +119,10 @@ def _score(test: FinalScore | None, records: list[dict[str, Any]], metric: str) 
     """The test score if there is one, otherwise the best validation score; and which of the two it is."""
     if test is not None and metric in test.metrics:
         return test.metrics[metric], "test"
-    valid = [
-        record[metric] for record in records if record["kind"] == "valid" and is_number(record.get(metric))
-    ]
+    scored = standing_records(
+        records, lambda record: record["kind"] == "valid" and is_number(record.get(metric))
+    )
+    valid = [float(record[metric]) for record in scored]
     best = min if metric in LOWER_IS_BETTER else max
     return (best(valid), "validation") if valid else None
 

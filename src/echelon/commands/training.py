@@ -259,8 +259,11 @@ def _run_workers(
     screen = open_screen(console, recipe.train.log_every)
     reader = follow_records(run.worker_records(0), screen)
     records = RecordWriter(run.launcher_records)
+    stops = stops or StopRequests()
 
     def show_new_records() -> None:
+        if message := stops.news():
+            screen.show({"kind": "event", "message": message})
         for record in reader.read():
             screen.show(record)
 

@@ -191,11 +191,13 @@ def quick_row(run: RunFolder, settings: dict[str, str], curves: RunCurves | None
     if curves is None:
         records = training_records(read_ends(run.worker_records(0)))
     else:
-        records = [
-            *curves.states,
-            {"kind": "step", "time": curves.progress.written, "step": curves.progress.step},
-        ]
-        records.sort(key=lambda record: float(record.get("time") or 0))
+        # Where it stands, behind the start that led there: clocks may have been set, so times have no order.
+        progress = curves.progress
+        standing: Row = {"kind": "step", "time": progress.written, "step": progress.step}
+        records = list(curves.states)
+        where = [index for index, record in enumerate(records) if record["kind"] in ("start", "step")]
+        if not where or progress.step > (records[where[-1]].get("step") or 0):
+            records.insert(where[-1] + 1 if where else 0, standing)
     state, test = read_state(run, records), final_score(run, records)
     task: RecipeDeclaration | None = find_task(name) if (name := settings.get("task", "")) in TASKS else None
     notes = RunNotes.read(run)
@@ -229,14 +231,14 @@ def quick_row(run: RunFolder, settings: dict[str, str], curves: RunCurves | None
 def complete_row(curves: RunCurves, row: Row, hourly: float | None) -> Row:
     """A row with what only the whole records tell."""
     progress = curves.progress
-    hours = progress.host_seconds / 3600
+    hours = progress.total_host_seconds() / 3600
     return row | {
         "validation": {key: {"value": value, "step": step} for key, (value, step) in curves.best.items()},
         "loss": curves.last_loss(),
         "speed": curves.targets_per_second(),
         "cost": None if hourly is None else hourly * hours,
         "host_hours": hours,
-        "seconds": progress.written - (progress.began or progress.written),
+        "seconds": progress.ledger.training,
         "hosts": progress.hosts,
         "workers": progress.workers,
         "began": progress.began,

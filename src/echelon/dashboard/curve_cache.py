@@ -20,13 +20,14 @@ from safetensors.numpy import save
 
 from echelon.dashboard.run_curves import RunCurves, RunProgress
 from echelon.dashboard.thinning import ThinnedCurve
+from echelon.explain.accounting import Ledger
 from echelon.monitor.records import RecordReader
 from echelon.runfolder import RunFolder, parse_json, to_json, write_atomically
 
-_VERSION = 1
+_VERSION = 2
 _PARTS = ("width", "low", "high", "mean", "waiting")
 _DEQUES = ("states", "events", "checkpoints")
-_PLAIN = ("samples", "hosts", "best", "phases")
+_PLAIN = ("samples", "hosts", "phases")
 
 
 def cache_folder() -> Path:
@@ -72,7 +73,8 @@ def load_curves(folder: Path, run: RunFolder) -> RunCurves:
 
 
 def _restore(run: RunFolder, facts: dict[str, Any], kept: Any) -> RunCurves:
-    curves = RunCurves(run, progress=RunProgress(**facts["progress"]))
+    progress = facts["progress"] | {"ledger": Ledger(**facts["progress"]["ledger"])}
+    curves = RunCurves(run, progress=RunProgress(**progress))
     for number, name in enumerate(facts["names"]):
         arrays = {part: kept.get_tensor(f"{number}/{part}") for part in _PARTS}
         curves.curves[name] = ThinnedCurve.from_arrays(arrays)

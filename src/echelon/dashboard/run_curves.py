@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections import deque
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -16,12 +16,13 @@ from typing import Any
 import numpy as np
 
 from echelon.dashboard.thinning import AXES, VALUE, Rows, ThinnedCurve
+from echelon.explain.accounting import Ledger
 from echelon.explain.host_samples import host_state
 from echelon.monitor.means import smoothing_width, warm_up_steps
 from echelon.monitor.meter import PHASES
 from echelon.monitor.provenance import launch_times
 from echelon.monitor.records import Record, RecordReader, TrainingFilter, is_number
-from echelon.monitor.run_state import FRESH_S
+from echelon.recipe.schema import LOWER_IS_BETTER
 from echelon.recipe.tasks import all_scores
 from echelon.runfolder import RunFolder
 
@@ -41,33 +42,45 @@ class RunProgress:
     """Where a run's first worker stands, on each axis."""
 
     began: float | None = None
-    """When the first record was written."""
+    """When the run was launched first."""
     written: float = 0.0
-    """When the last one was."""
+    """When the last record was written."""
     step: int = 0
     seen: float = 0.0
     host_seconds: float = 0.0
+    """For charts: it never falls."""
     hosts: int = 1
-    hosts_paid: int = 1
-    """Those that stand by, or were lost, too."""
     workers: int = 1
     layout_step: int = 0
     """The step at which workers, hosts or the exchange last changed."""
+    ledger: Ledger = field(default_factory=Ledger)
+    rented: float = 0.0
+    """Host seconds of the launches before the current one."""
+    launch_hosts: int = 1
+    """Those that stand by, or were lost, too: all are paid for to the end of the launch."""
+    launch_began: float = 0.0
+    """The seconds trained before it."""
 
     def advance(self, record: Record, launches: Sequence[float]) -> None:
-        """Count the time up to a record. Nothing is paid between the end of a launch and the next one."""
+        """Count the time up to a record, as a report does."""
+        if record["kind"] == "start":
+            if self.ledger.is_new_launch(record, launches):
+                self.rented = self.total_host_seconds()
+                self.launch_hosts, self.launch_began = 1, self.ledger.training
+            told = [record.get(key) or 1 for key in ("hosts", "hosts_given")]
+            self.launch_hosts = max(self.launch_hosts, *told)
+        self.ledger.add(record, launches)
+        self.host_seconds = max(self.host_seconds, self.total_host_seconds())
         now = record.get("time")
         if not is_number(now):
             return
-        launched = max((launch for launch in launches if launch <= now), default=0.0)
         if self.began is None:
-            self.began = launched or now
-            self.written = self.began
-        since = max(self.written, launched)
-        is_pause = record["kind"] != "start" and now - since > FRESH_S
-        counted = _phase_seconds(record) if is_pause else max(0.0, now - since)
-        self.host_seconds += self.hosts_paid * counted
+            self.began = max((launch for launch in launches if launch <= now), default=now)
         self.written = max(now, self.written)
+
+    def total_host_seconds(self) -> float:
+        """Of all hosts together, without pauses."""
+        return self.rented + self.launch_hosts * (self.ledger.training - self.launch_began)
 
     @property
     def axes(self) -> tuple[float, float, float, float]:
@@ -85,6 +98,10 @@ class _StepTable:
         if not isinstance(record.get("step"), int) or not is_number(record.get("seconds")):
             return
         progress = run.progress
+        if (
+            run.states and run.states[-1]["kind"] == "start"
+        ):  # that steps followed tells what scores before it are of
+            run.states.append({key: record.get(key) for key in ("kind", "time", "step")})
         progress.advance(record, run.launches)
         progress.step = record["step"]
         progress.seen += record.get("targets") or 0
@@ -101,14 +118,12 @@ class RunCurves:
     curves: dict[str, ThinnedCurve] = field(default_factory=dict)
     progress: RunProgress = field(default_factory=RunProgress)
     states: deque[Record] = field(default_factory=lambda: deque(maxlen=_MOST_STATES))
-    """Starts, ends, failures and scores: what a run's state and test score are found in."""
+    """Starts, each with its first step, ends, failures and scores: a run's state and test score are found in them."""
     events: deque[Record] = field(default_factory=lambda: deque(maxlen=_MOST_EVENTS))
     checkpoints: deque[Record] = field(default_factory=lambda: deque(maxlen=_MOST_EVENTS))
     samples: dict[str, list[Record]] = field(default_factory=dict)
     hosts: dict[str, Record] = field(default_factory=dict)
     """Each host's last sample."""
-    best: dict[str, tuple[float, int]] = field(default_factory=dict)
-    """The best validation score by metric, and its step."""
     phases: dict[str, float] = field(default_factory=dict)
     """Seconds of the first worker."""
     readers: dict[str, RecordReader] = field(default_factory=dict)
@@ -148,6 +163,7 @@ class RunCurves:
                     if kept["kind"] == "step":
                         steps.add(kept, self)
                     elif kept["kind"] == "host":
+                        self.progress.advance(kept, self.launches)
                         samples.append(kept)
                     else:
                         if kept["kind"] == "start":
@@ -192,8 +208,6 @@ class RunCurves:
 
     def _take(self, record: Record) -> None:
         """A record of the first worker that is no step."""
-        if record["kind"] == "start":  # its hosts have been paid for since the launch
-            self.progress.hosts_paid = max(1, record.get("hosts", 1), record.get("hosts_given", 1))
         self.progress.advance(record, self.launches)
         match record["kind"]:
             case "start":
@@ -235,8 +249,6 @@ class RunCurves:
             value = record.get(name)
             if is_number(value):
                 self._extend(f"valid/{name}", [tuple(at.values())], [value])
-                if name not in ("loss", "perplexity") and value > self.best.get(name, (-math.inf, 0))[0]:
-                    self.best[name] = (value, int(at["step"]))
 
     def _sample(self, record: Record) -> None:
         source = str(record.get("source", ""))[:_MOST_TEXT]
@@ -290,6 +302,18 @@ class RunCurves:
         columns[number] = np.asarray(values, dtype=float)
         return np.column_stack(columns)
 
+    @property
+    def best(self) -> dict[str, tuple[float, int]]:
+        """The best validation score by metric, and its step."""
+        found = {}
+        for key in (score.key for score in all_scores()):
+            curve = self.curves.get(f"valid/{key}")
+            if curve is not None and len(points := curve.points()):
+                choose = np.argmin if key in LOWER_IS_BETTER else np.argmax
+                point = points[choose(points[:, VALUE])]
+                found[key] = float(point[VALUE]), int(point[0])
+        return found
+
     def last_loss(self) -> float | None:
         """The mean of the last twentieth of the steps, as everywhere."""
         curve = self.curves.get("loss")
@@ -300,18 +324,17 @@ class RunCurves:
     def targets_per_second(self) -> float | None:
         """Targets over seconds of the steps with the current workers, without the first few."""
         curve = self.curves.get("seconds")
-        means = curve.means() if curve else np.empty((0, VALUE + 1))
-        means = means[means[:, 0] > self.progress.layout_step]
-        means = means[warm_up_steps(len(means)) :]
-        if curve is None or len(means) < 2:
+        if curve is None or not len(means := curve.means()):
             return None
-        seconds = float(means[1:, VALUE].sum()) * curve.bucket_points
-        return float(means[-1, 2] - means[0, 2]) / seconds if seconds > 0 else None
-
-
-def _phase_seconds(record: Record) -> float:
-    phases: Mapping[str, float] = record.get("phases", {})
-    return sum(phases.values())
+        before = int(np.searchsorted(means[:, 0], self.progress.layout_step, side="right"))
+        first = before + warm_up_steps(len(means) - before)
+        kept = means[first:]
+        seen = kept[-1, 2] - (means[first - 1, 2] if first else 0.0) if len(kept) else 0.0
+        # The last bucket may not be full yet.
+        points = np.full(len(kept), float(curve.bucket_points))
+        points[-1:] = curve.last_points
+        seconds = float(kept[:, VALUE] @ points)
+        return float(seen) / seconds if seconds > 0 else None
 
 
 def _clipped(record: Record) -> Record:

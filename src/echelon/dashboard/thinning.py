@@ -92,6 +92,11 @@ class ThinnedCurve:
         means: Rows = np.concatenate([self._mean, last])
         return means
 
+    @property
+    def last_points(self) -> int:
+        """Points that the last of `means` is of."""
+        return len(self._waiting) or self.bucket_points
+
     def to_arrays(self) -> dict[str, Rows]:
         """What `from_arrays` makes an equal curve of."""
         return {

@@ -51,27 +51,100 @@ class Account:
 def account_for(records: Sequence[Record], launches: Sequence[float] = ()) -> Account:
     """Go through a worker's records (`training_records`) start by start; `launches` are the times at which the run was
     launched, as far as they are known."""
-    phases: dict[str, float] = dict.fromkeys(PHASES, 0.0)
-    starting = unaccounted = regrouping = pauses = 0.0
-    before: float | None = None
-    for session in split_sessions(records):
-        times = _times(session)
-        if session[0]["kind"] == "start":
-            loading = positive(session[0].get("setup_seconds"))
-            starting += loading
-            if times and before is not None:
-                gap = max(0.0, times[0] - before - loading)
-                if _is_restart(before, times[0], launches):
-                    regrouping += gap
-                else:
-                    pauses += gap
-        for record in session:
-            for phase, seconds in phases_of(record).items():
-                phases[phase] += seconds
-        missing, paused = _unexplained(session)
-        unaccounted, pauses = unaccounted + missing, pauses + paused
-        before = times[-1] if times else before
-    return Account(phases, starting, unaccounted, regrouping, pauses)
+    ledger = Ledger()
+    for record in records:
+        ledger.add(record, launches)
+    return ledger.account()
+
+
+@dataclass
+class Ledger:
+    """An account that is kept while records come. Everything in it can be written as JSON."""
+
+    phases: dict[str, float] = field(default_factory=lambda: dict.fromkeys(PHASES, 0.0))
+    starting: float = 0.0
+    unnamed: float = 0.0
+    """Of steps that do not say what it was spent on."""
+    regrouping: float = 0.0
+    pauses: float = 0.0
+    missing_before: float = 0.0
+    """In no phase, before the last start."""
+    missing: float = 0.0
+    """In no phase since then: less than zero if clocks are not exact."""
+    waiting: list[float] = field(default_factory=list)
+    """Between the records since the last one that told its time."""
+    previous_time: float | None = None
+    """Of the record before, if it has one."""
+    last_time: float | None = None
+    has_begun: bool = False
+
+    def add(self, record: Record, launches: Sequence[float] = ()) -> None:
+        """Count one more record."""
+        now = float(record["time"]) if is_number(record.get("time")) else None
+        if record["kind"] == "start":
+            self._start(now, positive(record.get("setup_seconds")), launches)
+        else:
+            self._explain(record, now)
+        self.has_begun = True
+        self.previous_time = now
+        self.last_time = self.last_time if now is None else now
+
+    def is_new_launch(self, record: Record, launches: Sequence[float]) -> bool:
+        """Whether a start that comes next is the first of a launch, and no restart within one."""
+        now = record.get("time")
+        return self.last_time is None or not (is_number(now) and _is_restart(self.last_time, now, launches))
+
+    def _start(self, now: float | None, loading: float, launches: Sequence[float]) -> None:
+        missing, paused = self._unexplained()
+        self.missing_before += missing
+        self.pauses += paused
+        self.missing, self.waiting = 0.0, []
+        self.starting += loading
+        if now is not None and self.last_time is not None:
+            gap = max(0.0, now - self.last_time - loading)
+            if _is_restart(self.last_time, now, launches):
+                self.regrouping += gap
+            else:
+                self.pauses += gap
+
+    def _explain(self, record: Record, now: float | None) -> None:
+        """Take the time that a record tells. Time beyond it is a pause if it is more than FRESH_S, for a host is
+        sampled every other second: the machine slept, or its clock was set."""
+        spent = phases_of(record)
+        covered = sum(spent.values())
+        for phase, seconds in spent.items():
+            self.phases[phase] += seconds
+        if not self.has_begun:
+            return  # nothing tells how much time has passed
+        passed = 0.0 if now is None or self.previous_time is None else now - self.previous_time
+        self.waiting.append(max(0.0, passed))  # a clock that was set back takes no time back
+        if not covered and record["kind"] == "step":
+            covered = positive(record.get("seconds"))
+            self.unnamed += covered
+        if covered:
+            gap = sum(self.waiting) - covered
+            self.waiting = []
+            if gap <= FRESH_S:
+                self.missing += gap
+            else:
+                self.pauses += gap
+
+    def _unexplained(self) -> tuple[float, float]:
+        """Seconds since the last start that are in no phase, and those after the last phase in which it paused."""
+        missing = self.missing + sum(gap for gap in self.waiting if gap <= FRESH_S)
+        return max(0.0, missing), sum(gap for gap in self.waiting if gap > FRESH_S)
+
+    @property
+    def training(self) -> float:
+        """Seconds so far, without pauses."""
+        named = self.starting + sum(self.phases.values()) + self.regrouping
+        return named + self.unnamed + self.missing_before + self._unexplained()[0]
+
+    def account(self) -> Account:
+        """The account so far."""
+        missing, paused = self._unexplained()
+        unaccounted = self.missing_before + missing + self.unnamed
+        return Account(dict(self.phases), self.starting, unaccounted, self.regrouping, self.pauses + paused)
 
 
 def split_launches(records: Sequence[Record], launches: Sequence[float]) -> list[list[list[Record]]]:
@@ -105,42 +178,12 @@ def split_sessions(records: Sequence[Record]) -> list[list[Record]]:
     return [[record for _, record in group] for _, group in pairs]
 
 
-def _unexplained(session: Sequence[Record]) -> tuple[float, float]:
-    """Seconds of a session that are in no phase, and those in which it paused.
-
-    A step tells what all of the time since the last one went into. Time beyond that is a pause if it is more than
-    FRESH_S, for a host is sampled every other second: the machine slept, or its clock was set.
-    """
-    gaps: list[float] = []
-    since: list[float] = []
-    unnamed = 0.0
-    for before, record in itertools.pairwise(session):
-        since.append(_passed(before, record))
-        covered = sum(phases_of(record).values())
-        if not covered and record["kind"] == "step":
-            covered = positive(record.get("seconds"))  # without saying on what
-            unnamed += covered
-        if covered:
-            gaps.append(sum(since) - covered)
-            since = []
-    gaps += since
-    missing = sum(gap for gap in gaps if gap <= FRESH_S)
-    return max(0.0, missing) + unnamed, sum(gap for gap in gaps if gap > FRESH_S)
-
-
-def _passed(before: Record, record: Record) -> float:
-    """Seconds between two records; a clock that was set back takes no time back."""
-    if not is_number(before.get("time")) or not is_number(record.get("time")):
-        return 0.0
-    return max(0.0, float(record["time"]) - float(before["time"]))
-
-
 def phases_of(record: Record) -> dict[str, float]:
     """What a step's or an end's time was spent on, as far as it is recorded; records are untrusted input."""
     phases = record.get("phases")
     if record["kind"] not in ("step", "end") or not isinstance(phases, dict):
         return {}
-    return {phase: positive(phases.get(phase)) for phase in PHASES}
+    return {phase: positive(phases[phase]) for phase in PHASES if phase in phases}
 
 
 def positive(value: Any) -> float:

@@ -85,14 +85,19 @@ def parse_cluster(spec: str) -> Cluster:
     return _find_machine(spec, hosts, what)
 
 
+_MOST_NEAR = 8
+
+
 def _find_machine(spec: str, hosts: int, name: str) -> Cluster:
     known = prices.all_machines()
     found = known.get(name)
     if found is None:
-        near = difflib.get_close_matches(name, known, n=3, cutoff=0.5)
-        hint = f"did you mean {' or '.join(near)}?" if near else "it is not in the price list;"
+        near = difflib.get_close_matches(name, known, n=1, cutoff=0.5)
+        family = [each for each in known if each.partition(".")[0] == name.partition(".")[0]]
+        hint = f"did you mean {near[0]}? " if near else "it is not in the price list; "
+        hint += f"The list has {', '.join(family[:_MOST_NEAR])}; otherwise " if near and family else ""
         raise UserError(
-            f"--on {spec!r}: {hint} use 4xg4dn.2xlarge, '2x(2xV100, 1gbit)', a hostfile, or lab:NAME"
+            f"--on {spec!r}: {hint}use 4xg4dn.2xlarge, '2x(2xV100, 1gbit)', a hostfile, or lab:NAME"
         )
     cores = found.vcpus / 2  # two threads of a core share what it can compute
     device = find_gpu(found.gpu) if found.gpu else None

@@ -13,12 +13,13 @@ from echelon.explain.report import Report
 from echelon.explain.sheet import Sheet
 from echelon.explain.tables import markdown_table, render_table
 from echelon.explain.units import show_bytes, show_count, show_duration, show_number, show_share, show_step
-from echelon.recipe.schema import Recipe
+from echelon.recipe.schema import LOWER_IS_BETTER, Recipe
 from echelon.recipe.tasks import RecipeDeclaration, StepSize, find_task
 from echelon.recipe.toml import flat_settings
 
 _FIRST_KEYS = ("train.slots", "train.steps", "train.precision")
 """What decides the result and is asked for first, after the global batch."""
+_EXCHANGE = "network, or exchange on one machine"
 
 
 @dataclass(frozen=True)
@@ -69,7 +70,7 @@ def find_differences(reports: Sequence[Report]) -> list[tuple[str, list[str]]]:
     keys.sort(key=lambda key: _FIRST_KEYS.index(key) if key in _FIRST_KEYS else len(_FIRST_KEYS))
     rows = [(key, [each.get(key, "-") for each in facts]) for key in keys]
     batch = ("global batch", [_format_batch(report) for report in reports])
-    return [batch, *((key, values) for key, values in rows if len(set(values)) > 1)]
+    return [(key, values) for key, values in [batch, *rows] if len(set(values)) > 1]
 
 
 def _facts(report: Report) -> dict[str, str]:
@@ -95,6 +96,7 @@ def _measures(reports: Sequence[Report]) -> list[tuple[str, list[str]]]:
 
     units = {report.history.unit for report in reports}
     unit = units.pop() if len(units) == 1 else "targets"
+    exchange = {report.case.time.exchange_label for report in reports}
     metrics = {report.history.metric[0] for report in reports}
     metric = metrics.pop() if len(metrics) == 1 else "score"
 
@@ -104,23 +106,28 @@ def _measures(reports: Sequence[Report]) -> list[tuple[str, list[str]]]:
         )
 
     return [
+        row("global batch", _format_batch),
         row("steps", lambda r: show_count(len(r.history.steps))),
         row(f"{unit} per step, mean", lambda r: show_count(r.history.targets_per_step)),
         row("time", lambda r: show_duration(r.history.training_seconds)),
         row("starting", lambda r: show_duration(r.history.account.starting)),
         row("steps, scoring and saving", lambda r: show_duration(r.history.loop_seconds)),
         row("time per step", lambda r: show_step(r.history.pace)),
-        row("p99", lambda r: show_step(r.history.percentile(0.99))),
+        row("time per step, p99", lambda r: show_step(r.history.percentile(0.99))),
         row(f"{unit}/s", lambda r: show_count(r.history.targets_per_second)),
         row("bound by", lambda r: r.case.bound),
-        row("waiting for the network", lambda r: _share(r, r.case.time.network)),
+        row(exchange.pop() if len(exchange) == 1 else _EXCHANGE, lambda r: _share(r, r.case.time.network)),
         row("waiting for data", lambda r: _share(r, r.case.time.input)),
         row("scoring", lambda r: show_share(r.history.share_of("evaluation"))),
         row("checkpoints", lambda r: show_share(r.history.share_of("checkpoint"))),
         row("checkpoints written", lambda r: str(len(r.history.checkpoints))),
         row(
             "network bytes per step",
-            lambda r: "-" if r.case.traffic.measured is None else show_bytes(r.case.traffic.measured),
+            lambda r: (
+                "-"
+                if r.case.traffic.measured is None or r.history.num_hosts == 1
+                else show_bytes(r.case.traffic.measured)
+            ),
         ),
         row("training loss at the end", lambda r: show_number(r.history.last_loss)),
         row(f"best validation {metric}", lambda r: scored(r.history, r.history.best_score())),
@@ -141,7 +148,7 @@ def _share(report: Report, seconds: float) -> str:
 
 def _sentences(reports: Sequence[Report], names: Sequence[str]) -> list[str]:
     """Each run compared with the first, in sentences."""
-    first, sentences = reports[0], []
+    first, sentences = reports[0], _tell_scores(reports, names)
     if not _have_same_batch(reports):
         sentences.append(
             "The global batch differs, so steps are not the same work: compare speeds, not steps."
@@ -151,6 +158,29 @@ def _sentences(reports: Sequence[Report], names: Sequence[str]) -> list[str]:
     for report, name in zip(reports[1:], names[1:], strict=True):
         sentences += _beside(report, name, first, names[0])
     return sentences
+
+
+def _tell_scores(reports: Sequence[Report], names: Sequence[str]) -> list[str]:
+    """Which run is the best by its score on the test set, or on the validation set if not all have one."""
+    if len({report.history.metric for report in reports}) > 1:
+        return []
+    name, key = reports[0].history.metric
+    tests = [report.history.test.metrics.get(key) if report.history.test else None for report in reports]
+    kind, found = "test", tests
+    if None in tests:
+        kind, found = "validation", [report.history.best_score() for report in reports]
+    scores = [score for score in found if score is not None]
+    if len(scores) < len(reports):
+        return []
+    best = min(scores) if key in LOWER_IS_BETTER else max(scores)
+    if len(set(scores)) == 1:
+        return [f"All have the same {kind} {name}, {best:.2f}."]
+    winners = [run for run, score in zip(names, scores, strict=True) if score == best]
+    others = [f"{score:.2f} ({run})" for run, score in zip(names, scores, strict=True) if score != best]
+    verb = "has" if len(winners) == 1 else "have"
+    return [
+        f"{' and '.join(winners)} {verb} the best {kind} {name}: {best:.2f}, against {', '.join(others)}."
+    ]
 
 
 def _beside(report: Report, name: str, first: Report, first_name: str) -> list[str]:
@@ -237,4 +267,5 @@ def _parts(comparison: Comparison, render: Any) -> list[str]:
         [key, *values] for key, values in comparison.differences
     ]
     measures = [heading] + [[name, *values] for name, values in comparison.measures]
-    return [render(differences), render(measures), *comparison.sentences]
+    told = render(differences) if comparison.differences else "The recipes and clusters do not differ."
+    return [told, render(measures), *comparison.sentences]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import statistics
 from dataclasses import dataclass
 
@@ -31,11 +32,24 @@ class StepTime:
     optimiser: float
     checkpoint: float
     other: float
+    is_local: bool = False
+    """Whether all workers are on one machine, so that no network is between them."""
+
+    def to_json(self) -> dict[str, float]:
+        """Seconds by cause, for programs."""
+        found = dataclasses.asdict(self)
+        del found["is_local"]
+        return found
+
+    @property
+    def exchange_label(self) -> str:
+        """What the waiting that no worker is spared is called."""
+        return "exchanging gradients" if self.is_local else "waiting for the network"
 
     def parts(self) -> dict[str, float]:
         return {
             "computing": self.compute + self.optimiser,
-            "waiting for the network": self.network,
+            self.exchange_label: self.network,
             "waiting for data": self.input,
             "waiting for slower workers": self.stragglers,
             "checkpoints": self.checkpoint,
@@ -48,10 +62,10 @@ class StepTime:
 
     @property
     def bound(self) -> str:
-        """compute, network, input or stragglers: the largest."""
+        """compute, network (exchange on one machine), input or stragglers: the largest."""
         causes = {
             "compute": self.compute + self.optimiser,
-            "network": self.network,
+            "exchange" if self.is_local else "network": self.network,
             "input": self.input,
             "stragglers": self.stragglers,
         }
@@ -74,6 +88,7 @@ def step_time(history: History) -> StepTime:
         optimiser=mean("optimiser"),
         checkpoint=mean("checkpoint"),
         other=mean("other"),
+        is_local=history.num_hosts == 1,
     )
 
 

@@ -24,13 +24,17 @@ from echelon.explain.stretches import (
 from echelon.monitor.means import warm_up_steps
 from echelon.monitor.meter import PHASES
 from echelon.monitor.provenance import launch_times
-from echelon.monitor.records import Record, RecordReader, is_number, training_records
+from echelon.monitor.records import Record, RecordReader, is_number, standing_records, training_records
 from echelon.monitor.run_state import read_state
 from echelon.monitor.scores import FinalScore, final_score
 from echelon.recipe.loading import load_recipe
 from echelon.recipe.schema import LOWER_IS_BETTER, Recipe
 from echelon.recipe.tasks import RecipeDeclaration, find_task
 from echelon.runfolder import RunFolder
+
+TWICE = 2.0
+_FARTHEST = 4.0
+"""Predictions were checked on curves of which a quarter was known (tests/explain/test_real_curves.py)."""
 
 
 @dataclass(frozen=True)
@@ -155,6 +159,20 @@ class History:
         return int(self.steps[-1]["step"]) if self.steps else 0
 
     @property
+    def is_complete(self) -> bool:
+        """Whether it came to its own end."""
+        return self.outcome in ("finished", "stopped early")
+
+    @property
+    def ahead(self) -> float:
+        """How far the report predicts, in multiples of the steps so far: to the planned end if that can be predicted,
+        otherwise twice as far."""
+        if self.is_complete or not self.last_step:
+            return TWICE
+        to_the_end = self.planned_steps / self.last_step
+        return to_the_end if 1 < to_the_end <= _FARTHEST else TWICE
+
+    @property
     def totals(self) -> dict[str, float]:
         """Seconds of the first worker by phase."""
         return self.account.phases
@@ -188,8 +206,13 @@ class History:
 
     @property
     def wall_pace(self) -> float:
-        """Seconds for each step that the run has made, everything between steps included."""
-        return (sum(self.totals.values()) or self.training_seconds) / max(1, self.num_made)
+        """Seconds for each step, everything between steps included: as so far, or in proportion to what a step takes
+        since workers or hosts changed."""
+        mean = (sum(self.totals.values()) or self.training_seconds) / max(1, self.num_made)
+        whole = sum(float(step["seconds"]) for step in self.steps)
+        if not self.first.layout_step or not whole or not self.seconds_per_step:
+            return mean
+        return mean * self.seconds_per_step * len(self.steps) / whole
 
     @property
     def unit(self) -> str:
@@ -302,7 +325,8 @@ class RecordStore:
         """All records of a file so far."""
         reader = self._readers.setdefault(path, RecordReader(path))
         records = self._records.setdefault(path, [])
-        records += reader.read()
+        for batch in reader.read_batches():
+            records += batch
         return records
 
     def notes(self) -> Iterator[Record]:
@@ -341,7 +365,7 @@ def read_history(run: RunFolder, store: RecordStore | None = None) -> History:
         stretches=find_stretches(by_rank),
         rentals=find_rentals(by_rank, launches),
         restarts=find_restarts(first),
-        valid=_latest_by_step(record for record in first if record["kind"] == "valid"),
+        valid=_latest_by_step(standing_records(first, lambda record: record["kind"] == "valid")),
         samples=[record for record in first if record["kind"] == "sample"],
         checkpoints=[record for record in every if record["kind"] == "checkpoint"],
         events=_by_time(
@@ -378,7 +402,13 @@ def _worker(rank: int, records: Sequence[Record]) -> Worker:
     facts = starts[-1] if starts else {}
     if peaks := _peaks(records, facts):
         facts = facts | {"peak_flops": max(peaks)}
-    return Worker(rank, str(facts.get("host", "")), facts, _standing_steps(records), _layout_step(starts))
+    return Worker(
+        rank,
+        str(facts.get("host", "")),
+        facts,
+        _latest_by_step(standing_records(records, _is_step)),
+        _layout_step(starts),
+    )
 
 
 def _layout_step(starts: Sequence[Record]) -> int:
@@ -401,17 +431,6 @@ def _peaks(records: Sequence[Record], facts: Record) -> list[float]:
         if is_same and record["kind"] in ("start", "end") and isinstance(peak, int | float):
             peaks.append(float(peak))
     return peaks
-
-
-def _standing_steps(records: Sequence[Record]) -> list[Record]:
-    """The steps that count, in order: a restart discards those made after its checkpoint."""
-    steps: list[Record] = []
-    for record in records:
-        if record["kind"] == "start" and isinstance(record.get("step"), int):
-            steps = [step for step in steps if step["step"] <= record["step"]]
-        elif _is_step(record):
-            steps.append(record)
-    return _latest_by_step(steps)
 
 
 def steps_made(records: Sequence[Record]) -> Iterator[tuple[Record, int]]:

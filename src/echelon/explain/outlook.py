@@ -1,4 +1,4 @@
-"""What training twice as long would bring: to the training loss and the validation score."""
+"""What longer training would bring to the loss and the validation score: twice as long, or to the planned end."""
 
 from __future__ import annotations
 
@@ -16,10 +16,11 @@ _BEGUN = 10.0
 
 @dataclass(frozen=True)
 class Outlook:
-    """A value now, and after training for twice as long."""
+    """A value now, and at a later step."""
 
     now: float
     later: Estimate
+    step: int
     is_loss: bool = False
     """Whether less is better."""
 
@@ -40,7 +41,11 @@ def loss_outlook(history: History) -> Outlook | None:
     found = forecast(*history.losses())
     if found is None:
         return None
-    return Outlook(found.last, found.at(2 * found.last_step), is_loss=True)
+    return Outlook(found.last, found.at(_later_step(history)), _later_step(history), is_loss=True)
+
+
+def _later_step(history: History) -> int:
+    return round(history.ahead * history.last_step)
 
 
 def score_outlook(history: History) -> Outlook | str:
@@ -61,10 +66,23 @@ def score_outlook(history: History) -> Outlook | str:
     missing = [max(0.0, 100.0 - float(record[key])) for record in scored]
     found = forecast([float(record["step"]) for record in scored], missing, width=1)
     if found is None or now == 100.0:
-        return Outlook(now, Estimate(now, now, now))
-    missing_later = found.at(2 * found.last_step)
+        return Outlook(now, Estimate(now, now, now), _later_step(history))
+    missing_later = found.at(_later_step(history))
     low, high = max(0.0, 100.0 - missing_later.high), 100.0 - missing_later.low
-    return Outlook(now, Estimate(100.0 - missing_later.expected, low, high))
+    return Outlook(now, Estimate(100.0 - missing_later.expected, low, high), _later_step(history))
+
+
+def last_score(history: History) -> float | None:
+    """The last one on the validation set."""
+    key = history.metric[1]
+    return next(
+        (float(record[key]) for record in reversed(history.valid) if is_number(record.get(key))), None
+    )
+
+
+def show_scorings(count: int) -> str:
+    """Their number, as text."""
+    return "1 scoring" if count == 1 else f"{count:,} scorings"
 
 
 def too_few_steps(history: History) -> str:

@@ -65,7 +65,7 @@ class Report:
             "hosts": history.num_hosts,
             "bound": self.case.bound,
             "breakdown": history.account.parts(),
-            "step_breakdown": dataclasses.asdict(self.case.time),
+            "step_breakdown": self.case.time.to_json(),
             "network": {
                 "bytes_per_step": wire.measured,
                 "expected_bytes_per_step": wire.expected,
@@ -75,7 +75,7 @@ class Report:
             "parameter_server": [dataclasses.asdict(each) for each in find_processes(history)],
             "straggler": straggler.worker.rank if straggler else None,
             "outlook": {
-                "steps": 2 * history.last_step,
+                "steps": round(history.ahead * history.last_step),
                 "loss": loss.to_json() if loss else None,
                 "score": None if isinstance(score, str) else score.to_json(),
             },

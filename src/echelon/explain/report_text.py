@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from echelon.explain.report import Report
 
 _WIDTH = 100
+"""Columns in a file, or on a terminal with more."""
 
 
 def score_lines(report: Report) -> list[str]:
@@ -20,9 +21,9 @@ def score_lines(report: Report) -> list[str]:
     return lines
 
 
-def report_text(report: Report) -> str:
-    """Question by question, with the evidence indented."""
-    history = report.history
+def report_text(report: Report, width: int | None = None) -> str:
+    """Question by question, with the evidence indented, in lines that fit `width`."""
+    history, columns = report.history, min(_WIDTH, width or _WIDTH)
     lines = [
         f"{report.name}: {history.outcome}, {len(history.steps):,} of {history.planned_steps:,} steps",
         *score_lines(report),
@@ -30,9 +31,9 @@ def report_text(report: Report) -> str:
     ]
     for answer in report.answers:
         lines.append(answer.heading)
-        lines += textwrap.wrap(answer.answer, _WIDTH, initial_indent="  ", subsequent_indent="  ")
+        lines += textwrap.wrap(answer.answer, columns, initial_indent="  ", subsequent_indent="  ")
         for evidence in answer.evidence:
-            lines += textwrap.wrap(evidence, _WIDTH, initial_indent="    - ", subsequent_indent="      ")
+            lines += textwrap.wrap(evidence, columns, initial_indent="    - ", subsequent_indent="      ")
         lines.append("")
     return "\n".join(lines).rstrip()
 

@@ -20,6 +20,14 @@ class StopRequests:
     def __init__(self) -> None:
         self.since: float | None = None
         self.must_kill = False
+        self._is_told = False
+
+    def news(self) -> str | None:
+        """What the user is to be told of the first request, once."""
+        if self.since is None or self._is_told:
+            return None
+        self._is_told = True
+        return "stopping: the workers finish their step and save it; Ctrl-C again ends them without saving"
 
     @property
     def is_set(self) -> bool:

@@ -173,6 +173,19 @@ def training_records(records: Sequence[Record], *, is_over: bool = False) -> lis
     return [kept for record in records for kept in chosen.take(record)]
 
 
+def standing_records(
+    records: Sequence[dict[str, Any]], is_kept: Callable[[dict[str, Any]], bool]
+) -> list[dict[str, Any]]:
+    """Some of a worker's records, in order: a restart discards those made after its checkpoint."""
+    found: list[dict[str, Any]] = []
+    for record in records:
+        if record["kind"] == "start" and isinstance(record.get("step"), int):
+            found = [kept for kept in found if (kept.get("step") or 0) <= record["step"]]
+        elif is_kept(record):
+            found.append(record)
+    return found
+
+
 class TrainingFilter:
     """`training_records` for those who see records as they come."""
 

@@ -45,12 +45,20 @@ def final_score(run: RunFolder, records: Sequence[dict[str, Any]]) -> FinalScore
     `records` are those of the first worker (`training_records`), so that scoring a finished run again, perhaps with
     another checkpoint or beam, does not change what the run is said to have reached.
     """
-    measured = [
-        record
-        for record in records
-        if record["kind"] == "score" and record.get("split") == "test" and _has_numbers(record)
-    ]
-    found = measured[-1] if measured else read_scores(run, "test")
+    found: dict[str, Any] | None = None
+    began: dict[str, Any] | None = None
+    for record in records:
+        if record["kind"] == "score" and record.get("split") == "test" and _has_numbers(record):
+            found = record
+        elif record["kind"] == "start":
+            began = record
+        elif record["kind"] == "step" and began is not None:
+            # Made longer: what it scored at its earlier end is not a score of what it is now.
+            found, began = None, None
+    if found is None:
+        found = read_scores(run, "test")
+        if found is not None and _is_outdated(found, records):
+            found = None
     if found is None or not any(found.get(name) is not None for name in _metrics()):
         return None
     return FinalScore(
@@ -59,6 +67,16 @@ def final_score(run: RunFolder, records: Sequence[dict[str, Any]]) -> FinalScore
         found["step"] if isinstance(found.get("step"), int) else 0,
         str(found.get("signature", "no signature")),
     )
+
+
+def _is_outdated(found: dict[str, Any], records: Sequence[dict[str, Any]]) -> bool:
+    """Whether scores are those of an end after which the run was made longer."""
+    ended = [record for record in records if record["kind"] == "score" and record.get("split") == "test"]
+    return any(_score_of(record) == _score_of(found) for record in ended)
+
+
+def _score_of(scores: dict[str, Any]) -> tuple[Any, Any]:
+    return scores.get("checkpoint"), scores.get("step")
 
 
 def read_scores(run: RunFolder, split: str) -> dict[str, Any] | None:

@@ -89,6 +89,9 @@ class LineScreen:
         self._speed.recall(record)
         if record["kind"] == "start":
             self._steps = record.get("steps") or self._steps
+            self._started = None
+        elif record["kind"] == "step" and self._started is None and is_number(record.get("time")):
+            self._started = (float(record["time"]), record["step"])
 
     def show(self, record: dict[str, Any]) -> None:
         if not is_complete(record):

@@ -94,16 +94,16 @@ def read_toml(path: Path) -> dict[str, Any]:
     except FileNotFoundError:
         raise UserError(f"{path}: there is no such recipe file{suggest_shipped(path)}") from None
     except OSError as error:
-        raise UserError(f"{path}: cannot be read as a recipe: {error.strerror}") from None
+        raise UserError(f"{path} cannot be read as a recipe: {error.strerror}") from None
     except UnicodeDecodeError as error:
-        raise UserError(f"{path}: is not a recipe: not UTF-8 text ({error.reason})") from None
+        raise UserError(f"{path} is not a recipe: not UTF-8 text ({error.reason})") from None
     try:
         table = tomllib.loads(text)
         _require_plain(table)
     except ValueError as error:  # also numbers of thousands of digits
-        raise UserError(f"{path}: is not valid TOML: {error}") from None
+        raise UserError(f"{path} is not a recipe: not valid TOML: {error}") from None
     except RecursionError:
-        raise UserError(f"{path}: is not a recipe: nested too deeply") from None
+        raise UserError(f"{path} is not a recipe: nested too deeply") from None
     return table
 
 

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
+import difflib
+from collections.abc import Iterator
 from pathlib import Path
 
 from echelon.errors import UserError
@@ -23,4 +26,12 @@ def suggest_shipped(path: Path) -> str:
     The documentation writes recipes/demo.toml, which only a checkout has.
     """
     shipped = FOLDER / (path.name if path.suffix else f"{path.name}.toml")
-    return f"; the one that comes with Echelon is {shipped}" if shipped.is_file() else ""
+    if shipped.is_file():
+        return f"; the one that comes with Echelon is {shipped}"
+    near = difflib.get_close_matches(path.name, [file.name for file in _recipes_near(path)], n=1)
+    return f"; did you mean {path.with_name(near[0])}?" if near else ""
+
+
+def _recipes_near(path: Path) -> Iterator[Path]:
+    with contextlib.suppress(OSError):
+        yield from path.parent.glob("*.toml")

@@ -100,7 +100,7 @@ def read_tokens(path: Path) -> tuple[Token, ...]:
     try:
         tokens = tuple(_TokensFile.model_validate(tomllib.loads(text)).token)
     except tomllib.TOMLDecodeError as error:
-        raise UserError(f"{path}: is not valid TOML: {error}") from None
+        raise UserError(f"{path} is not valid TOML: {error}") from None
     except ValidationError as error:
         problems = [f"{'.'.join(map(str, each['loc']))}: {plain_message(each)}" for each in error.errors()]
         raise UserError(f"{path}: {'; '.join(problems)}") from None

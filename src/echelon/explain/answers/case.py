@@ -9,22 +9,28 @@ from typing import Any
 from echelon.explain.diagnosis import StepTime, Traffic, step_time, traffic
 from echelon.explain.history import History
 from echelon.explain.outlook import Outlook, loss_outlook, score_outlook
+from echelon.explain.units import show_steps
 from echelon.explain.what_if import Replanning, replan
 from echelon.explain.workload import Workload
 
+_FEWEST_STEPS = 8
 NOT_MEASURED = "Not measured: the records do not say what a step's time was spent on."
 
 
 def note_of_steps(history: History, *, of_first: bool = False) -> list[str]:
     """Of which steps an answer speaks, if workers or hosts have changed: those of all workers, or of the first."""
     step = history.first.layout_step if of_first else max(worker.layout_step for worker in history.workers)
-    return (
-        [
-            f"counts the steps after {step:,}, with the current workers and hosts; question 10 has the earlier ones"
-        ]
-        if step
-        else []
-    )
+    if not step:
+        return []
+    counted = f"counts the steps after {step:,}, with the current workers and hosts"
+    if is_too_short(history):
+        counted += f": only {show_steps(len(history.first.typical()))}, too few to rely on"
+    return [f"{counted}; question 10 has the earlier ones"]
+
+
+def is_too_short(history: History) -> bool:
+    """Whether so few steps were made since workers or hosts changed that their times say little."""
+    return bool(history.first.layout_step) and len(history.first.typical()) < _FEWEST_STEPS
 
 
 @dataclass(frozen=True)

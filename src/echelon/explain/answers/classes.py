@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from echelon.explain.answers.case import Answer, Case
-from echelon.explain.class_accuracy import read_class_scores
+from echelon.explain.class_accuracy import ClassScore, read_class_scores
 from echelon.explain.units import show_count, show_times
 
 _SHOWN = 5
+_NAMED = 3
 
 
 def which_classes(case: Case) -> Answer | None:
@@ -26,8 +29,8 @@ def which_classes(case: Case) -> Answer | None:
         "classes",
         "Which classes are recognised best and worst, and which are confused?",
         worst.name,
-        f"On the {scores.source}: {best.name} is recognised best ({best.top1:.1f}%), {worst.name} worst "
-        f"({worst.top1:.1f}%)"
+        f"On the {scores.source}: {_name_all(known, best)} recognised best ({best.top1:.1f}%), "
+        f"{_name_all(known, worst)} worst ({worst.top1:.1f}%)"
         + (
             f"; most often {scores.confused[0].name} is mistaken for {scores.confused[0].taken_for}."
             if scores.confused
@@ -35,3 +38,11 @@ def which_classes(case: Case) -> Answer | None:
         ),
         evidence,
     )
+
+
+def _name_all(known: Sequence[ClassScore], one: ClassScore) -> str:
+    """A class, with the others that do as well as it."""
+    names = [entry.name for entry in known if entry.top1 == one.top1]
+    if len(names) > _NAMED:
+        return f"{len(names)} classes are"
+    return f"{names[0]} is" if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]} are"

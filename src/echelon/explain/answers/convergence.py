@@ -10,8 +10,8 @@ from typing import Any, Literal
 
 from echelon.explain.answers.case import Answer, Case
 from echelon.explain.curves import find_rise, smooth
-from echelon.explain.history import History
-from echelon.explain.outlook import Outlook, too_few_steps
+from echelon.explain.history import TWICE, History
+from echelon.explain.outlook import Outlook, last_score, show_scorings, too_few_steps
 from echelon.explain.units import show_count, show_share
 from echelon.monitor.records import is_number
 from echelon.recipe.schedule import formula, rate_by_step
@@ -57,14 +57,22 @@ def is_it_trained(case: Case) -> Answer:
         )
         return Answer("trained", question, "past its best", sentence, evidence)
     verdict, sentence = _tell_outlook(history, loss, score)
-    return Answer("trained", question, verdict, sentence, evidence)
+    return Answer("trained", question, verdict, f"{sentence}{_format_unfinished(history)}", evidence)
+
+
+def _format_unfinished(history: History) -> str:
+    """That the run has not reached its planned end, if so."""
+    if history.is_complete or history.last_step >= history.planned_steps:
+        return ""
+    return f" It stands at step {history.last_step:,} of the {history.planned_steps:,} that are planned."
 
 
 def _outlook_evidence(history: History, loss: Outlook, score: Outlook | str) -> list[str]:
-    """What twice as many steps would bring, with 90% intervals."""
-    steps, later = show_count(history.last_step), loss.later
+    """What more steps would bring, with 90% intervals."""
+    later, steps = loss.later, show_count(loss.step - history.last_step)
+    total = "twice as many in all" if history.ahead == TWICE else f"to step {loss.step:,}, the planned end"
     evidence = [
-        f"another {steps} steps (twice as many in all) would bring the smoothed training loss from {loss.now:.4g} "
+        f"another {steps} steps ({total}) would bring the smoothed training loss from {loss.now:.4g} "
         f"to about {later.expected:.4g} (90% interval: {later.low:.4g} to {later.high:.4g})",
     ]
     if isinstance(score, str):
@@ -87,17 +95,22 @@ def _tell_outlook(history: History, loss: Outlook, score: Outlook | str) -> tupl
     """Verdict and sentence for a run that has not got worse. The score decides; without one, the loss."""
     relative = loss.gain.expected / max(loss.now, 1e-9)
     falls = f"lower the training loss by about {show_share(relative)}"
+    more = "training twice as long" if history.ahead == TWICE else "training to the planned end"
     if isinstance(score, str):
+        last = last_score(history)
+        if last is not None and 100 - last < _MATTERING_POINTS:
+            name = history.metric[0]
+            return "yes", f"Yes, it is as good as it gets: the validation {name} is {last:.2f} of 100."
         if relative > _MATTERS:
-            return "no", f"No: the loss is still falling, and training twice as long would {falls}."
+            return "no", f"No: the loss is still falling, and {more} would {falls}."
         return (
             "yes",
-            f"Yes, nearly: training twice as long would lower the loss by only {show_share(relative)}.",
+            f"Yes, nearly: {more} would lower the loss by only {show_share(relative)}.",
         )
     reached = f"the validation {history.metric[0]} is {score.now:.2f}"
     if score.now >= 100:
         return "yes", f"Yes, it is as good as it gets: {reached}, the highest there is."
-    longer = f"{reached}, and training twice as long would bring it to {_format_later_score(score)}"
+    longer = f"{reached}, and {more} would bring it to {_format_later_score(score)}"
     if score.gain.expected < _MATTERING_POINTS:
         return "yes", f"Yes, it is as good as it gets: {longer}."
     return "no", f"No: {longer} and {falls}."
@@ -117,7 +130,8 @@ def _format_best(history: History) -> list[str]:
     if best is None:
         return []
     return [
-        f"the best validation loss was {best['loss']:.4g} at step {best['step']:,}, of {len(history.valid)} scorings"
+        f"the best validation loss was {best['loss']:.4g} at step {best['step']:,}, of "
+        f"{show_scorings(len(history.valid))}"
     ]
 
 
@@ -282,6 +296,8 @@ def _changed_lengths(history: History, used: dict[int, float]) -> list[str]:
 
 def _format_peak(rates: dict[int, float], peak: int, last: float) -> str:
     """Where the rate is highest; a run may be too short for it to fall."""
+    if len(set(rates.values())) == 1:
+        return f"It is {last:.3g} in every step."
     if last >= rates[peak]:
         return f"This run ends with the highest rate, {last:.3g}: it is too short for the rate to fall."
     return f"It peaks at {rates[peak]:.3g} near step {peak:,} and is {last:.3g} at the last step."

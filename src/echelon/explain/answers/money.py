@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 from echelon.explain.answers.case import NOT_MEASURED, Answer, Case
 from echelon.explain.answers.convergence import overfits
+from echelon.explain.answers.time import WELL_USED, cpu_share, format_held_back
 from echelon.explain.improvements import Improvement, find_improvements
 from echelon.explain.stretches import Rental
 from echelon.explain.units import show_duration, show_share
@@ -57,6 +58,14 @@ def what_would_be_better(case: Case) -> Answer:
     found = improvements_of(case)
     if not found and not case.is_time_measured:
         return Answer("improvements", question, "unknown", NOT_MEASURED)
+    has_gpus = any(sample.get("gpus") for sample in case.history.host_samples)
+    used = None if has_gpus else cpu_share(case.history)
+    held_back = []
+    if used is not None and used < WELL_USED * (case.time.compute + case.time.optimiser) / case.time.seconds:
+        held_back = [f"the workers had too little processor time: {format_held_back(used)}"]
+    if not found and held_back:
+        sentence = f"Processors of its own. Nearly all time is computing, but {held_back[0]}."
+        return Answer("improvements", question, "processors", sentence)
     if not found:
         sentence = "Nothing that the measurements show: nearly all time is computing."
         return Answer("improvements", question, "nothing", sentence)
@@ -66,7 +75,8 @@ def what_would_be_better(case: Case) -> Answer:
         question,
         first.name,
         f"Most of all: {first.advice} ({_lower(first)}).",
-        [f"{number}. {entry.advice}: {_lower(entry)}" for number, entry in enumerate(found, start=1)],
+        [f"{number}. {entry.advice}: {_lower(entry)}" for number, entry in enumerate(found, start=1)]
+        + held_back,
     )
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from echelon.explain.answers.case import NOT_MEASURED, Answer, Case, note_of_steps
+from echelon.explain.answers.case import NOT_MEASURED, Answer, Case, is_too_short, note_of_steps
 from echelon.explain.collectives import Algorithm
 from echelon.explain.diagnosis import (
     IN_MEMORY,
@@ -17,7 +17,7 @@ from echelon.explain.diagnosis import (
     seconds_of_even_shares,
 )
 from echelon.explain.history import History, Worker
-from echelon.explain.units import show_bytes, show_rate, show_share, show_step
+from echelon.explain.units import show_bytes, show_rate, show_share, show_step, show_steps
 from echelon.explain.what_if import Replanning
 
 
@@ -29,6 +29,14 @@ def was_it_the_network(case: Case) -> Answer:
     if not case.is_time_measured:
         return Answer("network", question, "unknown", NOT_MEASURED)
     share = time.network / time.seconds if time.seconds else 0.0
+    if history.num_hosts == 1:
+        sentence = (
+            f"No: all workers are on one machine, so nothing leaves it. Exchanging gradients takes {show_share(share)} "
+            f"of a step; {_format_bound(time)}."
+        )
+        waiting = show_share(time.stragglers / time.seconds if time.seconds else 0.0)
+        evidence = [f"waiting for slower workers takes {waiting}", *note_of_steps(history)]
+        return Answer("network", question, "no", sentence, evidence)
     evidence = [
         f"{show_share(share)} of a step is communication that backward did not hide; waiting for slower workers "
         f"({show_share(time.stragglers / time.seconds if time.seconds else 0.0)}) is not included",
@@ -40,10 +48,8 @@ def was_it_the_network(case: Case) -> Answer:
             f"{show_share(wire.used)} of the "
             f"{show_rate(wire.line_bytes_per_s)} that were measured before training"
         )
-    elif history.num_hosts == 1:
-        evidence.append("all workers are on one machine: nothing left it")
     card = history.facts.get("card")
-    if card and history.num_hosts > 1:
+    if card:
         evidence.append(f"the hosts are joined by {card}")
     evidence += note_of_steps(history)
     if time.bound == "network":
@@ -66,7 +72,7 @@ def _format_bound(time: StepTime) -> str:
         "computing": time.compute + time.optimiser,
         "waiting for data": time.input,
         "waiting for slower workers": time.stragglers,
-        "the network": time.network,
+        time.exchange_label: time.network,
     }
     first, second = sorted(causes, key=lambda name: -causes[name])[:2]
     share = causes[first] / time.seconds
@@ -82,6 +88,10 @@ def who_held_up(case: Case) -> Answer | None:
     question, found = "Did one worker hold the others up?", find_straggler(history)
     evidence = [_describe_worker(history, worker) for worker in history.workers]
     evidence += _describe_dealing(history) + note_of_steps(history)
+    if is_too_short(history):
+        steps = show_steps(len(history.first.typical()))
+        sentence = f"There is too little data to tell: {steps} since workers or hosts changed."
+        return Answer("stragglers", question, "unknown", sentence, evidence)
     if found is None:
         share = case.time.stragglers / case.time.seconds if case.time.seconds else 0.0
         slots, size = history.recipe.train.slots, len(history.workers)
@@ -139,7 +149,7 @@ def _uneven(slots: int, workers: int) -> str:
 
 def how_much_traffic(case: Case) -> Answer:
     history, wire = case.history, case.traffic
-    question = "How do traffic and step time go together?"
+    question = "How are traffic and step time related?"
     if history.size == 1:
         return Answer(
             "traffic",
@@ -168,16 +178,18 @@ def how_much_traffic(case: Case) -> Answer:
         return Answer("traffic", question, "not measured", sentence, evidence)
     off = wire.measured / wire.expected - 1 if wire.expected else 0.0
     evidence.append(
-        f"counted there: {show_bytes(wire.measured)} a step, {off:+.1%}; the difference is headers of TCP and IP"
+        f"counted there: {show_bytes(wire.measured)} a step, {off:+.1%}{_explain_difference(off)}"
     )
     evidence += note_of_steps(history, of_first=True)
     sentence = (
-        f"{show_bytes(wire.measured)} a step went {where}, {off:+.1%} against what the exchange should move"
+        f"{show_bytes(wire.measured)} a step went {where}, {off:+.1%} against the {show_bytes(wire.expected)} that the "
+        "exchange should move"
     )
     if wire.line_bytes_per_s:
         least = wire.expected / wire.line_bytes_per_s
         share = least / history.seconds_per_step if history.seconds_per_step else 0.0
-        sentence += f"; at the link's rate that takes {show_step(least)}, {show_share(share)} of a step"
+        sentence += f"; at the link's rate those {show_bytes(wire.expected)} take {show_step(least)}, "
+        sentence += f"{show_share(share)} of a step"
         evidence.append(
             f"no step can be shorter than {show_step(least)} here, however fast the devices are, "
             "unless less is exchanged"
@@ -185,6 +197,12 @@ def how_much_traffic(case: Case) -> Answer:
     return Answer("traffic", question, show_bytes(wire.measured), f"{sentence}.", evidence)
 
 
+def _explain_difference(off: float) -> str:
+    """What is counted beyond the gradients, if it is as much as that usually is."""
+    return "; the difference is headers and acknowledgements of TCP and IP" if 0 < off < _OVERHEAD else ""
+
+
+_OVERHEAD = 0.15
 _WAYS: dict[Algorithm, str] = {
     "ring": "in a ring",
     "tree": "in trees",

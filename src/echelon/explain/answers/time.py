@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from echelon.explain.answers.case import NOT_MEASURED, Answer, Case, note_of_steps
+from echelon.explain.answers.case import NOT_MEASURED, Answer, Case, is_too_short, note_of_steps
 from echelon.explain.history import History
 from echelon.explain.host_samples import HostLoad, host_state
 from echelon.explain.stretches import Stretch
@@ -112,6 +112,7 @@ def what_is_a_step(case: Case) -> Answer:
             f"p99 {show_step(history.percentile(0.99))}, scoring and saving between steps left out",
             f"{show_count(mean_targets / history.seconds_per_step if history.seconds_per_step else 0)} "
             f"{history.unit} a second; {_format_batch(history.recipe)}",
+            *(note_of_steps(history, of_first=True) if is_too_short(history) else []),
             *_format_layout(history),
         ],
     )
@@ -165,7 +166,7 @@ def were_devices_used(case: Case) -> Answer:
     states = [host_state(sample) for sample in history.host_samples]
     has_gpus = any(state.gpus for state in states)
     question = f"Were the {'GPUs' if has_gpus else 'CPUs'} fully used, and by what measure?"
-    used = None if has_gpus else _cpu_share(history)
+    used = None if has_gpus else cpu_share(history)
     evidence = [*_flops_evidence(history), *_sampled_evidence(states)]
     if used is not None:
         evidence.append(f"the workers' threads ran on a processor for {show_share(used)} of the time")
@@ -176,7 +177,7 @@ def were_devices_used(case: Case) -> Answer:
     evidence.insert(0, f"{show_share(computing)} of a step is computing; the rest is waiting and overhead")
     if computing > WELL_USED and used is not None and used < WELL_USED:
         sentence = (
-            f"No: they compute in {show_share(computing)} of a step's time, but {_format_held_back(used)}."
+            f"No: they compute in {show_share(computing)} of a step's time, but {format_held_back(used)}."
         )
         return Answer("devices", question, "no", sentence, evidence)
     if computing > WELL_USED:
@@ -189,11 +190,11 @@ def were_devices_used(case: Case) -> Answer:
         f"goes into {most}."
     )
     if used is not None and used < WELL_USED * computing:
-        sentence += f" Moreover, {_format_held_back(used)}."
+        sentence += f" Moreover, {format_held_back(used)}."
     return Answer("devices", question, "no", sentence, evidence)
 
 
-def _format_held_back(used: float) -> str:
+def format_held_back(used: float) -> str:
     """That workers which seem to compute were kept off the processors."""
     return (
         f"they ran on a processor for only {show_share(used)} of the time: other programs used the machine, or a "
@@ -251,7 +252,7 @@ def _peak_flops(history: History) -> float | None:
     return sum(peaks) if all(peaks) else None  # type: ignore[arg-type]
 
 
-def _cpu_share(history: History) -> float | None:
+def cpu_share(history: History) -> float | None:
     """Share of the available processor time that workers used; None if it was not measured."""
     used = [
         (step["cpu"], sum(step["phases"].values()) * worker.facts.get("threads", 1))
