@@ -18,6 +18,7 @@ from echelon.monitor.records import RecordWriter
 from echelon.runfolder import RunFolder, RunNotes
 from tests.browser import Page, open_browser
 from tests.explain.made_runs import Clock, MadeRun
+from tests.explain.scored_runs import write_scored
 from tests.waiting import wait_until
 
 pytestmark = pytest.mark.slow
@@ -286,6 +287,32 @@ def test_what_is_beside_the_curves_is_in_tabs(folder: Path) -> None:
         page.wait_for("[...document.querySelectorAll('.tag')].map(t => t.innerText).join() === 'paper,good'")
     kept = [RunNotes.read(RunFolder(path)) for path in folder.iterdir()]
     assert RunNotes(("paper", "good"), "the best so far") in kept
+
+
+def test_whether_selected_runs_differ_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ECHELON_CACHE", str(tmp_path / "cache"))
+    runs = tmp_path / "runs"
+    write_scored(runs / "one", 0.3)
+    write_scored(runs / "two", 0.1, "train.steps=40")
+    write_scored(runs / "unscored", 0.1, "train.steps=60").outputs_file("test").unlink()
+    with opened(runs) as (page, _):
+        page.click("#none")
+        page.click("#runs input[aria-label='show one']")
+        page.click("#tab-verdict")
+        page.wait_for("document.querySelector('#tab').innerText.includes('Select two runs or more')")
+        page.click("#runs input[aria-label='show two']")
+        page.wait_for("document.querySelectorAll('.verdict .differs').length === 2")
+        assert "two has" in page.text(".verdict")
+        assert "They differ." in page.text(".verdict")
+        assert "difference [95%], BLEU" in page.text(".verdict table")
+        page.evaluate(
+            "(() => { const e = document.querySelector('#tab select'); e.selectedIndex = 1;"
+            " e.dispatchEvent(new Event('change')) })()"
+        )
+        page.wait_for("document.querySelector('.verdict').innerText.includes('one has')")
+        page.click("#runs input[aria-label='show unscored']")
+        page.wait_for("document.querySelector('.verdict').innerText.includes('unscored was not scored')")
+        assert "tab=verdict" in page.evaluate("location.hash")
 
 
 def test_a_confusion_matrix_is_a_table(folder: Path) -> None:
