@@ -195,6 +195,7 @@ def quick_row(run: RunFolder, settings: dict[str, str], curves: RunCurves | None
     return {
         "id": str(run.path),
         "name": run.name,
+        "folder": str(run.path.parent),
         "state": state.name,
         "step": state.step,
         "steps": state.steps,
@@ -240,6 +241,7 @@ def _damaged_row(run: RunFolder, problem: str) -> Row:
     empty = {
         "id": str(run.path),
         "name": run.name,
+        "folder": str(run.path.parent),
         "state": "damaged",
         "problem": problem,
         "is_partial": False,
