@@ -75,7 +75,7 @@ def test_runs_that_differ_only_in_the_seed_are_one_group(tmp_path: Path) -> None
         [json.loads(run.score_file("test").read_text())["bleu"] for run in runs] for runs in (ones, twos)
     ]
     assert found.judgements[0].differences[0] == compare_seeds("bleu", *scores)
-    assert "on average over 2 seeds and 3" in found.sentences[0]
+    assert "on average over 2 seeds against 3" in found.sentences[0]
     assert found.sentences[0].endswith("They differ.")
     assert not any("another seed" in sentence for sentence in found.sentences)
 

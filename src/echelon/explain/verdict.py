@@ -54,7 +54,7 @@ class ScoredRun:
 
 
 @dataclass(frozen=True)
-class Group:
+class SeedGroup:
     """Runs of one recipe."""
 
     name: str
@@ -88,7 +88,7 @@ class Verdict:
     signature: str
     metrics: Mapping[str, str]
     """Names for people."""
-    groups: list[Group]
+    groups: list[SeedGroup]
     judgements: list[Judgement]
     sentences: list[str]
 
@@ -194,7 +194,7 @@ def judge(runs: Sequence[ScoredRun], set_name: str) -> Verdict | str:
     )
 
 
-def group_runs(runs: Sequence[ScoredRun]) -> tuple[list[Group], bool]:
+def group_runs(runs: Sequence[ScoredRun]) -> tuple[list[SeedGroup], bool]:
     """Runs by recipe, in order; each alone, and True, if all have the same one."""
     by_recipe: dict[tuple[tuple[str, str], ...], list[ScoredRun]] = {}
     for run in runs:
@@ -202,12 +202,12 @@ def group_runs(runs: Sequence[ScoredRun]) -> tuple[list[Group], bool]:
         key = tuple(pair for pair in settings if not _NOT_OF_THE_RESULT.fullmatch(pair[0]))
         by_recipe.setdefault(key, []).append(run)
     if len(by_recipe) == 1:
-        return [Group(run.name, [run]) for run in runs], True
+        return [SeedGroup(run.name, [run]) for run in runs], True
     members = list(by_recipe.values())
     names = [_group_name([run.name for run in own]) for own in members]
     if len(set(names)) < len(names):
         names = [own[0].name for own in members]
-    return [Group(name, own) for name, own in zip(names, members, strict=True)], False
+    return [SeedGroup(name, own) for name, own in zip(names, members, strict=True)], False
 
 
 def _group_name(names: Sequence[str]) -> str:
@@ -218,7 +218,7 @@ def _group_name(names: Sequence[str]) -> str:
     return _SEED_OF_A_NAME.sub("", "".join(letters[0] for letters in shared)) or names[0]
 
 
-def _compare(first: Group, second: Group, level: float) -> Judgement:
+def _compare(first: SeedGroup, second: SeedGroup, level: float) -> Judgement:
     seeds = len(first.runs), len(second.runs)
     if min(seeds) < 2:
         # One of each, of the same seed if there is such a pair.
@@ -273,7 +273,9 @@ def _sentences(
 
 def _measured(each: Judgement, difference: Difference, name: str) -> str:
     more = "more" if difference.size >= 0 else "less"
-    seeds = "" if max(each.seeds) == 1 else f" on average over {each.seeds[1]} seeds and {each.seeds[0]}"
+    first, second = each.seeds
+    counts = f"{second} seeds of each" if first == second else f"{second} seeds against {first}"
+    seeds = "" if max(each.seeds) == 1 else f" on average over {counts}"
     p = ", ".join(f"{test} p = {value:.2g}" for test, value in difference.p.items())
     interval = f"95% interval of the difference {difference.low:+.2f} to {difference.high:+.2f}"
     return (

@@ -55,9 +55,9 @@ function drawStudy(study, settings) {
   const columns = keys.slice(0, MOST_SETTINGS);
   const lines = study.runs.map((row, number) => [
     make("button", { type: "button", class: "link", title: "show this run alone", onclick: () => change({ run: [row.id] }) }, row.name, number === 0 ? " ★" : ""),
-    ...columns.map((key) => settings[row.id]?.[key] ?? ""), scoreText(row), trim(row.loss), row.state,
+    scoreText(row), trim(row.loss), ...columns.map((key) => settings[row.id]?.[key] ?? ""), row.state,
   ]);
-  byId("trials").replaceChildren(makeTable(["Run", ...columns, "Score", "Loss", "State"], lines));
+  byId("trials").replaceChildren(makeTable(["Run", "Score", "Loss", ...columns, "State"], lines));
   byId("study-plot").hidden = by === undefined;
   if (by !== undefined && window.Plotly) drawPlot(study, by, settings);
 }
