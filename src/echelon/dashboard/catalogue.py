@@ -100,6 +100,8 @@ class RunCatalogue:
 
     def _renew(self, entry: _KnownRun, seen: tuple[object, ...], *, reads: bool) -> None:
         with entry.turn:
+            if entry.row and not reads:
+                return  # another thread has made the whole row meanwhile
             entry.settings = _read_settings(entry.run)
             try:
                 row = self._full_row(entry) if reads else quick_row(entry.run, entry.settings)
