@@ -357,9 +357,9 @@ def test_whether_selected_runs_differ_is_told(tmp_path: Path, monkeypatch: pytes
         page.click("#tab-verdict")
         page.wait_for("document.querySelector('#tab').innerText.includes('Select two runs or more')")
         page.click("#runs input[aria-label='show two']")
-        page.wait_for("document.querySelectorAll('.verdict .differs').length === 2")
+        page.wait_for("document.querySelectorAll('.verdict .conclusion').length === 1")
         assert "two has" in page.text(".verdict")
-        assert "They differ." in page.text(".verdict")
+        assert "one and two differ: two is better by BLEU and chrF." in page.text(".verdict .conclusion")
         assert "difference [95%], BLEU" in page.text(".verdict table")
         page.evaluate(
             "(() => { const e = document.querySelector('#tab select'); e.selectedIndex = 1;"

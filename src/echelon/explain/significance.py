@@ -58,6 +58,13 @@ class Difference:
         return max(1.0, (needed / self.size) ** 2)
 
 
+def agree(differences: Sequence[Difference], level: float = LEVEL) -> bool:
+    """Whether all metrics say that the same side is better, each by more than chance."""
+    return len({each.size > 0 for each in differences}) == 1 and all(
+        each.is_significant(level) for each in differences
+    )
+
+
 def compare_translations(
     first: Sequence[str],
     second: Sequence[str],

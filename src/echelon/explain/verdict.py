@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass
 from itertools import takewhile
 from typing import Any, Protocol
 
-from echelon.explain.significance import LEVEL, Difference, compare_seeds, seeds_needed
+from echelon.explain.significance import LEVEL, Difference, agree, compare_seeds, seeds_needed
 from echelon.explain.units import show_count
 from echelon.monitor.scores import read_scores
 from echelon.recipe.loading import load_recipe
@@ -73,10 +73,18 @@ class Judgement:
     seeds: tuple[int, int]
     """Runs of each."""
     differences: list[Difference]
+    """By metric, those that people ask for first in front."""
+    deciding: int
+    """How many of them must agree."""
     level: float
     """Below which p must be: 0.05, divided by the number of comparisons."""
-    more_seeds: Mapping[str, int | None] = field(default_factory=dict)
-    """By metric, if nothing can be told yet: about how many more seeds of each would. None if too many."""
+    more_seeds: int | None = None
+    """If nothing can be told yet from the seeds: about how many more of each would. None if too many."""
+
+    @property
+    def differs(self) -> bool:
+        """Whether all deciding metrics say that the same side is better, each by more than chance."""
+        return agree(self.differences[: self.deciding], self.level)
 
 
 @dataclass(frozen=True)
@@ -109,14 +117,17 @@ class Verdict:
                 {
                     "first": each.first,
                     "second": each.second,
-                    **asdict(difference),
-                    "difference": difference.size,
+                    "seeds": list(each.seeds),
+                    "differs": each.differs,
+                    "conclusion": _conclusion(each, self.metrics, self.examples),
                     "level": each.level,
-                    "differs": difference.is_significant(each.level),
-                    "more_seeds": each.more_seeds.get(difference.metric),
+                    "more_seeds": each.more_seeds,
+                    "metrics": [
+                        {**asdict(difference), "difference": difference.size}
+                        for difference in each.differences
+                    ],
                 }
                 for each in self.judgements
-                for difference in each.differences
             ],
             "sentences": self.sentences,
         }
@@ -226,17 +237,14 @@ def _compare(first: SeedGroup, second: SeedGroup, level: float) -> Judgement:
         one, other = next((pair for pair in pairs if pair[0].recipe.seed == pair[1].recipe.seed), pairs[0])
         task: ComparedTask = find_task(one.recipe.task)
         found = task.compare_outputs(one.recipe, one.outputs, other.outputs, one.references)
-        return Judgement(one.name, other.name, (1, 1), found, level)
+        return Judgement(one.name, other.name, (1, 1), found, len(found), level)
     metrics = [
         metric for metric in first.runs[0].metrics if all(metric in run.metrics for run in second.runs)
     ]
     found = [compare_seeds(metric, first.scores(metric), second.scores(metric)) for metric in metrics]
-    more: dict[str, int | None] = {}
-    for difference in found:
-        if not difference.is_significant(level):
-            needed = seeds_needed(first.scores(difference.metric), second.scores(difference.metric))
-            more[difference.metric] = None if needed is None else max(1, needed - min(seeds))
-    return Judgement(first.name, second.name, seeds, found, level, more)
+    needed = seeds_needed(first.scores(metrics[0]), second.scores(metrics[0]))
+    more = None if needed is None else max(1, needed - min(seeds))
+    return Judgement(first.name, second.name, seeds, found, 1, level, more)
 
 
 def _sentences(
@@ -253,9 +261,9 @@ def _sentences(
             found.append(
                 f"No verdict on {each.second}: outputs of this task have no test. Train two seeds or more of each."
             )
-        for difference in each.differences:
-            name = metrics.get(difference.metric, difference.metric)
-            found.append(f"{_measured(each, difference, name)} {_conclusion(each, difference, examples)}")
+            continue
+        found.append(_conclusion(each, metrics, examples))
+        found += [_measured(each, difference, metrics) for difference in each.differences]
     if len(judgements) > 1:
         found.append(
             f"p is held against {judgements[0].level:.2g}, because {len(judgements)} comparisons find something by "
@@ -271,7 +279,35 @@ def _sentences(
     return found
 
 
-def _measured(each: Judgement, difference: Difference, name: str) -> str:
+def _conclusion(each: Judgement, metrics: Mapping[str, str], examples: int) -> str:
+    pair = f"{each.first} and {each.second}"
+    if each.differs:
+        better = each.second if each.differences[0].size > 0 else each.first
+        names = [
+            metrics.get(difference.metric, difference.metric)
+            for difference in each.differences[: each.deciding]
+        ]
+        return f"{pair} differ: {better} is better by {' and '.join(names)}."
+    if all(difference.low == difference.high == 0 for difference in each.differences):
+        return f"{pair} score the same."
+    unclear = f"Can't tell yet whether {pair} differ"
+    if max(each.seeds) > 1:
+        if each.more_seeds is None:
+            return f"{unclear}, and not even 100 seeds of each would show so small a difference."
+        return (
+            f"{unclear}; about {each.more_seeds} more seed{'s' * (each.more_seeds != 1)} of each would tell."
+        )
+    needed = [difference.times_more_examples() for difference in each.differences]
+    times = max((_MOST_TIMES + 1 if each is None else each for each in needed), default=1.0)
+    if times > _MOST_TIMES:
+        return f"{unclear}: no set of a usual size shows so small a difference."
+    if times < 1.5:
+        return f"{unclear}; a set somewhat larger would tell."
+    return f"{unclear}; a set of about {show_count(float(f'{times * examples:.2g}'))} examples would tell."
+
+
+def _measured(each: Judgement, difference: Difference, metrics: Mapping[str, str]) -> str:
+    name = metrics.get(difference.metric, difference.metric)
     more = "more" if difference.size >= 0 else "less"
     first, second = each.seeds
     counts = f"{second} seeds of each" if first == second else f"{second} seeds against {first}"
@@ -282,24 +318,6 @@ def _measured(each: Judgement, difference: Difference, name: str) -> str:
         f"{each.second} has {abs(difference.size):.2f} {name} {more} than {each.first}{seeds}: "
         f"{difference.second:.2f} against {difference.first:.2f}, {interval}; {p}."
     )
-
-
-def _conclusion(each: Judgement, difference: Difference, examples: int) -> str:
-    if difference.is_significant(each.level):
-        return "They differ."
-    if difference.metric in each.more_seeds:
-        count = each.more_seeds[difference.metric]
-        if count is None:
-            return "Can't tell yet, and not even 100 seeds of each would show so small a difference."
-        return f"Can't tell yet; about {count} more seed{'s' * (count != 1)} of each would."
-    if difference.low == difference.high == 0:
-        return "They score the same."
-    times = difference.times_more_examples()
-    if times is None or times > _MOST_TIMES:
-        return "Can't tell them apart."
-    if times < 1.5:
-        return "Can't tell yet; a set somewhat larger would."
-    return f"Can't tell yet; a set of about {show_count(float(f'{times * examples:.2g}'))} examples would."
 
 
 def _was(names: Sequence[str]) -> str:

@@ -43,7 +43,9 @@ def _format_difference(judgement: Judgement | None, found: Sequence[Difference])
 
 def verdict_numbers(verdict: Verdict) -> list[list[str]]:
     """The same for programs: a row for each group and metric, the numbers in columns of their own."""
-    rows = [["model", "seeds", "metric", "score", "deviation", "difference", "low", "high", "p", "differs"]]
+    rows = [
+        ["model", "seeds", "metric", "score", "deviation", "difference", "low", "high", "p", "significant"]
+    ]
     for group, judgement in zip(verdict.groups, [None, *verdict.judgements], strict=True):
         for metric in verdict.metrics:
             scores = group.scores(metric)

@@ -105,7 +105,8 @@ async function showVerdict(rows) {
     try {
       const found = await ask("api/verdict", order.map((id) => ["run", id]));
       const said = found.problem ? [found.problem, "`echelon compare` scores runs whose outputs were not kept."] : found.sentences;
-      const paragraphs = said.map((sentence, number) => make("p", { class: found.comparisons?.[number]?.differs ? "differs" : "" }, sentence));
+      const conclusions = (found.comparisons ?? []).map((each) => each.conclusion);
+      const paragraphs = said.map((sentence) => make("p", { class: conclusions.includes(sentence) ? "conclusion" : "" }, sentence));
       place.replaceChildren(...(found.table ? [makeTable(found.table[0], found.table.slice(1))] : []), ...paragraphs);
     } catch (error) {
       place.replaceChildren(make("p", { class: "problem" }, error.message));
