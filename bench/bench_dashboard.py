@@ -202,19 +202,19 @@ def measure_tensorboard(folder: Path, runs: int) -> Measured:
     command = [sys.executable, "-m", "tensorboard.main", "--logdir", str(folder), "--port", str(port)]
     scalars = f"{address}/data/plugin/scalars"
 
-    def read() -> int:
+    def read() -> list[str]:
         """Runs whose values are there."""
-        return sum("loss" in tags for tags in ask(f"{scalars}/tags").values())
+        return [run for run, tags in ask(f"{scalars}/tags").items() if "loss" in tags]
 
     def draw() -> None:
-        for number in range(IN_A_CHART):
-            ask(f"{scalars}/scalars?{urlencode({'run': f'run-{number:03d}', 'tag': 'loss'})}")
+        for run in read()[:IN_A_CHART]:
+            ask(f"{scalars}/scalars?{urlencode({'run': run, 'tag': 'loss'})}")
 
     with served([*command, "--load_fast", "false"], {}) as process:
         up = wait_for(lambda: bool(urlopen(address, timeout=60).read()))
         listed = wait_for(lambda: len(ask(f"{address}/data/runs")) == runs)
-        first = wait_for(lambda: read() >= IN_A_CHART) + timed(draw)
-        complete = wait_for(lambda: read() == runs)
+        first = wait_for(lambda: len(read()) >= IN_A_CHART) + timed(draw)
+        complete = wait_for(lambda: len(read()) == runs)
         return Measured(up, listed, first, complete, timed(draw), memory_of(process))
 
 
