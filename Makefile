@@ -8,7 +8,7 @@ PIP := $(BIN)/python -m pip install $(shell [ -t 2 ] && echo --progress-bar=on |
 INSTALLED := $(VENV)/.installed
 READY := $(VENV)/.ready
 SETUP_STEPS = $(if $(filter demo,$(MAKECMDGOALS)),3,4)
-BENCHES ?= agents checkpoint images monitor preparation scaling serve translate
+BENCHES ?= agents checkpoint dashboard images monitor preparation scaling serve translate
 EVENTS ?= 24
 SEED ?= 1
 # For one test alone: make test-slow PYTEST_ARGS=tests/lab/test_faults.py

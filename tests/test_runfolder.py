@@ -154,6 +154,7 @@ def test_a_folder_without_a_recipe_is_no_run(run: RunFolder) -> None:
 def test_every_file_name_lies_inside_the_folder(run: RunFolder) -> None:
     paths = [value for value in vars(run).values() if isinstance(value, Path)]
     paths += [run.worker_records(3), run.worker_log(3), run.score_file("test"), run.outputs_file("test")]
+    paths += [run.references_file("test")]
     assert all(path.is_relative_to(run.path) for path in paths)
     assert len(set(paths)) == len(paths)
 
@@ -274,6 +275,7 @@ def names_of_a_run() -> list[str]:
         run.agent_log,
     )
     files = [run.launcher_records, run.launcher_log, run.score_file("test"), run.outputs_file("test")]
+    files += [run.references_file("test")]
     inside = [
         run.rendezvous / "by_hand",
         run.generations / "000001.json",
@@ -321,7 +323,7 @@ def test_every_method_that_gives_a_path_is_among_the_names() -> None:
             "agent_locks",
             "mirror_state",
         ),
-        *("score_file", "outputs_file", "_own_paths", "__init__"),
+        *("score_file", "outputs_file", "references_file", "_own_paths", "__init__"),
     }
 
 

@@ -18,6 +18,7 @@ runs/NAME/
   logs/launcher.log            what the launcher of a run in the background prints
   checkpoints/step-00001000/   see files/checkpoint_layout.py
   scores/NAME.json, .txt       scores and outputs of a set: its own test and valid, or any that `evaluate` was given
+  scores/NAME.references       what the outputs should have been, a line each
   tensorboard/                 event files
   notes.json                   tags and a note that a reader of the dashboard has given it
   trackers.json                by which names other trackers know the run
@@ -137,6 +138,9 @@ class RunFolder:
 
     def outputs_file(self, split: str) -> Path:
         return self.scores / f"{split}.txt"
+
+    def references_file(self, split: str) -> Path:
+        return self.scores / f"{split}.references"
 
     def create(self) -> None:
         """Make the folder and its subfolders if they are missing; RunError if a name of ours is a link or a device."""

@@ -28,6 +28,7 @@ def make_run(folder: Path, best: int) -> RunFolder:
         (run.checkpoints / f"step-{step:08d}" / ".model.safetensors.1.tmp").write_text("a save under way")
     run.score_file("test").write_text("{}")
     run.outputs_file("test").write_text("ein Haus\n")
+    run.references_file("test").write_text("ein Haus\n")
     return run
 
 
@@ -48,6 +49,7 @@ def test_scores_and_the_best_and_the_last_checkpoint_come_home(tmp_path: Path) -
         "checkpoints/step-00000030/state.json",
         "checkpoints/step-00000030/state.json.checksum.json",
         "scores/test.json",
+        "scores/test.references",
         "scores/test.txt",
     ]
     assert (home.checkpoints / "step-00000030/model.safetensors").read_bytes() == b"weights 30"

@@ -99,6 +99,7 @@ def test_any_set_is_scored_and_kept_by_name(text_run: RunFolder, tmp_path: Path)
     kept = json.loads(text_run.score_file("news").read_text())
     assert (kept["split"], kept["bleu"], kept["step"]) == ("news", result["bleu"], 5)
     assert [Path(file["path"]).name for file in kept["files"]] == ["news.en", "news.de"]
+    assert text_run.references_file("news").read_text() == target.read_text()
     assert text_run.score_file("test").read_text() == own
 
 
@@ -164,6 +165,7 @@ def test_a_folder_of_pictures_is_scored(tmp_path: Path) -> None:
     files.sort()
     guesses = [one[0].name for one in Classifier.load(run.path).classify(files, top=1)]
     assert run.outputs_file("photos").read_text().splitlines() == guesses
+    assert run.references_file("photos").read_text().splitlines() == [file.parent.name for file in files]
     right = sum(guess == file.parent.name for guess, file in zip(guesses, files, strict=True))
     assert result["top1"] == pytest.approx(100 * right / 9, abs=1e-4)
     assert result["signature"] == "photos:9|classes:10|flip:no|shift:0"

@@ -162,3 +162,18 @@ def test_notes_have_limits_and_damaged_ones_are_none(tmp_path: Path) -> None:
     assert RunNotes.read(run) == RunNotes(("baseline",), "the one in the paper")
     run.notes.write_text('{"tags": "x"}')
     assert RunNotes.read(run) == RunNotes()
+
+
+def test_a_look_at_the_ends_of_records_does_not_replace_the_whole_row(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two threads found no row: one that reads everything, and one that lists what is there."""
+    MadeRun(steps=20).write(tmp_path / "runs" / "first")
+    renew = RunCatalogue._renew
+
+    def beaten(self: RunCatalogue, entry: Any, seen: Any, *, reads: bool) -> None:
+        renew(self, entry, seen, reads=True)
+        renew(self, entry, seen, reads=reads)
+
+    monkeypatch.setattr(RunCatalogue, "_renew", beaten)
+    assert not only_row(RunCatalogue([tmp_path / "runs"]))["is_partial"]

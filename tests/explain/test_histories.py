@@ -15,7 +15,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from rich.console import Console
 
-from echelon.commands.report import ReportForm, render_comparison, render_report
+from echelon.commands.compare import render_comparison
+from echelon.commands.report import ReportForm, render_report
 from echelon.commands.runs import summarise
 from echelon.commands.terminal_dashboard import render_dashboard
 from echelon.dashboard.catalogue import RunCatalogue

@@ -14,7 +14,8 @@ from typing import Any
 
 import pytest
 
-from echelon.commands.report import choose_form, compare_runs, hourly_price, render_comparison, render_report
+from echelon.commands.compare import compare_runs, render_comparison
+from echelon.commands.report import choose_form, hourly_price, render_report
 from echelon.errors import UserError
 from echelon.explain.answers import Answer
 from echelon.explain.collectives import Algorithm

@@ -33,7 +33,9 @@ echelon train recipes/demo.toml --launcher slurm --nodes 4 --workers 2""",
     "tensorboard": "echelon tensorboard demo",
     "dashboard": "echelon dashboard\nechelon dashboard runs ~/experiments --machine g4dn.2xlarge",
     "report": "echelon report demo\nechelon report demo --to demo.html --machine g4dn.2xlarge",
-    "compare": "echelon compare short demo --to comparison.html",
+    "compare": """\
+echelon compare short demo --to comparison.html
+echelon compare short-seed1 short-seed2 long-seed1 long-seed2 --to table.tex""",
     "experiment": "echelon experiment checkpoints recipes/digits.toml --steps 100",
     "evaluate": """\
 echelon evaluate demo --checkpoint best

@@ -17,7 +17,7 @@ from echelon.launch.ssh import side_by_side
 from echelon.runfolder import RunFolder, write_atomically
 
 _WANTED = re.compile(
-    r"scores/[a-z]+\.(json|txt)|checkpoints/step-\d{8,}/[a-z0-9-]+\.(safetensors|json)(\.[a-z0-9]+\.json)?"
+    r"scores/[a-z]+\.(json|txt|references)|checkpoints/step-\d{8,}/[a-z0-9-]+\.(safetensors|json)(\.[a-z0-9]+\.json)?"
 )
 _MOST_BYTES = 2**40
 _MOST_JSON_BYTES = 2**26

@@ -1,4 +1,4 @@
-"""`report` and `compare`: runs explained, alone and side by side, in the requested format."""
+"""`report`: runs explained in the requested format."""
 
 from __future__ import annotations
 
@@ -9,13 +9,7 @@ from typing import Literal
 
 from echelon.cloud import prices
 from echelon.errors import UserError
-from echelon.explain.comparison import (
-    Comparison,
-    compare_reports,
-    comparison_markdown,
-    comparison_text,
-)
-from echelon.explain.page import comparison_page, report_page
+from echelon.explain.page import report_page
 from echelon.explain.report import Report, build_report
 from echelon.explain.report_text import report_markdown, report_text
 from echelon.explain.sheet import to_png
@@ -66,26 +60,6 @@ def render_report(report: Report, form: ReportForm, width: int | None = None) ->
             return to_json(report.to_json(), indent=2) + "\n"
         case "html":
             return report_page(report)
-
-
-def compare_runs(runs: list[Path], hourly: float | None = None) -> Comparison:
-    """Runs side by side, each compared with the first."""
-    if len(runs) < 2:
-        raise UserError("compare needs two runs or more; `echelon report` explains one")
-    return compare_reports(make_reports(runs, hourly, None))
-
-
-def render_comparison(comparison: Comparison, form: ReportForm, width: int | None = None) -> str:
-    """A comparison in the given form; tables of text fit `width`."""
-    match form:
-        case "text":
-            return comparison_text(comparison, width) + "\n"
-        case "markdown":
-            return comparison_markdown(comparison)
-        case "json":
-            return to_json(comparison.to_json(), indent=2) + "\n"
-        case "html":
-            return comparison_page(comparison)
 
 
 def write_report(path: Path, text: str) -> None:

@@ -103,6 +103,8 @@ class RunCatalogue:
         if not entry.turn.acquire(blocking=reads):
             return
         try:
+            if entry.row and not reads:
+                return  # another thread has made the whole row meanwhile
             entry.settings = _read_settings(entry.run)
             try:
                 row = self._full_row(entry) if reads else quick_row(entry.run, entry.settings)
@@ -204,6 +206,7 @@ def quick_row(run: RunFolder, settings: dict[str, str], curves: RunCurves | None
     return {
         "id": str(run.path),
         "name": run.name,
+        "folder": str(run.path.parent),
         "state": state.name,
         "step": state.step,
         "steps": state.steps,
@@ -249,6 +252,7 @@ def _damaged_row(run: RunFolder, problem: str) -> Row:
     empty = {
         "id": str(run.path),
         "name": run.name,
+        "folder": str(run.path.parent),
         "state": "damaged",
         "problem": problem,
         "is_partial": False,

@@ -7,6 +7,8 @@ import subprocess
 import sys
 import threading
 from collections import OrderedDict
+from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 from echelon.dashboard.run_curves import RunCurves
@@ -53,54 +55,65 @@ def _settings(run: RunFolder) -> dict[str, str]:
 
 
 class Answers:
-    """The answers of `echelon report`, kept until the run's records change.
+    """What `echelon report` and `echelon compare` say, kept until the runs' files change.
 
-    A report reads all records of a run into memory, which this process is to keep free; so another one does it.
+    Both read all records of a run into memory, and comparing takes seconds of a processor. This process is to keep free
+    of that; so another one does it.
     """
 
     def __init__(self, hourly: float | None) -> None:
-        self._hourly = hourly
-        self._kept: OrderedDict[str, tuple[object, dict[str, Any]]] = OrderedDict()
+        self._price = [] if hourly is None else ["--price", str(hourly)]
+        self._kept: OrderedDict[tuple[str, ...], tuple[object, dict[str, Any]]] = OrderedDict()
         self._turn = threading.Lock()
-        """One report at a time."""
+        """One at a time."""
 
     def of(self, curves: RunCurves) -> dict[str, Any]:
-        """RunError if the report cannot be made."""
-        key, version = str(curves.run.path), curves.bytes_read
+        """The answers of a report; RunError if it cannot be made."""
+        return self._find("answers", ["report"], [curves.run], curves.bytes_read)
+
+    def verdict(self, runs: Sequence[RunFolder]) -> dict[str, Any]:
+        """Whether runs differ on their test set, as far as their outputs were kept; RunError if that cannot be told."""
+        version = tuple(modified_ns(run.score_file("test")) for run in runs)
+        return self._find("verdict", ["compare", "--no-score"], runs, version)
+
+    def _find(
+        self, part: str, verb: Sequence[str], runs: Sequence[RunFolder], version: object
+    ) -> dict[str, Any]:
+        paths = [str(run.path.absolute()) for run in runs]
         with self._turn:
-            kept = self._kept.get(key)
+            kept = self._kept.get((part, *paths))
             if kept is not None and kept[0] == version:
                 return kept[1]
-            answers = self._ask(curves.run)
-            self._kept[key] = version, answers
+            found: dict[str, Any] = _run_echelon([*verb, "--json", *self._price, "--", *paths])[part]
+            self._kept[(part, *paths)] = version, found
             while len(self._kept) > _MOST_REPORTS:
                 self._kept.popitem(last=False)
-            return answers
+            return found
 
-    def _ask(self, run: RunFolder) -> dict[str, Any]:
-        price = [] if self._hourly is None else ["--price", str(self._hourly)]
-        command = [
-            sys.executable,
-            "-P",
-            "-m",
-            "echelon",
-            "report",
-            str(run.path.absolute()),
-            "--json",
-            *price,
-        ]
-        try:
-            done = subprocess.run(
-                command,
-                capture_output=True,
-                text=True,
-                timeout=_REPORT_S,
-                check=False,
-                stdin=subprocess.DEVNULL,
-            )
-        except subprocess.TimeoutExpired:
-            raise RunError(f"the report took longer than {_REPORT_S} s; try `echelon report`") from None
-        if done.returncode != 0:
-            raise RunError(done.stderr.strip().splitlines()[-1] if done.stderr.strip() else "no report")
-        found: dict[str, Any] = json.loads(done.stdout)["answers"]
-        return found
+
+def modified_ns(file: Path) -> int:
+    """When a file was last written; 0 if it is not there."""
+    try:
+        return file.stat().st_mtime_ns
+    except OSError:
+        return 0
+
+
+def _run_echelon(arguments: Sequence[str]) -> dict[str, Any]:
+    try:
+        done = subprocess.run(
+            [sys.executable, "-P", "-m", "echelon", *arguments],
+            capture_output=True,
+            text=True,
+            timeout=_REPORT_S,
+            check=False,
+            stdin=subprocess.DEVNULL,
+        )
+    except subprocess.TimeoutExpired:
+        raise RunError(
+            f"this took longer than {_REPORT_S} s; try `echelon {arguments[0]}` on the command line"
+        ) from None
+    if done.returncode != 0:
+        raise RunError(done.stderr.strip().splitlines()[-1] if done.stderr.strip() else "no answer")
+    found: dict[str, Any] = json.loads(done.stdout)
+    return found

@@ -31,6 +31,7 @@ _REPORTS = 2
 """Requests for a report's answers that may be under way, each in a thread."""
 _MOST_RUNS = 50
 """Of a chart."""
+_MOST_COMPARED = 20
 _KINDS = {".html": "text/html", ".css": "text/css", ".js": "text/javascript", ".svg": "image/svg+xml"}
 _SHARED = ("style.css", "theme.js", "icon.svg")
 """What the pages of `echelon serve` have too."""
@@ -76,6 +77,7 @@ class DashboardPages:
             Route("/api/curves", self._answering(self._curves)),
             Route("/api/run", self._answering(self._run)),
             Route("/api/answers", self._in_turn(self._answering(self._questions))),
+            Route("/api/verdict", self._in_turn(self._answering(self._verdict))),
             Route("/api/notes", self._note, methods=["POST"]),
             Route("/{name}", self._file),
         ]
@@ -168,6 +170,12 @@ class DashboardPages:
 
     def _questions(self, request: Request) -> dict[str, Any]:
         return self._answers.of(self._catalogue.curves(request.query_params.get("run", "")))
+
+    def _verdict(self, request: Request) -> dict[str, Any]:
+        runs = [self._catalogue.find(key) for key in request.query_params.getlist("run")]
+        if not 2 <= len(runs) <= _MOST_COMPARED:
+            raise EchelonError(f"select 2 to {_MOST_COMPARED} runs to compare them")
+        return self._answers.verdict(runs)
 
     async def _note(self, request: Request) -> Response:
         """Keep tags and a note. A page of another site can send neither this type of content nor our origin."""

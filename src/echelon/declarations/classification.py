@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from echelon.data.images.image_store import PreparedImages
     from echelon.data.progress import ReportProgress
     from echelon.explain.image_description import ImageDescription
+    from echelon.explain.significance import Difference
     from echelon.explain.training_set import TrainingSetSize
     from echelon.explain.workload import Workload
     from echelon.export.export_folder import ExportOptions
@@ -126,6 +127,17 @@ class ClassificationDeclaration(TaskDeclaration[ClassificationRecipe, "PreparedI
         from echelon.explain.training_set import measure_pictures
 
         return measure_pictures(manifest)
+
+    def compare_outputs(
+        self,
+        recipe: ClassificationRecipe,
+        first: Sequence[str],
+        second: Sequence[str],
+        references: Sequence[str],
+    ) -> list[Difference]:
+        from echelon.explain.significance import compare_classes
+
+        return [compare_classes(first, second, references)]
 
     def refuse_sets(self, options: SetOptions) -> None:
         if options.has_text:

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from echelon.data.batch_plan import AnyPrepared
     from echelon.data.progress import ReportProgress
     from echelon.explain.description import Description
+    from echelon.explain.significance import Difference
     from echelon.explain.training_set import TrainingSetSize
     from echelon.explain.workload import Workload
     from echelon.export.export_folder import ExportOptions
@@ -177,6 +178,13 @@ class TaskDeclaration(ABC, Generic[R, P]):
         from echelon.explain.training_set import TrainingSetSize
 
         return TrainingSetSize("unknown", "The task does not say how big its data are.")
+
+    def compare_outputs(
+        self, recipe: R, first: Sequence[str], second: Sequence[str], references: Sequence[str]
+    ) -> list[Difference]:
+        """Whether the outputs of two models for the same examples differ in their scores; none if the task has no test
+        for that."""
+        return []
 
     # The use of its models
 

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from echelon.commands.given_sets import GivenSet, SetOptions
     from echelon.data.prepared import Prepared
     from echelon.data.progress import ReportProgress
+    from echelon.explain.significance import Difference
     from echelon.explain.text_description import TextDescription
     from echelon.explain.training_set import TrainingSetSize
     from echelon.explain.workload import Workload
@@ -157,6 +158,17 @@ class TranslationDeclaration(TaskDeclaration[TranslationRecipe, "Prepared"]):
         from echelon.explain.training_set import measure_text
 
         return measure_text(manifest)
+
+    def compare_outputs(
+        self,
+        recipe: TranslationRecipe,
+        first: Sequence[str],
+        second: Sequence[str],
+        references: Sequence[str],
+    ) -> list[Difference]:
+        from echelon.explain.significance import compare_translations
+
+        return compare_translations(first, second, references, recipe.evaluate.tokenisation)
 
     def refuse_sets(self, options: SetOptions) -> None:
         if options.images:

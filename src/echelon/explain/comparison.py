@@ -13,6 +13,8 @@ from echelon.explain.report import Report
 from echelon.explain.sheet import Sheet
 from echelon.explain.tables import markdown_table, render_table
 from echelon.explain.units import show_bytes, show_count, show_duration, show_number, show_share, show_step
+from echelon.explain.verdict import Verdict, find_verdict
+from echelon.explain.verdict_table import verdict_table
 from echelon.recipe.schema import LOWER_IS_BETTER, Recipe
 from echelon.recipe.tasks import RecipeDeclaration, StepSize, find_task
 from echelon.recipe.toml import flat_settings
@@ -34,19 +36,25 @@ class Comparison:
     charts: dict[str, Sheet]
     values: list[dict[str, Any]]
     """Each run's report, for programs."""
+    verdict: Verdict | str
+    """Whether their scores differ; or why nothing can be said."""
 
     def to_json(self) -> dict[str, Any]:
         return {
             "runs": self.names,
+            "verdict": {"problem": self.verdict}
+            if isinstance(self.verdict, str)
+            else {**self.verdict.to_json(), "table": verdict_table(self.verdict)},
             "differences": dict(self.differences),
             "sentences": self.sentences,
             "reports": self.values,
         }
 
 
-def compare_reports(reports: Sequence[Report]) -> Comparison:
-    """Put reports side by side; the first is what the others are compared with."""
+def compare_reports(reports: Sequence[Report], set_name: str = "test") -> Comparison:
+    """Put reports side by side; the first is what the others are compared with, the scores on a set of that name."""
     names = _names(reports)
+    runs = [report.history.run for report in reports]
     return Comparison(
         names=names,
         differences=find_differences(reports),
@@ -54,6 +62,7 @@ def compare_reports(reports: Sequence[Report]) -> Comparison:
         sentences=_sentences(reports, names),
         charts=_charts(reports, names),
         values=[report.to_json() for report in reports],
+        verdict=find_verdict(list(zip(names, runs, strict=True)), set_name),
     )
 
 
@@ -268,4 +277,7 @@ def _parts(comparison: Comparison, render: Any) -> list[str]:
     ]
     measures = [heading] + [[name, *values] for name, values in comparison.measures]
     told = render(differences) if comparison.differences else "The recipes and clusters do not differ."
-    return [told, render(measures), *comparison.sentences]
+    parts = [told, render(measures), *comparison.sentences]
+    if isinstance(comparison.verdict, str):
+        return [*parts, comparison.verdict]
+    return [*parts, render(verdict_table(comparison.verdict)), *comparison.verdict.sentences]

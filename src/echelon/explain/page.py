@@ -15,6 +15,8 @@ from echelon.explain.parameter_servers import find_processes, traffic_table
 from echelon.explain.report import Report
 from echelon.explain.sheet import SERIES_COLOURS, Sheet, to_svg
 from echelon.explain.units import show_count, show_step, show_workers
+from echelon.explain.verdict import Verdict
+from echelon.explain.verdict_table import verdict_table
 from echelon.monitor.screen import show_seconds
 
 _EVENTS = 40
@@ -33,11 +35,20 @@ def comparison_page(comparison: Comparison) -> str:
     sections = {
         "head": _header(" / ".join(comparison.names), "", ""),
         "words": "".join(f"<p>{escape(sentence)}</p>" for sentence in comparison.sentences),
+        "verdict": f"<h2>Do they differ?</h2>{_verdict(comparison.verdict)}",
         "differences": "<h2>What differs</h2>" + _table(heading, comparison.differences),
         "measures": "<h2>Results</h2>" + _table(heading, comparison.measures),
         "charts": f'<div class="charts">{charts}</div>',
     }
     return render_page(" / ".join(comparison.names), sections)
+
+
+def _verdict(verdict: Verdict | str) -> str:
+    if isinstance(verdict, str):
+        return f"<p>{escape(verdict)}</p>"
+    heading, *rows = verdict_table(verdict)
+    sentences = "".join(f"<p>{escape(sentence)}</p>" for sentence in verdict.sentences)
+    return _table(heading, [(row[0], row[1:]) for row in rows]) + sentences
 
 
 def render_page(title: str, sections: Mapping[str, str]) -> str:

@@ -2,7 +2,20 @@
 
 from __future__ import annotations
 
+import csv
+import io
+import re
 from collections.abc import Sequence
+
+_LATEX = {
+    "\\": r"\textbackslash{}",
+    "~": r"\textasciitilde{}",
+    "^": r"\textasciicircum{}",
+    "±": r"$\pm$",
+    "*": r"$^{*}$",
+}
+_NUMBER = re.compile(r"[+-]\d+(\.\d*)?(e[+-]\d+)?")
+_SIGN = re.compile(r"(?<!\w)[+-](?=\d)")
 
 
 def render_table(rows: Sequence[Sequence[str]], width: int | None = None) -> str:
@@ -36,3 +49,32 @@ def markdown_table(rows: Sequence[Sequence[str]]) -> str:
     heading, *rest = rows
     lines = [heading, ["---"] * len(heading), *rest]
     return "\n".join("| " + " | ".join(cell.replace("|", "\\|") for cell in row) + " |" for row in lines)
+
+
+def csv_table(rows: Sequence[Sequence[str]]) -> str:
+    """The same as CSV; a spreadsheet does not take a name for a formula."""
+    out = io.StringIO()
+    safe = [[f"'{cell}" if _is_formula(cell) else cell for cell in row] for row in rows]
+    csv.writer(out, lineterminator="\n").writerows(safe)
+    return out.getvalue()
+
+
+def _is_formula(cell: str) -> bool:
+    return cell.startswith(("=", "+", "-", "@", "\t", "\r")) and not _NUMBER.fullmatch(cell)
+
+
+def latex_table(rows: Sequence[Sequence[str]], note: str) -> str:
+    """The same as LaTeX for a paper, which needs the package booktabs; the note is a comment below it."""
+    heading, *rest = (" & ".join(map(_latex, row)) + r" \\" for row in rows)
+    columns = "l" + "r" * (len(rows[0]) - 1)
+    body = [r"\toprule", heading, r"\midrule", *rest, r"\bottomrule"]
+    comment = "".join(f"% {line}\n" for line in note.splitlines())
+    return "\n".join([rf"\begin{{tabular}}{{{columns}}}", *body, r"\end{tabular}", comment])
+
+
+def _latex(text: str) -> str:
+    plain = " ".join(text.split())
+    escaped = "".join(
+        _LATEX.get(letter, f"\\{letter}" if letter in "&%$#_{}" else letter) for letter in plain
+    )
+    return _SIGN.sub(r"$\g<0>$", escaped)

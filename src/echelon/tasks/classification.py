@@ -169,8 +169,8 @@ class ClassificationScoring:
         assert len(guesses) == len(labels), "every picture counts once"
         metrics, details = combine_guesses(labels.tolist(), ranks, guesses, classes)
         signature = f"{self.pictures.name}:{len(labels)}|classes:{len(classes)}|{format_views(self.evaluate)}"
-        outputs = [classes[guess] for guess in guesses]
-        return Scores(metrics | {"loss": loss}, signature, outputs, details=details)
+        outputs, right = ([classes[number] for number in each] for each in (guesses, labels))
+        return Scores(metrics | {"loss": loss}, signature, outputs, right, details=details)
 
 
 class Normaliser:

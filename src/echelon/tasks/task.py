@@ -31,6 +31,8 @@ class Scores:
     signature: str
     outputs: list[str] = field(default_factory=list)
     """One prediction an example, in the order of the data."""
+    references: list[str] = field(default_factory=list)
+    """What each output should have been; only the first worker has them."""
     samples: list[dict[str, str]] = field(default_factory=list)
     details: dict[str, Any] = field(default_factory=dict)
     """What is kept with the scores and is not a single number, such as a confusion matrix; JSON."""

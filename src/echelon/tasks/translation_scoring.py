@@ -94,7 +94,7 @@ class TranslationScoring:
         metrics, signature = score_translations(outputs, references, self.recipe.evaluate.tokenisation)
         metrics |= {"loss": loss, "perplexity": math.exp(min(loss, 700.0))}
         samples = self._samples(self.store.source_lines()[: self.count], references, outputs)
-        return Scores(metrics, signature, outputs, samples, self._details())
+        return Scores(metrics, signature, outputs, references, samples, self._details())
 
     def _details(self) -> dict[str, Any]:
         limit = longest_scored(self.recipe.data)

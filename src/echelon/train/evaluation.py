@@ -6,7 +6,7 @@ import contextlib
 import math
 import re
 from collections.abc import Callable, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import Any
 
 import torch
@@ -36,7 +36,7 @@ def score_together(
     *,
     show: Callable[[float], None] = lambda _: None,
 ) -> Scores | None:
-    """Score a set, shared out over the workers; the same Scores everywhere. Collective.
+    """Score a set, shared out over the workers; the same Scores everywhere, but for the references. Collective.
 
     `must_stop` is asked before every batch, and `show` told the share of this worker's work that is done. If any worker
     has to stop, all of them get None.
@@ -57,8 +57,9 @@ def score_together(
     shares = group.gather_json(share)
     if None in shares:
         return None
-    combined = asdict(scoring.combine(shares)) if group.is_first else None
-    return Scores(**group.broadcast_json(combined))
+    combined = scoring.combine(shares) if group.is_first else None
+    told = group.broadcast_json(asdict(replace(combined, references=[])) if combined else None)
+    return combined or Scores(**told)
 
 
 def score_summary(scores: Scores, weights: Weights, split: str) -> dict[str, Any]:
@@ -73,9 +74,14 @@ def score_summary(scores: Scores, weights: Weights, split: str) -> dict[str, Any
 
 
 def save_scores(run: RunFolder, scores: Scores, summary: dict[str, Any], name: str | None = None) -> None:
-    """Keep a set's scores and, one a line, its outputs, under its own name or another."""
+    """Keep a set's scores and, one a line, its outputs and what they should have been, under its own name or another.
+
+    References are kept so that runs can be compared wherever their folders are, with or without the data.
+    """
     name = name or summary["split"]
     write_atomically(run.outputs_file(name), "".join(f"{line}\n" for line in scores.outputs))
+    if scores.references:
+        write_atomically(run.references_file(name), "".join(f"{line}\n" for line in scores.references))
     write_json(run.score_file(name), {**summary, **scores.details})
 
 

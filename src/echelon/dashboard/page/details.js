@@ -8,7 +8,7 @@ import { markDifferences } from "./words.js";
 
 const TABS = {
   recipe: ["Recipes", showRecipes], samples: ["Samples", showSamples], confusion: ["Confusion", showConfusion],
-  answers: ["Answers", showAnswers], events: ["Events", showEvents], hosts: ["Hosts", showHosts], notes: ["Tags and notes", showNotes],
+  verdict: ["Difference", showVerdict], answers: ["Answers", showAnswers], events: ["Events", showEvents], hosts: ["Hosts", showHosts], notes: ["Tags and notes", showNotes],
 };
 const MOST_STEPS = 6;
 let shown = "";
@@ -92,6 +92,28 @@ async function showConfusion(rows) {
         return make("tr", {}, make("th", { scope: "row" }, names[index]), ...line.map((images, column) =>
           make("td", { "--weight": images / total, class: index === column ? "right" : "", title: `${names[index]} taken for ${names[column]}: ${images}` }, images ? String(images) : "")));
       }))))]);
+}
+
+// Whether the scores of the selected runs differ from those of one of them by more than chance.
+async function showVerdict(rows) {
+  if (rows.length < 2) return [make("p", { class: "faint" }, "Select two runs or more to see whether their test scores differ by more than chance. Runs that differ only in the seed are compared as one.")];
+  const place = make("div", { class: "verdict", "aria-live": "polite" });
+  const choose = make("select", { onchange: () => fill() }, ...rows.map((row) => make("option", { value: row.id }, row.name)));
+  async function fill() {
+    place.replaceChildren(make("p", { class: "faint" }, "comparing …"));
+    const order = [choose.value, ...rows.map((row) => row.id).filter((id) => id !== choose.value)];
+    try {
+      const found = await ask("api/verdict", order.map((id) => ["run", id]));
+      const said = found.problem ? [found.problem, "`echelon compare` scores runs whose outputs were not kept."] : found.sentences;
+      const conclusions = (found.comparisons ?? []).map((each) => each.conclusion);
+      const paragraphs = said.map((sentence) => make("p", { class: conclusions.includes(sentence) ? "conclusion" : "" }, sentence));
+      place.replaceChildren(...(found.table ? [makeTable(found.table[0], found.table.slice(1))] : []), ...paragraphs);
+    } catch (error) {
+      place.replaceChildren(make("p", { class: "problem" }, error.message));
+    }
+  }
+  fill();
+  return [make("p", {}, make("label", { class: "choice" }, "Compared with ", choose)), place];
 }
 
 async function showAnswers(rows) {

@@ -7,6 +7,7 @@ import { drawDetails } from "./details.js";
 import { byId, make } from "./dom.js";
 import { drawLegend } from "./legend.js";
 import { chosenRows, drawTable } from "./run_table.js";
+import { drawStudies } from "./studies.js";
 import { keepTheme } from "./theme.js";
 import { change, onChange, view } from "./view.js";
 
@@ -45,12 +46,22 @@ function drawControls() {
   byId("whole").hidden = !view.zoom;
 }
 
+function drawList() {
+  for (const name of ["runs", "studies"]) {
+    byId(`show-${name}`).setAttribute("aria-selected", String(view.show === name));
+    byId(`show-${name}`).tabIndex = view.show === name ? 0 : -1;
+    byId(`${name}-part`).hidden = view.show !== name;
+  }
+  if (view.show === "studies") drawStudies(known.rows, known.settings);
+  else drawTable(known.rows, known.settings);
+}
+
 function draw(changed) {
   const rows = selected();
   const has = (...names) => !changed || changed.some((name) => names.includes(name));
   keepColours(rows.map((row) => row.id));
   drawControls();
-  drawTable(known.rows, known.settings);
+  drawList();
   const found = chosenRows(known.rows, known.settings).length;
   const reading = known.rows.filter((row) => row.is_partial).length;
   byId("count").textContent = [`${found === known.rows.length ? found : `${found} of ${known.rows.length}`} runs`, reading ? `reading ${reading}` : ""].filter(Boolean).join(" · ");
@@ -94,6 +105,15 @@ function listen() {
 for (const id of ["x", "smooth", "group", "drag", "state"]) byId(id).addEventListener("change", (event) => change({ [id]: event.target.value, ...(id === "x" ? { zoom: "" } : {}) }));
 byId("search").addEventListener("input", (event) => change({ search: event.target.value }));
 byId("events").addEventListener("change", (event) => change({ events: event.target.checked ? "on" : "off" }));
+for (const [name, other] of [["runs", "studies"], ["studies", "runs"]]) {
+  byId(`show-${name}`).addEventListener("click", () => change({ show: name }));
+  byId(`show-${name}`).addEventListener("keydown", (event) => {
+    if (!["ArrowRight", "ArrowLeft"].includes(event.key)) return;
+    change({ show: other });
+    byId(`show-${other}`).focus();
+  });
+}
+byId("by").addEventListener("change", (event) => change({ by: event.target.value }));
 byId("none").addEventListener("click", () => change({ run: [] }));
 byId("whole").addEventListener("click", () => change({ zoom: "" }));
 document.addEventListener("keydown", (event) => {

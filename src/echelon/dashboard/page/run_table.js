@@ -5,9 +5,9 @@ import { byId, make } from "./dom.js";
 import { ago, count, duration, trim, whole } from "./format.js";
 import { change, toggle, view } from "./view.js";
 
-const mainMetric = (row) => Object.keys(row.metrics)[0];
-const testOf = (row) => row.test[mainMetric(row)];
-const bestOf = (row) => row.validation[mainMetric(row)]?.value;
+export const metricOf = (row) => Object.keys(row.metrics)[0];
+export const testOf = (row) => row.test[metricOf(row)];
+export const bestOf = (row) => row.validation[metricOf(row)]?.value;
 const pending = (row, text) => (row.is_partial ? "…" : text);
 const moneyOf = (row) => row.cost ?? row.host_hours;
 
@@ -26,7 +26,7 @@ const COLUMNS = [
 ];
 
 function score(row, value) {
-  return value === undefined || value === null ? "" : make("span", {}, value.toFixed(2), " ", make("span", { class: "of" }, row.metrics[mainMetric(row)]));
+  return value === undefined || value === null ? "" : make("span", {}, value.toFixed(2), " ", make("span", { class: "of" }, row.metrics[metricOf(row)]));
 }
 
 function showState(row) {

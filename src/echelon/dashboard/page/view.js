@@ -3,7 +3,7 @@
 const LISTS = ["run", "hidden", "pinned", "log", "wide"];
 const DEFAULTS = {
   x: "step", smooth: "auto", group: "", drag: "zoom", events: "on", search: "", state: "", sort: "-last_change", zoom: "",
-  tab: "recipe",
+  tab: "recipe", show: "runs", study: "", by: "",
 };
 const listeners = [];
 
