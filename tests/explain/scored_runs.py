@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from echelon.runfolder import RunFolder, write_json
-from echelon.tasks.scoring import score_translations
+from echelon.tasks.translation_scoring import score_translations
 from tests.explain.made_runs import MadeRun
 
 WORDS = [
