@@ -169,8 +169,15 @@ class Model(Section):
     """Layer normalisation before each sub-layer (and once at the end), or after it."""
     tied: bool = True
     """One matrix for source embedding, target embedding and output layer."""
+    separate_source: bool = False
+    """tied: the source embedding is a matrix of its own, and only the other two are one."""
     attention_biases: bool = False
     """Biases in the attention's projections."""
+    activation: Literal["relu", "gelu", "swish"] = "relu"
+    """What follows the first of the feed-forward layers. Echelon's own kernels know relu only; others are computed in
+    plain PyTorch."""
+    output_bias: bool = False
+    """A bias on the logits that training does not change, as models that were converted have."""
     dropout: Fraction = 0.1
     """Dropout on the embeddings and on each sub-layer's output."""
     attention_dropout: Fraction = 0.0
