@@ -18,7 +18,7 @@ def export(
     *,
     to: Annotated[Path, typer.Option(metavar="DIR", help="The folder to write.")],
     format_: Annotated[
-        Literal["safetensors", "ctranslate2", "onnx"],
+        Literal["safetensors", "ctranslate2", "onnx", "huggingface"],
         typer.Option("--format", help="The format: what will run the model."),
     ] = "safetensors",
     precision: Annotated[

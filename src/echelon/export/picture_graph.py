@@ -125,7 +125,8 @@ def _speednet(graph: Graph, model: SpeedNet, x: str) -> str:
 
 def _convolution(graph: Graph, x: str, convolution: nn.Conv2d) -> str:
     pads, strides = [int(convolution.padding[0])] * 4, list(convolution.stride)
-    return graph.op("Conv", x, _weight(graph, convolution.weight), pads=pads, strides=strides)
+    weight, group = _weight(graph, convolution.weight), convolution.groups
+    return graph.op("Conv", x, weight, pads=pads, strides=strides, group=group)
 
 
 def _norm(graph: Graph, x: str, norm: BatchNorm) -> str:

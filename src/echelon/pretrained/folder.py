@@ -74,7 +74,7 @@ class PretrainedFolder:
             raise UserError(f"{file}: cannot be read: {error.strerror}") from None
 
     def load_tensors(self) -> dict[str, Tensor]:
-        """All tensors by name, numbers in float32; UserError if the file is missing, a pickle or not as it should be."""
+        """All tensors by name, numbers in float32; UserError if there is no such file, or it is damaged."""
         file = self.weights
         if not file.exists():
             self._explain_missing_weights()
@@ -119,7 +119,10 @@ class PretrainedFolder:
 def is_pretrained(path: Path) -> bool:
     """Whether this is another library's model rather than a run of ours."""
     if path.is_dir():
-        return not (path / "recipe.toml").exists() and not (path / "echelon.json").exists()
+        is_run = (path / "checkpoints").is_dir()
+        return (
+            not is_run and any((path / name).exists() for name in (CONFIG, WEIGHTS, f"{WEIGHTS}.index.json"))
+        ) or (not is_run and any(any(path.glob(pattern)) for pattern in _PICKLES))
     return path.is_file()
 
 

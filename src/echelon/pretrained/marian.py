@@ -1,8 +1,9 @@
 """Marian models of transformers as our Transformer, and back: settings, names of tensors, vocabulary.
 
 Their ids begin with the end of sentence and the unknown piece, and end with the padding, which also begins the target.
-Ours begin with padding, end and beginning of sentence, and the unknown piece; theirs has no padding beside the beginning
-of the target, so that one row is added for ours, whose logit is so low that it never counts.
+Ours begin with padding, end and beginning of sentence, and the unknown piece. Theirs has no padding beside the
+beginning of the target, so one row is added for ours, whose logit is so low that it never counts; on the way back it is
+left out. A model that began here has both rows, and keeps them.
 """
 
 from __future__ import annotations
@@ -33,7 +34,6 @@ _SUPPORTED = {
     "normalize_embedding": False,
     "add_bias_logits": False,
     "static_position_embeddings": True,
-    "scale_embedding": True,
 }
 """What these settings must be, if they are given."""
 _NORMS = {"attention_norm": "self_attn_layer_norm", "feed_forward_norm": "final_layer_norm"}
@@ -72,7 +72,7 @@ def _model(config: Mapping[str, Any]) -> Model:
     for key, wanted in _SUPPORTED.items():
         if key in config and config[key] is not None and config[key] != wanted:
             raise UserError(f"config.json: {key} = {config[key]} has no counterpart in Echelon's Transformer")
-    if not config.get("scale_embedding", False):
+    if config.get("scale_embedding") is not True:
         raise UserError(
             "config.json: scale_embedding = false has no counterpart in Echelon's Transformer, which multiplies "
             "embeddings by the square root of their width"
@@ -91,7 +91,7 @@ def _model(config: Mapping[str, Any]) -> Model:
         )
     is_shared = config.get("share_encoder_decoder_embeddings", True) is True
     is_tied = config.get("tie_word_embeddings", True) is True
-    settings = {
+    settings: dict[str, Any] = {
         "d_model": _integer(config, "d_model"),
         "d_ff": _integer(config, "encoder_ffn_dim"),
         "heads": _integer(config, "encoder_attention_heads", 1024),
@@ -246,7 +246,10 @@ def _layers(shape: TransformerShape) -> Iterator[tuple[str, list[str]]]:
                     yield f"{ours_before}.{ours}.{kind}", [f"{theirs_before}.{theirs}.{kind}"]
                 for ours, parts in linears.items():
                     if kind == "weight" or ours.startswith("feed_forward") or shape.attention_biases:
-                        yield f"{ours_before}.{ours}.{kind}", [f"{theirs_before}.{part}.{kind}" for part in parts]
+                        yield (
+                            f"{ours_before}.{ours}.{kind}",
+                            [f"{theirs_before}.{part}.{kind}" for part in parts],
+                        )
 
 
 def _check_positions(table: Tensor | None, shape: TransformerShape, folder: PretrainedFolder) -> None:
@@ -269,7 +272,7 @@ def require_exportable(shape: TransformerShape) -> None:
 
 def to_theirs(ours: Mapping[str, Tensor], shape: TransformerShape) -> dict[str, Tensor]:
     """The tensors of a Marian model in float32; biases that ours lacks are zeros."""
-    order = _their_order(shape.vocabulary)
+    order = torch.tensor(their_order(ours, shape))
     tables = {name: ours[f"embeddings.{name}"].float()[order] for name in embedding_names(shape)}
     names = {
         "shared": "model.shared.weight",
@@ -289,21 +292,23 @@ def to_theirs(ours: Mapping[str, Tensor], shape: TransformerShape) -> dict[str, 
     return theirs
 
 
-def _their_order(vocabulary: int) -> Tensor:
-    """Our id of each of theirs: end of sentence, unknown, pieces, and the beginning, which pads as well."""
-    return torch.tensor([EOS, UNK, *range(len(SPECIAL_PIECES), vocabulary), BOS])
+def their_order(ours: Mapping[str, Tensor], shape: TransformerShape) -> list[int]:
+    """Our id of each of theirs: end of sentence, unknown, pieces, the beginning, and the padding if it is another."""
+    is_added = shape.output_bias and float(ours["output_bias"][PAD]) == NEVER
+    order = [EOS, UNK, *range(len(SPECIAL_PIECES), shape.vocabulary), BOS]
+    return order if is_added else [*order, PAD]
 
 
-def their_vocabulary(pieces: Sequence[str]) -> str:
+def their_vocabulary(pieces: Sequence[str], order: Sequence[int]) -> str:
     """vocab.json."""
-    listed = [pieces[index] for index in _their_order(len(pieces)).tolist()]
+    listed = [pieces[index] for index in order]
     listed[-1] = SPECIAL_PIECES[PAD]
     return json.dumps({piece: number for number, piece in enumerate(listed)}, ensure_ascii=False, indent=1)
 
 
-def their_config(model: Model, shape: TransformerShape) -> dict[str, Any]:
+def their_config(model: Model, shape: TransformerShape, order: Sequence[int]) -> dict[str, Any]:
     """config.json."""
-    size = shape.vocabulary - 1
+    size = len(order)
     return {
         "architectures": ["MarianMTModel"],
         "model_type": "marian",
@@ -331,7 +336,7 @@ def their_config(model: Model, shape: TransformerShape) -> dict[str, Any]:
         "eos_token_id": 0,
         "forced_eos_token_id": 0,
         "pad_token_id": size - 1,
-        "decoder_start_token_id": size - 1,
+        "decoder_start_token_id": order.index(BOS),
         "init_std": math.sqrt(1 / shape.d_model),
         "dtype": "float32",
     }
