@@ -13,7 +13,7 @@ import torch.nn.functional as F
 import echelon
 from echelon.models.sequences import Sequences
 from echelon.monitor.records import read_records
-from echelon.pretrained.run import as_run
+from echelon.pretrained.conversion import as_run
 from echelon.recipe.loading import change_recipe, load_translation_recipe
 from echelon.recipe.schema import Data, TranslationRecipe
 from echelon.runfolder import RunFolder

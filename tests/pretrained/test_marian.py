@@ -18,8 +18,8 @@ from echelon.export.export_folder import ExportOptions
 from echelon.inference.torch_models import build_model
 from echelon.models.sequences import Sequences, shift_right
 from echelon.models.transformer import Transformer
-from echelon.pretrained.folder import PretrainedFolder
-from echelon.pretrained.run import as_run, convert_pretrained
+from echelon.pretrained.conversion import as_run, convert_pretrained
+from echelon.pretrained.pretrained_folder import PretrainedFolder
 from echelon.recipe.loading import load_translation_recipe
 from echelon.runfolder import RunFolder
 from echelon.train.weights import choose_weights

@@ -20,7 +20,7 @@ from echelon.runfolder import RUNS, read_file
 
 def convert_model(path: Path, to: Path | None) -> dict[str, Any]:
     """A run from a model of transformers, timm or torchvision."""
-    from echelon.pretrained.run import convert_pretrained
+    from echelon.pretrained.conversion import convert_pretrained
 
     converted = convert_pretrained(path, to or RUNS / path.resolve().name.removesuffix(".safetensors"))
     run, recipe = converted.run, converted.recipe

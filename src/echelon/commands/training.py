@@ -290,7 +290,7 @@ def _with_absolute_init(recipe: Recipe) -> Recipe:
     """The recipe with `train.init_from` as a path that holds wherever the workers run."""
     if recipe.train.init_from is None:
         return recipe
-    from echelon.pretrained.run import starting_run
+    from echelon.pretrained.conversion import starting_run
 
     other = starting_run(recipe.train.init_from)
     return recipe.model_copy(update={"train": recipe.train.model_copy(update={"init_from": str(other.path)})})

@@ -196,7 +196,7 @@ def _given_tokeniser(recipe: TranslationRecipe) -> Path | None:
     """Fine-tuning keeps the vocabulary of the run it starts from."""
     if recipe.train.init_from is None:
         return None
-    from echelon.pretrained.run import starting_run
+    from echelon.pretrained.conversion import starting_run
 
     return starting_run(recipe.train.init_from).tokeniser
 

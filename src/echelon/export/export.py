@@ -27,7 +27,7 @@ from echelon.inference.model_folder import available_cores, recipe_decoding, tex
 from echelon.inference.torch_models import build_model, load_package_model
 from echelon.models.transformer import Transformer
 from echelon.monitor.records import read_records
-from echelon.pretrained.run import is_converted
+from echelon.pretrained.conversion import is_converted
 from echelon.recipe.loading import load_recipe
 from echelon.recipe.schema import Recipe, TranslationRecipe
 from echelon.recipe.tasks import find_task
@@ -61,6 +61,10 @@ def export_translator(run: RunFolder, recipe: TranslationRecipe, options: Export
         run, options.checkpoint or default_choice(run.checkpoints, recipe.evaluate.final)
     )
     tokeniser = Tokeniser.load(run.tokeniser)
+    if options.edge and tokeniser.is_paired:
+        raise UserError(
+            "the edge runner reads one SentencePiece model, and this translator has one a language"
+        )
     model = build_model(recipe, tokeniser.size, weights)
     with packaged(options) as package:
         options.show(1 / _STEPS, "writing the model")

@@ -9,7 +9,6 @@ import safetensors.torch
 from echelon.data.paired_pieces import PairedModels
 from echelon.data.tokeniser import Tokeniser
 from echelon.models.transformer import Transformer
-from echelon.pretrained.folder import CONFIG, WEIGHTS, PretrainedFolder
 from echelon.pretrained.marian import (
     read_marian,
     require_exportable,
@@ -18,6 +17,7 @@ from echelon.pretrained.marian import (
     their_vocabulary,
     to_theirs,
 )
+from echelon.pretrained.pretrained_folder import CONFIG, WEIGHTS, PretrainedFolder
 from echelon.recipe.schema import TranslationRecipe
 from echelon.runfolder import read_file, write_atomically, write_json
 from echelon.tasks.translation import build_transformer

@@ -21,7 +21,7 @@ from echelon.data.paired_pieces import SPECIAL_PIECES, PairedModels
 from echelon.data.tokeniser import BOS, EOS, MOST_PIECES, PAD, UNK
 from echelon.errors import UserError
 from echelon.models.transformer import sinusoids
-from echelon.pretrained.folder import PretrainedFolder
+from echelon.pretrained.pretrained_folder import PretrainedFolder
 from echelon.recipe.schema import Model
 from echelon.shapes.transformer import TransformerShape, embedding_names
 

@@ -10,8 +10,8 @@ from torch import nn
 from echelon.recipe.schema import Recipe
 from echelon.tasks.task import Task
 from echelon.train.flat import FlatParameters
+from echelon.train.model_parts import freeze, require_parts
 from echelon.train.optimiser import FlatOptimiser
-from echelon.train.parts import freeze, require_parts
 from echelon.train.precision import Precision
 from echelon.train.statistics import SlotStatistics
 from echelon.train.weight_average import WeightAverage

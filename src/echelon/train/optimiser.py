@@ -13,7 +13,7 @@ from torch import Tensor
 from echelon.recipe import schema
 from echelon.recipe.own_code import import_own
 from echelon.train.flat import FlatParameters
-from echelon.train.parts import rate_of
+from echelon.train.model_parts import rate_of
 
 Kind = TypeVar("Kind", bound=torch.optim.Optimizer)
 

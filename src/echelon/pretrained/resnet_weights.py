@@ -12,7 +12,7 @@ from torch import Tensor
 from echelon.data.images.image_store import Normalisation
 from echelon.errors import UserError
 from echelon.inference.pictures import PictureRules
-from echelon.pretrained.folder import PretrainedFolder
+from echelon.pretrained.pretrained_folder import PretrainedFolder
 from echelon.recipe.image_sections import ImageModel
 from echelon.shapes.resnet import PRESETS, layers
 

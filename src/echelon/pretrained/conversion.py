@@ -17,9 +17,9 @@ from echelon.errors import UserError
 from echelon.files.checkpoint_layout import TrainingState, checkpoint_folder, clear_for_saving
 from echelon.files.checksum import checksum_of_file
 from echelon.monitor.provenance import collect_provenance
-from echelon.pretrained.folder import PretrainedFolder, is_pretrained
 from echelon.pretrained.marian import MarianModel, read_marian
-from echelon.pretrained.resnet import ResNetModel, read_resnet, rules_as_json
+from echelon.pretrained.pretrained_folder import PretrainedFolder, is_pretrained
+from echelon.pretrained.resnet_weights import ResNetModel, read_resnet, rules_as_json
 from echelon.recipe.schema import ClassificationRecipe, Recipe, TranslationRecipe
 from echelon.resolve.run_recipe import write_recipe
 from echelon.runfolder import RunFolder, read_json, write_atomically, write_json
@@ -32,7 +32,7 @@ _FORMAT = 1
 
 
 @dataclass(frozen=True)
-class Converted:
+class ConvertedModel:
     """What became of a folder."""
 
     run: RunFolder
@@ -40,7 +40,7 @@ class Converted:
     num_numbers: int
 
 
-def convert_pretrained(path: Path, to: Path) -> Converted:
+def convert_pretrained(path: Path, to: Path) -> ConvertedModel:
     """Write the model in `path` as a new run; UserError with the reason if Echelon cannot have it."""
     if to.exists():
         raise UserError(f"{to}: already exists; name another folder with --to")
@@ -63,7 +63,7 @@ def convert_pretrained(path: Path, to: Path) -> Converted:
         write_json(run.provenance, [{**collect_provenance(), "converted_from": origin}])
         _write_checkpoint(run, found.tensors)
         run.path.rename(to)
-    return Converted(RunFolder(to), recipe, sum(tensor.numel() for tensor in found.tensors.values()))
+    return ConvertedModel(RunFolder(to), recipe, sum(tensor.numel() for tensor in found.tensors.values()))
 
 
 def starting_run(init_from: str) -> RunFolder:

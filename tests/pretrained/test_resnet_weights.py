@@ -15,7 +15,7 @@ from echelon import Classifier
 from echelon.errors import UserError
 from echelon.inference.pictures import read_rules
 from echelon.inference.torch_pictures import build_classifier
-from echelon.pretrained.run import convert_pretrained
+from echelon.pretrained.conversion import convert_pretrained
 from echelon.recipe.loading import load_classification_recipe
 from echelon.runfolder import RunFolder
 from echelon.train.weights import choose_weights

@@ -12,8 +12,8 @@ import safetensors.torch
 import torch
 
 from echelon.errors import UserError
-from echelon.pretrained.folder import CONFIG, WEIGHTS, PretrainedFolder
-from echelon.pretrained.run import convert_pretrained
+from echelon.pretrained.conversion import convert_pretrained
+from echelon.pretrained.pretrained_folder import CONFIG, WEIGHTS, PretrainedFolder
 
 
 class Trap:

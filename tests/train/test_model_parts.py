@@ -9,8 +9,8 @@ from torch import nn
 from echelon.errors import UserError
 from echelon.recipe.schema import AdamW, Sgd
 from echelon.train.flat import FlatParameters
+from echelon.train.model_parts import belongs_to, freeze, rate_of, require_parts
 from echelon.train.optimiser import FlatOptimiser
-from echelon.train.parts import belongs_to, freeze, rate_of, require_parts
 
 
 def make_model() -> nn.Module:
