@@ -26,13 +26,13 @@ class ResNetShape:
     """A 7x7 convolution and a pooling, each halving the picture; or one 3x3 convolution."""
     has_projections: bool = True
     """Whether shortcuts that change the shape have a 1x1 convolution, or pad with zeros."""
+    classes: int = 1000
+    pixels: int = 224
+    """Height and width of the picture."""
     groups: int = 1
     """Of a bottleneck's 3x3 convolution, each of which sees its own channels (ResNeXt)."""
     group_width: int = 64
     """Channels of such a group in the first stage, if `width` is 64; 128 makes a wide ResNet."""
-    classes: int = 1000
-    pixels: int = 224
-    """Height and width of the picture."""
 
 
 PRESETS: dict[str, ResNetShape] = {
