@@ -22,7 +22,7 @@ from echelon.train.weights import choose_weights
 from tests.data.test_paired_pieces import SOURCE, TARGET
 from tests.pretrained.marian_folders import ORDER, make_marian
 
-STEPS, RATE = 50, 2e-3
+STEPS, RATE = 50, 1e-3
 
 
 def write_corpus(folder: Path, name: str, lines: int) -> None:

@@ -11,6 +11,7 @@ import safetensors.torch
 import torch
 
 from echelon import Decoding, Translator
+from echelon.commands.convert import convert_model, format_model
 from echelon.data.tokeniser import BOS, EOS, PAD, UNK
 from echelon.errors import UserError
 from echelon.export.export import export_run
@@ -175,3 +176,19 @@ def test_a_folder_is_converted_once_and_found_again(tmp_path: Path, monkeypatch:
     assert first == second
     assert as_run(tmp_path / "theirs") != first
     assert PretrainedFolder(tmp_path / "theirs").has("vocab.json")
+
+
+def test_the_verb_says_what_was_made_and_how_to_go_on(tmp_path: Path) -> None:
+    make_marian(tmp_path / "theirs", activation_function="swish")
+
+    result = convert_model(tmp_path / "theirs", tmp_path / "run")
+
+    assert result["task"] == "translation"
+    assert result["numbers"] == sum(
+        tensor.numel() for tensor in choose_weights(RunFolder(tmp_path / "run"), "last").tensors.values()
+    )
+    assert f"`echelon translate {tmp_path / 'run'}` uses it" in format_model(result)
+    with pytest.raises(UserError, match="already exists"):
+        convert_model(tmp_path / "theirs", tmp_path / "run")
+    with pytest.raises(UserError, match="edge runner reads one SentencePiece model"):
+        export_run(RunFolder(tmp_path / "run"), ExportOptions("onnx", tmp_path / "out", edge=True))
