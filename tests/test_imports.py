@@ -25,6 +25,7 @@ LAYERS: list[tuple[str, ...]] = [
     ("cloud",),
     ("explain",),
     ("inference",),
+    ("pretrained",),
     ("export",),
     ("serve",),
     ("dashboard",),
@@ -58,7 +59,7 @@ TORCH_MODULES = (
     "inference.torch_pictures",
     "commands.evaluate",
 )
-MAY_LOAD_TORCH = ("comm", "models", "tasks", "train", "export", *TORCH_MODULES)
+MAY_LOAD_TORCH = ("comm", "models", "tasks", "train", "pretrained", "export", *TORCH_MODULES)
 """Everything else must start at once: nothing it imports at module level, through however many files, is torch."""
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import subprocess
 from pathlib import Path
 from typing import Any
@@ -11,17 +12,21 @@ import pytest
 import torch
 
 from echelon import Decoding, Translator
+from echelon.data.tokeniser import Tokeniser
 from echelon.errors import PackageError, UserError
 from echelon.export import export
 from echelon.export.ctranslate2_format import write_ctranslate2
 from echelon.export.edge_runner import Runner
 from echelon.export.export import export_run
 from echelon.export.export_folder import ExportOptions
+from echelon.files.checkpoint_layout import Best
 from echelon.inference.exported_model import PackageFolder
 from echelon.models.transformer import Transformer
+from echelon.recipe.loading import load_translation_recipe
 from echelon.runfolder import RunFolder
+from echelon.tasks.translation import build_transformer
 from tests.models.test_beam_search import make_model
-from tests.small_run import make_small_run, sentences
+from tests.small_run import keep_model, make_small_run, sentences
 
 LINES = [*sentences(12, seed=8), "", "One\x07 two. " * 9]
 VARIANTS = ("model.norm=post", "model.tied=false", "model.attention_biases=true")
@@ -39,6 +44,25 @@ def test_an_export_computes_what_pytorch_computes(tmp_path: Path, format_: Any, 
     assert result["check"]["largest_difference"] < 1e-4
     assert [round(6 * share, 9) for share, _ in told] == [0, 1, 2, 3, 4, 5]
     assert told[1][1] == "writing the model"
+
+
+@pytest.mark.parametrize("format_", ["safetensors", "ctranslate2", "onnx"])
+@pytest.mark.parametrize("activation", ["gelu", "swish"])
+def test_a_model_from_elsewhere_is_exported_as_it_is(tmp_path: Path, format_: Any, activation: str) -> None:
+    names = ("norm=post", "attention_biases=true", "separate_source=true", "output_bias=true")
+    run = make_small_run(
+        tmp_path / "run", *(f"model.{name}" for name in names), f"model.activation={activation}"
+    )
+    vocabulary = Tokeniser.load(run.tokeniser).size
+    model = build_transformer(load_translation_recipe(run.recipe), vocabulary)
+    assert model.output_bias is not None
+    model.output_bias.copy_(torch.linspace(-2, 2, vocabulary))
+    shutil.rmtree(run.checkpoints / "step-00000005")
+    keep_model(run, model, Best(5, "bleu", 1.0))
+
+    result = export_run(run, ExportOptions(format_, tmp_path / "out"))
+
+    assert result["check"]["largest_difference"] < 1e-4
 
 
 def test_ctranslate2_translates_as_pytorch_does(run: RunFolder, tmp_path: Path) -> None:

@@ -52,6 +52,24 @@ def test_loss_and_gradients_equal_cross_entropy(rows: int, smoothing: float) -> 
 
 
 @pytest.mark.usefixtures("small_chunks")
+def test_a_bias_is_added_to_the_logits(some_kernels: Kernels | None) -> None:
+    hidden, output, targets = make_inputs(19)
+    bias = torch.linspace(-5, 5, VOCABULARY)
+    with_one = torch.cat([hidden, torch.ones(19, 1)], 1), torch.cat([output, bias[:, None]], 1)
+
+    ours = summed_loss(hidden, output, targets, 0.1, some_kernels, bias_V=bias)
+    ours_gradients = torch.autograd.grad(ours.smoothed, [hidden, output])
+    plain = plain_loss(*with_one, targets, 0.1)
+    plain_gradients = torch.autograd.grad(plain.smoothed, [hidden, output])
+    twin = twin_loss(hidden[:18], output, targets[:9], 0.1, some_kernels, bias_V=bias, agreement=0.0)
+    twins = plain_loss(with_one[0][:18], with_one[1], targets[:9].repeat(2), 0.1)
+
+    torch.testing.assert_close(ours, plain)
+    torch.testing.assert_close(ours_gradients, plain_gradients)
+    torch.testing.assert_close(twin.nll, twins.nll / 2)
+
+
+@pytest.mark.usefixtures("small_chunks")
 def test_gradients_pass_gradcheck() -> None:
     hidden, output, targets = make_inputs(11, torch.float64)
 

@@ -29,6 +29,8 @@ from echelon.shapes.speednet import SpeedNetShape
         ("resnet50", 25_557_032),
         ("resnet101", 44_549_160),
         ("resnet152", 60_192_808),
+        ("wide_resnet50_2", 68_883_240),
+        ("resnext50_32x4d", 25_028_904),
     ],
 )
 def test_modules_have_the_published_number_of_parameters(name: str, published: int) -> None:

@@ -135,9 +135,17 @@ def test_a_target_token_does_not_see_those_after_it() -> None:
 
 
 @pytest.mark.parametrize("norm", ["pre", "post"])
-def test_layers_equal_those_of_torch(norm: Literal["pre", "post"]) -> None:
-    shape = TransformerShape(100, **PRESETS["small"], norm=norm, attention_biases=True)
-    options = {"dropout": 0.0, "batch_first": True, "norm_first": norm == "pre"}
+@pytest.mark.parametrize("activation", ["relu", "gelu"])
+def test_layers_equal_those_of_torch(
+    norm: Literal["pre", "post"], activation: Literal["relu", "gelu"]
+) -> None:
+    shape = TransformerShape(100, **PRESETS["small"], norm=norm, attention_biases=True, activation=activation)
+    options = {
+        "dropout": 0.0,
+        "batch_first": True,
+        "norm_first": norm == "pre",
+        "activation": activation,
+    }
     torch.manual_seed(1)
     theirs = nn.TransformerDecoderLayer(shape.d_model, shape.heads, shape.d_ff, **options)  # type: ignore[arg-type]
     theirs_encoder = nn.TransformerEncoderLayer(shape.d_model, shape.heads, shape.d_ff, **options)  # type: ignore[arg-type]
@@ -238,6 +246,25 @@ def test_tied_embeddings_are_one_matrix_and_untied_three() -> None:
 
     assert tied.source_VD is tied.target_VD is tied.output_VD
     assert len({id(table) for table in (untied.source_VD, untied.target_VD, untied.output_VD)}) == 3
+
+
+def test_the_source_alone_can_have_an_embedding_of_its_own() -> None:
+    embeddings = Transformer(replace(SHAPE, tied="target")).embeddings
+
+    assert embeddings.source_VD is not embeddings.target_VD is embeddings.output_VD
+
+
+def test_the_output_bias_is_added_to_the_logits_and_is_not_trained() -> None:
+    model = make_model(replace(SHAPE, output_bias=True))
+    assert model.output_bias is not None
+    model.output_bias.copy_(torch.arange(40.0))
+    hidden = torch.randn(3, 16)
+
+    expected = hidden @ model.embeddings.output_VD.T + torch.arange(40.0)
+
+    torch.testing.assert_close(model.logits(hidden), expected)
+    assert "output_bias" in model.state_dict()
+    assert "output_bias" not in dict(model.named_parameters())
 
 
 @pytest.mark.parametrize("dropout", ["residual", "attention", "activation"])

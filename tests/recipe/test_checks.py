@@ -39,6 +39,10 @@ def test_a_batch_that_training_will_find_is_not_checked() -> None:
             ['data.mirrors=["s3://bucket/wmt"]'],
             "data.mirrors: 's3://bucket/wmt' is no folder, and no http or https address",
         ),
+        (
+            ["model.tied=false", "model.separate_source=true"],
+            "model.separate_source: model.tied = false gives each its own matrix; remove one of them",
+        ),
         (["train.stop_at=100"], "train.stop_at: 100 is not before the end, step 100; lower it"),
         (
             ["train.exchange=parameter_server", "train.precision=fp16"],

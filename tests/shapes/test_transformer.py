@@ -24,13 +24,14 @@ from echelon.shapes.transformer import (
 )
 
 NORMS: list[Literal["pre", "post"]] = ["pre", "post"]
+TIED: list[bool | Literal["target"]] = [True, False, "target"]
 
 
 @pytest.mark.parametrize(
-    ("preset", "norm", "tied", "biases"), list(product(PRESETS, NORMS, [True, False], [True, False]))
+    ("preset", "norm", "tied", "biases"), list(product(PRESETS, NORMS, TIED, [True, False]))
 )
 def test_parameters_are_those_of_the_module(
-    preset: str, norm: Literal["pre", "post"], tied: bool, biases: bool
+    preset: str, norm: Literal["pre", "post"], tied: bool | Literal["target"], biases: bool
 ) -> None:
     shape = TransformerShape(1000, **PRESETS[preset], norm=norm, tied=tied, attention_biases=biases)
     with torch.device("meta"):

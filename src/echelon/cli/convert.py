@@ -15,15 +15,22 @@ from echelon.errors import UserError
 
 def convert(
     kind: Annotated[
-        Literal["openseq2seq", "ai-platform"],
-        typer.Argument(metavar="openseq2seq|ai-platform", help="The system that FILE is from."),
+        Literal["openseq2seq", "ai-platform", "huggingface"],
+        typer.Argument(metavar="openseq2seq|ai-platform|huggingface", help="The system that FILE is from."),
     ],
     file: Annotated[
-        Path, typer.Argument(metavar="FILE", help="The configuration; it is read, never executed.")
+        Path,
+        typer.Argument(
+            metavar="FILE", help="The configuration, or the model's folder; read, never executed."
+        ),
     ],
     *,
     to: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Write the recipe to this file.  [default: stdout]")
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            help="Write the recipe to this file, huggingface: the run to this folder.  [default: stdout; runs/NAME]",
+        ),
     ] = None,
     workers: Annotated[
         int | None, typer.Option(min=1, help="openseq2seq: the number of processes or GPUs it was used with.")
@@ -42,7 +49,15 @@ def convert(
     ] = None,
     json_: Json = False,
 ) -> None:
-    """Convert the configuration of another system."""
+    """Convert the configuration of another system, or a model of Hugging Face's layout, timm or torchvision."""
+    if kind == "huggingface":
+        if project or bucket or image or workers is not None:
+            raise UserError("--workers, --project, --bucket and --image are not for huggingface")
+        from echelon.commands.convert import convert_model, format_model
+
+        converted_model = convert_model(file, to)
+        show(json_, converted_model, format_model(converted_model))
+        return
     if kind == "openseq2seq":
         from echelon.migrate.openseq2seq.converted_recipe import convert_openseq2seq
 

@@ -18,7 +18,9 @@ echelon describe recipes/wmt16-en-de-base.toml --set model.preset=big""",
 echelon plan recipes/wmt16-en-de-base.toml --set train.precision=fp16 --on 4xg4dn.2xlarge --on "2x(2xV100, 1gbit)"
 echelon plan recipes/demo.toml --on here --profile""",
     "benchmark": "echelon benchmark recipes/demo.toml --steps 10",
-    "convert": "echelon convert openseq2seq en-de-base.py --to en-de-base.toml",
+    "convert": """\
+echelon convert openseq2seq en-de-base.py --to en-de-base.toml
+echelon convert huggingface opus-mt-en-de --to runs/opus""",
     "train": """\
 echelon train recipes/demo.toml --run runs/short --steps 100
 echelon train recipes/demo.toml --workers 4 --set seed=2

@@ -18,8 +18,12 @@ def export(
     *,
     to: Annotated[Path, typer.Option(metavar="DIR", help="The folder to write.")],
     format_: Annotated[
-        Literal["safetensors", "ctranslate2", "onnx"],
-        typer.Option("--format", help="The format: what will run the model."),
+        Literal["safetensors", "ctranslate2", "onnx", "huggingface"],
+        typer.Option(
+            "--format",
+            metavar="FORMAT",
+            help="What will run the model: safetensors, ctranslate2, onnx, or huggingface (transformers).",
+        ),
     ] = "safetensors",
     precision: Annotated[
         Literal["float32", "int8"], typer.Option(help="Precision of the weights; int8 with ctranslate2 only.")

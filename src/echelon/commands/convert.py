@@ -13,8 +13,33 @@ from echelon.cloud.cluster_spec import parse_spec
 from echelon.cloud.vertex import VertexSpec
 from echelon.errors import UserError
 from echelon.migrate.ai_platform import convert
+from echelon.recipe.tasks import find_task
 from echelon.recipe.toml import dump_table
-from echelon.runfolder import read_file
+from echelon.runfolder import RUNS, read_file
+
+
+def convert_model(path: Path, to: Path | None) -> dict[str, Any]:
+    """A run from a model of transformers, timm or torchvision."""
+    from echelon.pretrained.conversion import convert_pretrained
+
+    converted = convert_pretrained(path, to or RUNS / path.resolve().name.removesuffix(".safetensors"))
+    run, recipe = converted.run, converted.recipe
+    return {
+        "run": str(run.path),
+        "task": recipe.task,
+        "model": recipe.model.model_dump(exclude_none=True),
+        "numbers": converted.num_numbers,
+    }
+
+
+def format_model(result: dict[str, Any]) -> str:
+    """The same for people."""
+    task: Any = find_task(result["task"])
+    return (
+        f"{result['run']}: a run with {result['numbers']:,} numbers, which {task.use.does}; "
+        f"`echelon {task.use.verb} {result['run']}` uses it. To train it further, name your data in a recipe with the "
+        f"same [model] table, and set train.init_from to this run"
+    )
 
 
 @dataclass(frozen=True)

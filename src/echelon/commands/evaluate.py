@@ -143,7 +143,7 @@ def open_texts(
 ) -> Scorable:
     """A model that translates, and parallel files."""
     tokeniser = Tokeniser.load(run.tokeniser)
-    choice = choose_kernels(recipe.train.kernels, device, recipe.train.precision)
+    choice = choose_kernels(recipe.train.kernels, device, recipe.train.precision, recipe.model.activation)
     loss = TranslationLoss(recipe.train, choice, device)
     scorings: dict[str, Scoring] = {}
     for number, given in enumerate(sets):

@@ -35,6 +35,7 @@ from echelon.console import tell
 from echelon.data.batch_plan import AnyPrepared, steps_per_epoch
 from echelon.data.prepare import default_cache
 from echelon.errors import CheckpointError, EchelonError, RunError, UserError
+from echelon.files.checkpoint_layout import default_choice
 from echelon.launch.stop_requests import StopRequests
 from echelon.monitor.records import RecordWriter, is_number, read_records
 from echelon.monitor.scores import read_scores
@@ -294,18 +295,21 @@ def _with_absolute_init(recipe: Recipe) -> Recipe:
     """The recipe with `train.init_from` as a path that holds wherever the workers run."""
     if recipe.train.init_from is None:
         return recipe
-    other = RunFolder(Path(recipe.train.init_from).resolve()).require()
+    from echelon.pretrained.conversion import starting_run
+
+    other = starting_run(recipe.train.init_from)
     return recipe.model_copy(update={"train": recipe.train.model_copy(update={"init_from": str(other.path)})})
 
 
 def _require_init(recipe: Recipe) -> None:
-    """UserError if the run that training shall start from has no best checkpoint."""
+    """UserError if the run that training shall start from has no checkpoint."""
     if recipe.train.init_from is None:
         return
     from echelon.train.checkpoint import choose_checkpoint
 
+    checkpoints = RunFolder(Path(recipe.train.init_from)).checkpoints
     try:
-        choose_checkpoint(RunFolder(Path(recipe.train.init_from)).checkpoints, "best")
+        choose_checkpoint(checkpoints, default_choice(checkpoints, "best"))
     except CheckpointError as error:
         raise UserError(f"train.init_from = {recipe.train.init_from!r}: {error}") from error
 

@@ -97,7 +97,7 @@ def encode_block(block: TextBlock, model: Path) -> EncodedPairs:
     """Encode cleaned training text."""
     source, target = block.read()
     tokeniser = _tokeniser(model)
-    return EncodedPairs(encode_side(source, tokeniser), encode_side(target, tokeniser))
+    return EncodedPairs(encode_side(source, tokeniser), encode_side(target, tokeniser.for_target))
 
 
 def encode_held_out(chunk: Chunk, form: NormalForm, model: Path) -> EncodedPairs:
@@ -106,7 +106,7 @@ def encode_held_out(chunk: Chunk, form: NormalForm, model: Path) -> EncodedPairs
     tokeniser = _tokeniser(model)
     return EncodedPairs(
         encode_side(source, tokeniser),
-        encode_side(target, tokeniser),
+        encode_side(target, tokeniser.for_target),
         "".join(f"{line}\n" for line in source).encode(),
         chunk.target + b"\n",
     )

@@ -1,4 +1,4 @@
-"""The joint vocabulary of both languages: SentencePiece BPE, encoding and decoding."""
+"""The joint vocabulary of both languages: SentencePiece, encoding and decoding."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ import sentencepiece
 from numpy.typing import NDArray
 
 from echelon.data.cleaning import LONGEST_WORD, SPACE_MARK, UNSPACED
+from echelon.data.paired_pieces import PairedModels, PiecesOfSide
 from echelon.errors import DataError
 from echelon.runfolder import read_file
 
@@ -153,21 +154,29 @@ def train_tokeniser(words: Mapping[str, int], vocabulary: int) -> bytes:
 
 
 class Tokeniser:
-    """Lines to ids and back. Lines are expected as `cleaning.normalise` leaves them."""
+    """Lines to ids and back. Lines are expected as `cleaning.normalise` leaves them.
 
-    def __init__(self, processor: Any) -> None:
+    It encodes source text; `for_target` encodes target text, and is the same unless each language has a SentencePiece
+    model of its own.
+    """
+
+    def __init__(self, processor: Any, target: Tokeniser | None = None) -> None:
         self._processor = processor
+        self.for_target: Tokeniser = target or self
         self._tokens_of_words = {"\n": np.array([EOS], TOKEN_TYPE).tobytes()}
         self.size: int = processor.get_piece_size()
         self._is_word_local = _is_word_local(processor)
 
     @classmethod
     def load(cls, path: Path) -> Tokeniser:
-        """Read a SentencePiece model; DataError if it is missing, damaged, too large or has other special ids."""
+        """Read a SentencePiece model, or a pair of them (paired_pieces.py); DataError if it is missing, damaged, too
+        large or has other special ids."""
         try:
             model = read_file(path)
         except OSError as error:
             raise DataError(f"the tokeniser {path} cannot be read: {error.strerror}") from error
+        if model.startswith(b"{"):
+            return cls._load_pair(path, model)
         processor = sentencepiece.SentencePieceProcessor()
         try:
             processor.load_from_serialized_proto(model)
@@ -176,11 +185,24 @@ class Tokeniser:
         ids = (processor.pad_id(), processor.eos_id(), processor.bos_id(), processor.unk_id())
         if ids != (PAD, EOS, BOS, UNK):
             raise DataError(f"{path} has pad, eos, bos, unk at {ids}; Echelon needs {(PAD, EOS, BOS, UNK)}")
-        if processor.get_piece_size() > MOST_PIECES:
-            raise DataError(
-                f"{path} has {processor.get_piece_size():,} pieces; Echelon takes models of at most {MOST_PIECES:,}"
-            )
+        _require_few(path, processor.get_piece_size())
         return cls(processor)
+
+    @classmethod
+    def _load_pair(cls, path: Path, content: bytes) -> Tokeniser:
+        try:
+            models = PairedModels.from_json(content)
+            sides = [PiecesOfSide(models.pieces, model) for model in (models.source, models.target)]
+        except (ValueError, RuntimeError) as error:
+            raise DataError(f"{path} is not a pair of SentencePiece models, or damaged: {error}") from error
+        _require_few(path, len(models.pieces))
+        source, target = sides
+        return cls(source, cls(target))
+
+    @property
+    def is_paired(self) -> bool:
+        """Whether each language has a model of its own, which a program of another kind cannot read."""
+        return self.for_target is not self
 
     def encode(self, lines: Sequence[str]) -> list[list[int]]:
         """The ids of each line, without EOS."""
@@ -225,17 +247,26 @@ class Tokeniser:
         return [str(self._processor.id_to_piece(index)) for index in ids]
 
     def decode(self, sentences: Sequence[Sequence[int]]) -> list[str]:
-        """The text of each sequence of ids, without PAD, EOS and BOS."""
+        """The text of each sequence of ids of the target, without PAD, EOS and BOS."""
         if not sentences:
             return []
         try:
-            return list(self._processor.decode([list(ids) for ids in sentences], num_threads=1))
+            processor = self.for_target._processor
+            return list(processor.decode([list(ids) for ids in sentences], num_threads=1))
         except UnicodeDecodeError:
             raise DataError("the tokeniser's model has pieces that are not UTF-8; it is damaged") from None
 
 
+def _require_few(path: Path, num_pieces: int) -> None:
+    if num_pieces > MOST_PIECES:
+        raise DataError(f"{path} has {num_pieces:,} pieces; Echelon takes models of at most {MOST_PIECES:,}")
+
+
 def _is_word_local(processor: Any) -> bool:
-    """Whether a line's ids are the concatenated ids of its words: no subword spans words."""
+    """Whether a line's ids are the concatenated ids of its words: no subword spans words, and no word means anything
+    else at the beginning."""
+    if isinstance(processor, PiecesOfSide) and processor.has_languages:
+        return False
     pieces = (processor.id_to_piece(index) for index in range(processor.get_piece_size()))
     if any(SPACE_MARK in piece[1:] for piece in pieces):
         return False

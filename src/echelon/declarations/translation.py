@@ -206,11 +206,11 @@ class TranslationDeclaration(TaskDeclaration[TranslationRecipe, "Prepared"]):
 
 def _given_tokeniser(recipe: TranslationRecipe) -> Path | None:
     """Fine-tuning keeps the vocabulary of the run it starts from."""
-    from echelon.runfolder import RunFolder
-
     if recipe.train.init_from is None:
         return None
-    return RunFolder(Path(recipe.train.init_from)).require().tokeniser
+    from echelon.pretrained.conversion import starting_run
+
+    return starting_run(recipe.train.init_from).tokeniser
 
 
 TASK = TranslationDeclaration()

@@ -15,6 +15,10 @@ _USE = {
     "safetensors": "```python\nfrom echelon import Translator\n\n"
     'print(Translator.load("{folder}").translate(["{example}"])[0])\n```',
     "ctranslate2": '```sh\necho "{example}" | echelon translate {folder}\n```',
+    "huggingface": "```python\nfrom transformers import MarianMTModel, MarianTokenizer\n\n"
+    'model, tokeniser = (kind.from_pretrained("{folder}") for kind in (MarianMTModel, MarianTokenizer))\n'
+    'output = model.generate(**tokeniser(["{example}"], return_tensors="pt"))\n'
+    "print(tokeniser.batch_decode(output, skip_special_tokens=True))\n```",
     "onnx": "ONNX Runtime runs `encoder.onnx` once a sentence and `decoder.onnx` once a token, with its cache.",
 }
 

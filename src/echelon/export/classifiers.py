@@ -48,9 +48,9 @@ class PictureCheck:
 
 def export_classifier(run: RunFolder, recipe: ClassificationRecipe, options: ExportOptions) -> dict[str, Any]:
     """Write a run's model and check it; return the keys of `export --json`. Nothing is left if it fails."""
-    if options.format == "ctranslate2":
+    if options.format in ("ctranslate2", "huggingface"):
         raise UserError(
-            "CTranslate2 computes Transformers; export a classifier with --format onnx or safetensors"
+            f"{options.format} is for Transformers; export a classifier with --format onnx or safetensors"
         )
     if options.edge:
         raise UserError(

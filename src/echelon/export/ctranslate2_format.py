@@ -47,6 +47,7 @@ def _build_spec(model: Transformer, pieces: list[str]) -> Any:
         num_layers=(shape.encoder_layers, shape.decoder_layers),
         num_heads=shape.heads,
         pre_norm=shape.norm == "pre",
+        activation=getattr(specs.Activation, shape.activation.upper()),
         alignment_layer=alignment_layer(shape.decoder_layers),
         alignment_heads=shape.heads,
     )
@@ -56,6 +57,8 @@ def _build_spec(model: Transformer, pieces: list[str]) -> Any:
     spec.encoder.embeddings[0].weight = _copy(model.embeddings.source_VD)
     spec.decoder.embeddings.weight = _copy(model.embeddings.target_VD)
     spec.decoder.projection.weight = _copy(model.embeddings.output_VD)
+    if model.output_bias is not None:
+        spec.decoder.projection.bias = _copy(model.output_bias)
     spec.register_source_vocabulary(pieces)
     spec.register_target_vocabulary(pieces)
     spec.config.bos_token, spec.config.eos_token, spec.config.unk_token = "<s>", "</s>", "<unk>"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 import shutil
 from collections.abc import Callable
 from dataclasses import asdict, replace
@@ -12,11 +13,12 @@ import safetensors.torch
 
 from echelon.data.cleaning import REPLACEMENTS
 from echelon.data.prepared import open_prepared
-from echelon.data.tokeniser import EOS, Tokeniser
+from echelon.data.tokeniser import EOS, UNK, Tokeniser
 from echelon.errors import DataError, UserError
 from echelon.export.card import CardFacts, render_card
 from echelon.export.ctranslate2_format import write_ctranslate2
 from echelon.export.export_folder import ExportOptions, manifest_of, packaged, summarise, write_scores
+from echelon.export.huggingface_format import read_huggingface, write_huggingface
 from echelon.export.onnx_format import write_onnx
 from echelon.export.parity import Scorer, TorchScorer, compare
 from echelon.files.checkpoint_layout import default_choice
@@ -25,6 +27,7 @@ from echelon.inference.model_folder import default_threads, recipe_decoding, tex
 from echelon.inference.torch_models import build_model, load_package_model
 from echelon.models.transformer import Transformer
 from echelon.monitor.records import read_records
+from echelon.pretrained.conversion import is_converted
 from echelon.recipe.loading import load_recipe
 from echelon.recipe.schema import Recipe, TranslationRecipe
 from echelon.recipe.tasks import find_task
@@ -58,16 +61,23 @@ def export_translator(run: RunFolder, recipe: TranslationRecipe, options: Export
         run, options.checkpoint or default_choice(run.checkpoints, recipe.evaluate.final)
     )
     tokeniser = Tokeniser.load(run.tokeniser)
+    if options.edge and tokeniser.is_paired:
+        raise UserError(
+            "the edge runner reads one SentencePiece model, and this translator has one a language"
+        )
     model = build_model(recipe, tokeniser.size, weights)
     with packaged(options) as package:
         options.show(1 / _STEPS, "writing the model")
-        _write_model(package, model, tokeniser, options)
+        if options.format == "huggingface":
+            write_huggingface(model, recipe, tokeniser, run.tokeniser, package.path)
+        else:
+            _write_model(package, model, tokeniser, options)
         manifest = _manifest(recipe, weights, model, options)
         package.write_manifest(asdict(manifest))
         write_atomically(package.tokeniser, read_file(run.tokeniser))
         write_atomically(package.recipe, read_file(run.recipe))
         sources = real_sentences(run, tokeniser, recipe.data.max_tokens)
-        scorer = _scorer(package, tokeniser, options)
+        scorer = _scorer(package, tokeniser, recipe, options)
         check = compare(scorer, TorchScorer(model), sources, options.precision, _after_writing(options.show))
         scores = write_scores(package, run, weights)
         facts = CardFacts(
@@ -101,7 +111,9 @@ def _write_model(
         )
 
 
-def _scorer(package: PackageFolder, tokeniser: Tokeniser, options: ExportOptions) -> Scorer:
+def _scorer(
+    package: PackageFolder, tokeniser: Tokeniser, recipe: TranslationRecipe, options: ExportOptions
+) -> Scorer:
     """The written model, read back."""
     from echelon.export.scorers import CTranslate2Scorer, OnnxScorer
 
@@ -112,6 +124,8 @@ def _scorer(package: PackageFolder, tokeniser: Tokeniser, options: ExportOptions
             return CTranslate2Scorer(package.ctranslate2, default_threads())
         case "onnx":
             return OnnxScorer(package.path, default_threads())
+        case "huggingface":
+            return TorchScorer(read_huggingface(package.path, recipe))
 
 
 def _manifest(
@@ -128,7 +142,8 @@ def _manifest(
 
 
 def real_sentences(run: RunFolder, tokeniser: Tokeniser, longest: int) -> list[list[int]]:
-    """Sentences to compare on: of the run's test or validation set, or those its records show."""
+    """Sentences to compare on: of the run's test or validation set, or those its records show; of a run that was
+    converted and never trained, which has neither, any."""
     lines: list[str] = []
     try:
         prepared = open_prepared(Path(read_json(run.data)["folder"]))
@@ -136,6 +151,8 @@ def real_sentences(run: RunFolder, tokeniser: Tokeniser, longest: int) -> list[l
     except (OSError, ValueError, KeyError, TypeError, DataError):  # the data are on another machine
         records = read_records(run.worker_records(0))
         lines = [str(record["source"]) for record in records if record.get("kind") == "sample"]
+    if not lines and not run.data.exists() and is_converted(run):
+        return _any_sentences(tokeniser.size, longest)
     chosen = [ids for ids in tokeniser.encode(sorted(set(lines))) if 0 < len(ids) < longest]
     if not chosen:
         raise UserError(
@@ -144,3 +161,10 @@ def real_sentences(run: RunFolder, tokeniser: Tokeniser, longest: int) -> list[l
         )
     every = max(1, len(chosen) // _CHECKED_SENTENCES)
     return [[*ids, EOS] for ids in chosen[::every][:_CHECKED_SENTENCES]]
+
+
+def _any_sentences(vocabulary: int, longest: int) -> list[list[int]]:
+    """Pieces drawn at random."""
+    dice = random.Random(0)
+    lengths = [dice.randint(1, min(longest, 32) - 1) for _ in range(_CHECKED_SENTENCES // 4)]
+    return [[*(dice.randrange(UNK + 1, vocabulary) for _ in range(length)), EOS] for length in lengths]

@@ -41,7 +41,7 @@ class ExportOptions:
     def __post_init__(self) -> None:
         if self.precision == "int8" and self.format != "ctranslate2":
             raise UserError(f"int8 is for --format ctranslate2; {self.format} is written in float32")
-        if self.edge and self.format == "safetensors":
+        if self.edge and self.format in ("safetensors", "huggingface"):
             raise UserError("an edge bundle runs without torch; use --format ctranslate2 or onnx with --edge")
         if self.to.is_symlink() and Path(os.path.realpath(self.to)).is_symlink():
             raise UserError(f"{self.to}: is a link that leads back to itself; remove it")

@@ -52,7 +52,11 @@ def _encoder_graph(model: Transformer) -> Graph:
 
         x_BSD = _residual(graph, model, x_BSD, layer.attention_norm, attend)
         x_BSD = _residual(
-            graph, model, x_BSD, layer.feed_forward_norm, _feed_forward(graph, layer.feed_forward)
+            graph,
+            model,
+            x_BSD,
+            layer.feed_forward_norm,
+            _feed_forward(graph, layer.feed_forward, shape.activation),
         )
     x_BSD = _norm(graph, x_BSD, model.encoder.norm)
     pairs = [
@@ -98,10 +102,16 @@ def _decoder_graph(model: Transformer) -> Graph:
         x_BKD = _residual(graph, model, x_BKD, layer.attention_norm, attend_target)
         x_BKD = _residual(graph, model, x_BKD, layer.cross_attention_norm, attend_source)
         x_BKD = _residual(
-            graph, model, x_BKD, layer.feed_forward_norm, _feed_forward(graph, layer.feed_forward)
+            graph,
+            model,
+            x_BKD,
+            layer.feed_forward_norm,
+            _feed_forward(graph, layer.feed_forward, shape.activation),
         )
     hidden_BKD = _norm(graph, x_BKD, model.decoder.norm)
     logits_BKV = graph.op("MatMul", hidden_BKD, graph.weight(_array(model.embeddings.output_VD).T))
+    if model.output_bias is not None:
+        logits_BKV = graph.op("Add", logits_BKV, graph.weight(_array(model.output_bias)))
     graph.output(
         "log_probabilities", graph.op("LogSoftmax", logits_BKV, axis=-1), np.float32, ["B", "K", "V"]
     )
@@ -125,8 +135,8 @@ def _residual(graph: Graph, model: Transformer, x: str, norm: nn.LayerNorm, bloc
     return _norm(graph, graph.op("Add", x, block(x)), norm)
 
 
-def _feed_forward(graph: Graph, block: FeedForward) -> BuildBlock:
-    return lambda y: _linear(graph, graph.op("Relu", _linear(graph, y, block.inner)), block.outer)
+def _feed_forward(graph: Graph, block: FeedForward, activation: str) -> BuildBlock:
+    return lambda y: _linear(graph, graph.activate(_linear(graph, y, block.inner), activation), block.outer)
 
 
 def _norm(graph: Graph, x: str, norm: nn.Module) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -75,6 +76,19 @@ class Graph:
         """The last two axes exchanged."""
         perm = [*range(rank - 2), rank - 1, rank - 2]
         return self.op("Transpose", value, perm=perm)
+
+    def activate(self, x: str, kind: str) -> str:
+        """relu, gelu (the exact one) or swish."""
+        match kind:
+            case "relu":
+                return self.op("Relu", x)
+            case "gelu":
+                inner = self.op("Erf", self.op("Mul", x, self.constant(1 / math.sqrt(2))))
+                half = self.op("Mul", x, self.constant(0.5))
+                return self.op("Mul", half, self.op("Add", inner, self.constant(1.0)))
+            case "swish":
+                return self.op("Mul", x, self.op("Sigmoid", x))
+        raise AssertionError(f"no activation is called {kind}")
 
     def stack(self, values: Sequence[str]) -> str:
         """Tensors as one, along a new first axis."""

@@ -5,7 +5,6 @@ N  pictures    P  height and width    C  channels    H, W  height and width    K
 
 from __future__ import annotations
 
-import math
 from pathlib import Path
 from typing import Any
 
@@ -113,12 +112,12 @@ def _shortcut(graph: Graph, block: Block, x: str) -> str:
 def _speednet(graph: Graph, model: SpeedNet, x: str) -> str:
     whiten = model.whiten
     x = graph.op("Conv", x, _weight(graph, whiten.weight), _weight(graph, whiten.bias.flatten()))
-    x = _gelu(graph, x)
+    x = graph.activate(x, "gelu")
     for group in model.groups:
         assert isinstance(group, ConvGroup)
         x = graph.op("MaxPool", _convolution(graph, x, group.conv1), kernel_shape=[2, 2], strides=[2, 2])
-        x = _gelu(graph, _norm(graph, x, group.norm1))
-        x = _gelu(graph, _norm(graph, _convolution(graph, x, group.conv2), group.norm2))
+        x = graph.activate(_norm(graph, x, group.norm1), "gelu")
+        x = graph.activate(_norm(graph, _convolution(graph, x, group.conv2), group.norm2), "gelu")
     x_NC = graph.op("Flatten", graph.op("GlobalMaxPool", x))
     weight_KC = _array(model.output.weight) * np.float32(OUTPUT_SCALE)
     return graph.op("MatMul", x_NC, graph.weight(weight_KC.T))
@@ -126,7 +125,8 @@ def _speednet(graph: Graph, model: SpeedNet, x: str) -> str:
 
 def _convolution(graph: Graph, x: str, convolution: nn.Conv2d) -> str:
     pads, strides = [int(convolution.padding[0])] * 4, list(convolution.stride)
-    return graph.op("Conv", x, _weight(graph, convolution.weight), pads=pads, strides=strides)
+    weight, group = _weight(graph, convolution.weight), convolution.groups
+    return graph.op("Conv", x, weight, pads=pads, strides=strides, group=group)
 
 
 def _norm(graph: Graph, x: str, norm: BatchNorm) -> str:
@@ -134,12 +134,6 @@ def _norm(graph: Graph, x: str, norm: BatchNorm) -> str:
     statistics = (norm.bias, norm.running_mean, norm.running_var)
     arrays = [graph.weight(weight), *(_weight(graph, tensor) for tensor in statistics)]
     return graph.op("BatchNormalization", x, *arrays, epsilon=norm.eps)
-
-
-def _gelu(graph: Graph, x: str) -> str:
-    inner = graph.op("Erf", graph.op("Mul", x, graph.constant(1 / math.sqrt(2))))
-    half = graph.op("Mul", x, graph.constant(0.5))
-    return graph.op("Mul", half, graph.op("Add", inner, graph.constant(1.0)))
 
 
 def _weight(graph: Graph, tensor: Tensor) -> str:

@@ -10,6 +10,8 @@ NAME/
   ctranslate2/             format ctranslate2
   encoder.onnx decoder.onnx  format onnx
   model.onnx               the same of a classifier
+  config.json vocab.json source.spm target.spm tokenizer_config.json generation_config.json
+                           format huggingface, with model.safetensors by its names
   SHA256SUMS               `sha256sum -c SHA256SUMS` checks the rest
   translate.py requirements.txt   an edge bundle's runner
 """
@@ -30,7 +32,7 @@ from echelon.recipe.tasks import TASKS
 from echelon.runfolder import read_file, write_atomically, write_json
 
 FORMAT_VERSION = 1
-ExportFormat = Literal["safetensors", "ctranslate2", "onnx"]
+ExportFormat = Literal["safetensors", "ctranslate2", "onnx", "huggingface"]
 
 
 @dataclass(frozen=True)

@@ -125,6 +125,11 @@ def _package_engine(
             from echelon.inference.ctranslate2_engine import CTranslate2Engine
 
             return CTranslate2Engine(package.ctranslate2, threads or default_threads())
+        case "huggingface":
+            raise UserError(
+                f"{package.path}: is a model for transformers; `echelon convert huggingface {package.path}` makes a "
+                "run of it, which `echelon translate` and `serve` take"
+            )
         case "onnx":
             raise UserError(
                 f"{package.path}: is an ONNX model; its own translate.py or ONNX Runtime runs it. "

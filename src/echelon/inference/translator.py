@@ -138,12 +138,11 @@ class Translator:
         if not prefix:
             return []
         text = self._clean(prefix)
-        (ids,) = self._tokeniser.encode([text])
+        tokeniser = self._tokeniser.for_target
+        (ids,) = tokeniser.encode([text])
         if UNK in ids:
             unknown = [
-                character
-                for character in dict.fromkeys(text)
-                if UNK in self._tokeniser.encode([character])[0]
+                character for character in dict.fromkeys(text) if UNK in tokeniser.encode([character])[0]
             ]
             raise UserError(
                 f"no translation begins with {prefix!r}: the model's vocabulary lacks {''.join(unknown)!r}"

@@ -44,7 +44,8 @@ class FusedSublayer:
 def can_run(model: Transformer, device: torch.device) -> bool:
     """Whether the kernels can compute this model, in the format that autocast asks for."""
     is_float32 = model.embeddings.output_VD.dtype == torch.float32
-    return is_float32 and device.type == "cpu" and supports(_activation_dtype())
+    is_known = is_float32 and model.shape.activation == "relu"
+    return is_known and device.type == "cpu" and supports(_activation_dtype())
 
 
 def hidden_states(kernels: Kernels, model: Transformer, source: Sequences, target_input: Sequences) -> Tensor:

@@ -40,13 +40,15 @@ def summed_loss(
     targets_M: Tensor,
     smoothing: float = 0.0,
     kernels: Kernels | None = None,
+    *,
+    bias_V: Tensor | None = None,
 ) -> SummedLoss:
-    """Cross-entropy of the logits `hidden @ output.T`, smoothed over the whole vocabulary as torch does it.
+    """Cross-entropy of the logits `hidden @ output.T + bias`, smoothed over the whole vocabulary as torch does it.
 
     Sums are in float32 at least; under autocast the products are in its dtype. Gradients are computed with
     the loss, while a chunk's logits exist, and only if gradients are enabled.
     """
-    return _summed(hidden_MD, output_VD, targets_M, _RowLoss(smoothing, kernels))
+    return _summed(hidden_MD, output_VD, targets_M, _with_bias(_RowLoss(smoothing, kernels), bias_V))
 
 
 def twin_loss(
@@ -56,6 +58,7 @@ def twin_loss(
     smoothing: float = 0.0,
     kernels: Kernels | None = None,
     *,
+    bias_V: Tensor | None = None,
     agreement: float,
 ) -> SummedLoss:
     """R-Drop (Liang et al., 2021) of two passes over the same tokens: all rows of the one, then all of the other.
@@ -65,11 +68,22 @@ def twin_loss(
     """
     count, width = len(targets_M), hidden_2MD.shape[1]
     neighbours_2MD = hidden_2MD.view(2, count, width).transpose(0, 1).reshape(2 * count, width)
-    to_losses = _Twins(smoothing, agreement / 4, kernels)
+    to_losses = _with_bias(_Twins(smoothing, agreement / 4, kernels), bias_V)
     return _summed(neighbours_2MD, output_VD, targets_M.repeat_interleave(2), to_losses)
 
 
 _ToLosses = Callable[[SummedLoss, Tensor, Tensor, bool], None]
+
+
+def _with_bias(to_losses: _ToLosses, bias_V: Tensor | None) -> _ToLosses:
+    """The same of logits that lack their bias, which has no gradient."""
+    if bias_V is None:
+        return to_losses
+
+    def add_bias(sums: SummedLoss, logits_CV: Tensor, targets_C: Tensor, wants_gradient: bool) -> None:
+        to_losses(sums, logits_CV.add_(bias_V), targets_C, wants_gradient)
+
+    return add_bias
 
 
 def _summed(hidden_MD: Tensor, output_VD: Tensor, targets_M: Tensor, to_losses: _ToLosses) -> SummedLoss:

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from echelon.models.batch_norm import BatchNorm
-from echelon.shapes.resnet import ResNetShape
+from echelon.shapes.resnet import ResNetShape, bottleneck_width
 
 
 class ResNet(nn.Module):
@@ -67,13 +67,14 @@ class Block(nn.Module):
         is_bottleneck = shape.block == "bottleneck"
         self.outer = 4 * inner if is_bottleneck else inner
         self.stride = stride
-        sizes = [(inner, 1, 1), (inner, 3, stride), (self.outer, 1, 1)]
+        middle, groups = bottleneck_width(shape, inner), shape.groups if is_bottleneck else 1
+        sizes = [(middle, 1, 1), (middle, 3, stride), (self.outer, 1, 1)]
         if not is_bottleneck:
             sizes = [(inner, 3, stride), (inner, 3, 1)]
         self._num_convolutions = len(sizes)
         entering = channels
         for number, (width, kernel, step) in enumerate(sizes, start=1):
-            self.add_module(f"conv{number}", _convolution(entering, width, kernel, step))
+            self.add_module(f"conv{number}", _convolution(entering, width, kernel, step, groups))
             self.add_module(f"bn{number}", BatchNorm(width, momentum=momentum))
             entering = width
         self.downsample: nn.Sequential | None = None
@@ -111,5 +112,7 @@ class Block(nn.Module):
         return F.pad(x_NCHW[:, :, :: self.stride, :: self.stride], (0, 0, 0, 0, 0, missing))
 
 
-def _convolution(channels: int, outer: int, kernel: int, stride: int) -> nn.Conv2d:
-    return nn.Conv2d(channels, outer, kernel, stride, padding=kernel // 2, bias=False)
+def _convolution(channels: int, outer: int, kernel: int, stride: int, groups: int = 1) -> nn.Conv2d:
+    """The groups are of a kernel of 3x3."""
+    groups = groups if kernel == 3 else 1
+    return nn.Conv2d(channels, outer, kernel, stride, padding=kernel // 2, groups=groups, bias=False)

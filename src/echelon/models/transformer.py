@@ -23,9 +23,10 @@ from torch.utils.checkpoint import checkpoint
 from echelon.models.attention import attend, attend_packed, join_heads, split_heads, takes_packed
 from echelon.models.dropout import Dropout
 from echelon.models.sequences import Sequences
-from echelon.shapes.transformer import TransformerShape
+from echelon.shapes.transformer import TransformerShape, embedding_names
 
 Sublayer = Callable[[Tensor], Tensor]
+ACTIVATIONS: dict[str, Sublayer] = {"relu": F.relu, "gelu": F.gelu, "swish": F.silu}
 
 
 @dataclass(frozen=True)
@@ -37,7 +38,7 @@ class Dropouts:
     attention: float = 0.0
     """Of the attention weights."""
     activation: float = 0.0
-    """Inside the feed-forward blocks, after the ReLU."""
+    """Inside the feed-forward blocks, after the activation."""
 
 
 @dataclass(frozen=True)
@@ -65,6 +66,8 @@ class Transformer(nn.Module):
         self.dropout = Dropout(dropouts.residual)
         self.encoder = Encoder(shape, dropouts, recomputes)
         self.decoder = Decoder(shape, dropouts, recomputes)
+        self.output_bias: Tensor | None
+        self.register_buffer("output_bias", torch.zeros(shape.vocabulary) if shape.output_bias else None)
 
     def forward(self, source: Sequences, target_input: Sequences) -> Tensor:
         """Hidden states [M, D], one per token of `target_input`, each predicting the token after it."""
@@ -81,7 +84,8 @@ class Transformer(nn.Module):
 
     def logits(self, hidden_MD: Tensor) -> Tensor:
         """Scores of the next token [M, V], in float32 at least."""
-        logits_MV = F.linear(hidden_MD, self.embeddings.output_VD)
+        bias_V = None if self.output_bias is None else self.output_bias.to(hidden_MD.dtype)
+        logits_MV = F.linear(hidden_MD, self.embeddings.output_VD, bias_V)
         return logits_MV.to(torch.promote_types(logits_MV.dtype, torch.float32))
 
     def embed(self, tokens_N: Tensor, table_VD: Tensor, places_ND: Tensor) -> Tensor:
@@ -96,11 +100,11 @@ class Transformer(nn.Module):
 
 
 class Embeddings(nn.Module):
-    """One matrix if the embeddings are tied, so that it is saved and exchanged once; otherwise three."""
+    """One matrix if the embeddings are tied, so that it is saved and exchanged once; otherwise two or three."""
 
     def __init__(self, shape: TransformerShape) -> None:
         super().__init__()
-        self.names = ["shared"] if shape.tied else ["source", "target", "output"]
+        self.names = embedding_names(shape)
         for name in self.names:
             table_VD = torch.empty(shape.vocabulary, shape.d_model)
             self.register_parameter(name, nn.Parameter(nn.init.normal_(table_VD, std=shape.d_model**-0.5)))
@@ -220,10 +224,11 @@ class FeedForward(nn.Module):
         super().__init__()
         self.inner = linear(shape.d_model, shape.d_ff)
         self.outer = linear(shape.d_ff, shape.d_model)
+        self.activate = ACTIVATIONS[shape.activation]
         self.dropout = Dropout(dropouts.activation)
 
     def forward(self, x_ND: Tensor) -> Tensor:
-        out_ND: Tensor = self.outer(self.dropout(F.relu(self.inner(x_ND))))
+        out_ND: Tensor = self.outer(self.dropout(self.activate(self.inner(x_ND))))
         return out_ND
 
 

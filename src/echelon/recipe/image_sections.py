@@ -19,6 +19,11 @@ ImagePreset = Literal[
     "resnet50",
     "resnet101",
     "resnet152",
+    "resnet26",
+    "wide_resnet50_2",
+    "wide_resnet101_2",
+    "resnext50_32x4d",
+    "resnext101_32x8d",
     "speednet",
 ]
 
@@ -74,8 +79,9 @@ class ImageModel(Section):
     """The network."""
 
     preset: ImagePreset = "resnet18"
-    """resnet20, 32, 44, 56, 110: the thin ResNets for 32x32 pictures; resnet18, 34, 50, 101, 152: for ImageNet (v1.5);
-    speednet: a small network that learns CIFAR-10 fast."""
+    """resnet20, 32, 44, 56, 110: the thin ResNets for 32x32 pictures; resnet18, 34, 50, 101, 152: for ImageNet (v1.5),
+    as are resnet26, wide ResNets and ResNeXts, by torchvision's and timm's names; speednet: a small network that learns
+    CIFAR-10 fast."""
     width: PositiveInt | None = None
     """Channels of the first stage, in place of the preset's."""
     stem: Literal["cifar", "imagenet"] | None = None

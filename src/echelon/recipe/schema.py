@@ -169,8 +169,15 @@ class Model(Section):
     """Layer normalisation before each sub-layer (and once at the end), or after it."""
     tied: bool = True
     """One matrix for source embedding, target embedding and output layer."""
+    separate_source: bool = False
+    """tied: the source embedding is a matrix of its own, and only the other two are one."""
     attention_biases: bool = False
     """Biases in the attention's projections."""
+    activation: Literal["relu", "gelu", "swish"] = "relu"
+    """What follows the first of the feed-forward layers. Echelon's own kernels know relu only; others are computed in
+    plain PyTorch."""
+    output_bias: bool = False
+    """A bias on the logits that training does not change, as models that were converted have."""
     dropout: Fraction = 0.1
     """Dropout on the embeddings and on each sub-layer's output."""
     attention_dropout: Fraction = 0.0
@@ -215,7 +222,15 @@ class Train(Section):
     clip_norm: PositiveFloat | None = None
     """Largest norm of the step's gradient; a longer one is scaled down to it."""
     init_from: str | None = None
-    """Run folder whose best weights training starts from, for fine-tuning. Its vocabulary is used as well."""
+    """What training starts from, for fine-tuning: a run folder, whose best weights and vocabulary are used, or a model
+    of transformers, timm or torchvision (docs/using-a-model.md). A network for pictures may have other classes; its
+    last layer then begins anew."""
+    freeze: list[str] = Field(default=[])
+    """Parts of the model that training does not change, by the beginning of their parameters' names, e.g.
+    ["conv1", "bn1", "layer1"] or ["encoder"]. BatchNorm's running statistics still follow the data."""
+    layer_rates: dict[str, PositiveFloat] = Field(default={})
+    """Learning rates of parts of the model, as multiples of the schedule's, e.g. {layer1 = 0.1, fc = 10.0}; of several
+    that fit a name, the longest counts."""
     log_every: PositiveInt = 10
     """Steps between two log lines on a screen without a terminal, and between two TensorBoard points."""
 

@@ -30,8 +30,10 @@ def transformer_shape(model: Model, vocabulary: int) -> TransformerShape:
     return TransformerShape(
         vocabulary=vocabulary,
         norm=model.norm,
-        tied=model.tied,
+        tied="target" if model.separate_source else model.tied,
         attention_biases=model.attention_biases,
+        activation=model.activation,
+        output_bias=model.output_bias,
         **model_sizes(model),
     )
 

@@ -53,6 +53,10 @@ def _slot_problems(recipe: TranslationRecipe) -> Iterator[Problem]:
 
 
 def _model_problems(recipe: TranslationRecipe) -> Iterator[Problem]:
+    if recipe.model.separate_source and not recipe.model.tied:
+        yield Problem(
+            "model.separate_source", "model.tied = false gives each its own matrix; remove one of them"
+        )
     sizes = model_sizes(recipe.model)
     d_model, heads = sizes["d_model"], sizes["heads"]
     if d_model % heads:

@@ -29,6 +29,10 @@ class ResNetShape:
     classes: int = 1000
     pixels: int = 224
     """Height and width of the picture."""
+    groups: int = 1
+    """Of a bottleneck's 3x3 convolution, each of which sees its own channels (ResNeXt)."""
+    group_width: int = 64
+    """Channels of such a group in the first stage, if `width` is 64; 128 makes a wide ResNet."""
 
 
 PRESETS: dict[str, ResNetShape] = {
@@ -37,6 +41,11 @@ PRESETS: dict[str, ResNetShape] = {
     "resnet50": ResNetShape((3, 4, 6, 3), block="bottleneck"),
     "resnet101": ResNetShape((3, 4, 23, 3), block="bottleneck"),
     "resnet152": ResNetShape((3, 8, 36, 3), block="bottleneck"),
+    "resnet26": ResNetShape((2, 2, 2, 2), block="bottleneck"),
+    "wide_resnet50_2": ResNetShape((3, 4, 6, 3), block="bottleneck", group_width=128),
+    "wide_resnet101_2": ResNetShape((3, 4, 23, 3), block="bottleneck", group_width=128),
+    "resnext50_32x4d": ResNetShape((3, 4, 6, 3), block="bottleneck", groups=32, group_width=4),
+    "resnext101_32x8d": ResNetShape((3, 4, 23, 3), block="bottleneck", groups=32, group_width=8),
     **{
         f"resnet{6 * depth + 2}": ResNetShape((depth,) * 3, 16, "basic", "cifar", False, 10, 32)
         for depth in (3, 5, 7, 9, 18)
@@ -88,10 +97,12 @@ def _block(
         convolutions = [_Convolution(channels, inner, 3, side), _Convolution(inner, inner, 3, side)]
     else:
         outer = 4 * inner
+        middle = bottleneck_width(shape, inner)
         convolutions = [
-            _Convolution(channels, inner, 1, entering),
-            _Convolution(inner, inner, 3, side),  # it is this one that halves the picture
-            _Convolution(inner, outer, 1, side),
+            _Convolution(channels, middle, 1, entering),
+            # It is this one that halves the picture.
+            _Convolution(middle // shape.groups, middle, 3, side),
+            _Convolution(middle, outer, 1, side),
         ]
     result: list[LayerShape] = []
     for number, convolution in enumerate(convolutions, start=1):
@@ -102,11 +113,17 @@ def _block(
     return result
 
 
+def bottleneck_width(shape: ResNetShape, inner: int) -> int:
+    """Channels of a bottleneck's 3x3 convolution."""
+    return inner * shape.group_width // 64 * shape.groups
+
+
 @dataclass(frozen=True)
 class _Convolution:
     """A convolution with its norm."""
 
     channels: int
+    """That each of its filters sees."""
     outer: int
     kernel: int
     side: int

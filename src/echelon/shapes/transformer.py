@@ -29,10 +29,14 @@ class TransformerShape:
     decoder_layers: int
     norm: Literal["pre", "post"] = "pre"
     """Where LayerNorm stands: before each block, with a last one at the end of each stack, or after."""
-    tied: bool = True
-    """Source embedding, target embedding and output layer are one matrix, not three."""
+    tied: bool | Literal["target"] = True
+    """Source embedding, target embedding and output layer are one matrix, not three; "target": the last two are one."""
     attention_biases: bool = False
     """Whether the projections of the attention blocks have biases; feed-forward layers always do."""
+    activation: Literal["relu", "gelu", "swish"] = "relu"
+    """Inside the feed-forward blocks."""
+    output_bias: bool = False
+    """Whether the logits have a bias, which is not trained; so it is no parameter."""
 
     def __post_init__(self) -> None:
         if min(self.vocabulary, self.d_model, self.d_ff, self.heads) < 1:
@@ -115,8 +119,19 @@ def gradient_bytes(shape: TransformerShape) -> int:
 
 def _embeddings(shape: TransformerShape) -> list[ParameterShape]:
     size = (shape.vocabulary, shape.d_model)
-    names = ["shared"] if shape.tied else ["source", "target", "output"]
+    names = embedding_names(shape)
     return [ParameterShape(f"embeddings.{name}", size, "embeddings", "embedding") for name in names]
+
+
+def embedding_names(shape: TransformerShape) -> list[str]:
+    """The matrices for source, target and output, in this order; one that serves for several is named once."""
+    match shape.tied:
+        case "target":
+            return ["source", "target"]
+        case True:
+            return ["shared"]
+        case False:
+            return ["source", "target", "output"]
 
 
 def _self_attention(shape: TransformerShape, layer: str) -> list[ParameterShape]:

@@ -38,7 +38,9 @@ class TranslationTask:
                 f"{prepared.manifest.vocabulary}; {how_to_prepare_again(prepared.folder)}"
             )
         self._plan = plan_batches(recipe, prepared)
-        self._choice = choose_kernels(recipe.train.kernels, device, recipe.train.precision)
+        self._choice = choose_kernels(
+            recipe.train.kernels, device, recipe.train.precision, recipe.model.activation
+        )
         self.loss = TranslationLoss(recipe.train, self._choice, device)
 
     @classmethod

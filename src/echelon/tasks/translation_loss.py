@@ -66,6 +66,7 @@ class TranslationLoss:
         run = model if kernels is None else partial(fast.hidden_states, kernels, model)
         hidden_MD = run(source, shifted)
         output_VD, targets_M = model.embeddings.output_VD, batch.target.tokens
+        given, bias_V = (hidden_MD, output_VD, targets_M, smoothing, kernels), model.output_bias
         if agreement:
-            return twin_loss(hidden_MD, output_VD, targets_M, smoothing, kernels, agreement=agreement)
-        return summed_loss(hidden_MD, output_VD, targets_M, smoothing, kernels)
+            return twin_loss(*given, bias_V=bias_V, agreement=agreement)
+        return summed_loss(*given, bias_V=bias_V)

@@ -32,11 +32,12 @@ class Slice:
 
 
 class FlatParameters:
-    """Takes over a model's parameters. Tensors with two or more dimensions come first: they are decayed."""
+    """Takes over those of a model's parameters that are trained. Tensors with two or more dimensions come first: they
+    are decayed."""
 
     def __init__(self, model: nn.Module, num_slots: int = 1, num_statistics: int = 0) -> None:
         self.num_slots, self._num_statistics = num_slots, num_statistics
-        named = list(reversed(list(model.named_parameters())))
+        named = [pair for pair in reversed(list(model.named_parameters())) if pair[1].requires_grad]
         ordered = [pair for pair in named if pair[1].ndim >= 2] + [pair for pair in named if pair[1].ndim < 2]
         self.slices = list(_slices(ordered))
         self.size = self.slices[-1].end

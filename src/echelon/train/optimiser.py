@@ -1,9 +1,10 @@
-"""Optimisers on the flat buffers: torch's own fused kernels, each over one or two long vectors."""
+"""Optimisers on the flat buffers: torch's own fused kernels, each over a few long vectors."""
 
 from __future__ import annotations
 
 import inspect
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
 from typing import TypeVar, cast
 
 import torch
@@ -12,30 +13,50 @@ from torch import Tensor
 from echelon.recipe import schema
 from echelon.recipe.own_code import import_own
 from echelon.train.flat import FlatParameters
+from echelon.train.model_parts import rate_of
 
 Kind = TypeVar("Kind", bound=torch.optim.Optimizer)
 
 
 class FlatOptimiser:
-    """A torch optimiser whose parameters are the decayed and the undecayed part of the flat weights."""
+    """A torch optimiser whose parameters are the decayed and the undecayed part of the flat weights, cut further where
+    the rate changes."""
 
-    def __init__(self, recipe: schema.Optimiser, flat: FlatParameters) -> None:
-        self._recipe, self._flat = recipe, flat
+    def __init__(
+        self, recipe: schema.Optimiser, flat: FlatParameters, layer_rates: Mapping[str, float] | None = None
+    ) -> None:
+        self._recipe, self._flat, self._layer_rates = recipe, flat, layer_rates or {}
         self.keep(0, flat.size)
 
     def keep(self, start: int, end: int) -> None:
         """Update only this part of the flat weights from now on, and begin anew; it ends where parameters do."""
-        border = min(max(self._flat.num_decayed, start), end)
-        self._starts = (start, border)
-        self._parts = [_part(self._flat, start, border), _part(self._flat, border, end)]
+        stretches = list(self._stretches(start, end))
+        self._starts = [stretch.start for stretch in stretches]
+        self._parts = [_part(self._flat, stretch.start, stretch.end) for stretch in stretches]
         groups = [
-            {"params": [part], "weight_decay": decay, "rate": rate}
-            for part, decay, rate in zip(
-                self._parts, (self._recipe.weight_decay, 0.0), (1.0, _vector_rate(self._recipe)), strict=True
-            )
-            if part.numel()
+            {"params": [part], "weight_decay": stretch.decay, "rate": stretch.rate}
+            for part, stretch in zip(self._parts, stretches, strict=True)
         ]
         self._optimiser = _build(self._recipe, groups) if groups else None
+
+    def _stretches(self, start: int, end: int) -> Iterator[_Stretch]:
+        """Neighbouring parameters with the same decay and rate, as one."""
+        stretch: _Stretch | None = None
+        for s in self._flat.slices:
+            if not start <= s.start < end:
+                continue
+            is_decayed = s.start < self._flat.num_decayed
+            decay = self._recipe.weight_decay if is_decayed else 0.0
+            rate = rate_of(s.name, self._layer_rates) * (1.0 if is_decayed else _vector_rate(self._recipe))
+            new = _Stretch(s.start, s.end, is_decayed, decay, rate)
+            if stretch is not None and stretch.fits(new):
+                stretch = replace(stretch, end=s.end)
+                continue
+            if stretch is not None:
+                yield stretch
+            stretch = new
+        if stretch is not None:
+            yield stretch
 
     def step(self, learning_rate: float) -> None:
         """One update of the weights from the gradients, both in the flat buffers."""
@@ -81,12 +102,26 @@ class FlatOptimiser:
                 state[kind] = value
 
     def _with_starts(self) -> Iterator[tuple[int, Tensor]]:
-        return ((start, part) for start, part in zip(self._starts, self._parts, strict=True) if part.numel())
+        return zip(self._starts, self._parts, strict=True)
 
     def _named(self, start: int, value: Tensor) -> Iterator[tuple[str, Tensor]]:
         for s in self._flat.slices:
             if start <= s.start < start + value.numel():
                 yield s.name, value[s.start - start : s.end - start].view(s.parameter.shape)
+
+
+@dataclass(frozen=True)
+class _Stretch:
+    """A part of the flat weights that is updated in one way."""
+
+    start: int
+    end: int
+    is_decayed: bool
+    decay: float
+    rate: float
+
+    def fits(self, other: _Stretch) -> bool:
+        return (self.is_decayed, self.rate) == (other.is_decayed, other.rate)
 
 
 def _vector_rate(recipe: schema.Optimiser) -> float:

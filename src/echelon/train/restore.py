@@ -9,7 +9,7 @@ from torch import Tensor
 
 from echelon.comm.group import Group
 from echelon.errors import CheckpointError, UserError
-from echelon.files.checkpoint_layout import TrainingState, checkpoint_folder, move_aside
+from echelon.files.checkpoint_layout import TrainingState, checkpoint_folder, default_choice, move_aside
 from echelon.monitor.records import RecordWriter
 from echelon.recipe.schema import Recipe
 from echelon.runfolder import RunFolder
@@ -17,7 +17,7 @@ from echelon.train.checkpoint import Checkpoint, choose_checkpoint, newest_good_
 from echelon.train.exchange import Exchange
 from echelon.train.mirror import Mirror, fetch_newest
 from echelon.train.model_state import ModelState
-from echelon.train.weights import Weights, choose_weights, load_weights
+from echelon.train.weights import Weights, choose_weights, load_weights, without_other_head
 
 
 @dataclass(frozen=True)
@@ -62,6 +62,9 @@ class Restorer:
         if self.recipe.train.init_from is not None and self.group.is_first:
             self._start_from(RunFolder(Path(self.recipe.train.init_from)))
         self.group.broadcast(self.model.flat.weights)
+        for parameter in self.model.module.parameters():
+            if not parameter.requires_grad:  # frozen, so it is not among the flat weights
+                self.group.broadcast(parameter.data)
         for buffer in self.model.module.buffers():
             # What was computed from data may differ in its last bits between hosts.
             self.group.broadcast(buffer)
@@ -152,10 +155,13 @@ class Restorer:
         return state
 
     def _start_from(self, other: RunFolder) -> None:
-        """Load the best weights of another run, for fine-tuning; UserError if it has none that fit."""
+        """Load the best weights of another run, for fine-tuning, or its last if none were scored; UserError if it has
+        none that fit. A network for other classes keeps its new last layer."""
         try:
-            weights = choose_weights(other.require(), "best")
+            weights = choose_weights(other.require(), default_choice(other.checkpoints, "best"))
+            weights, is_whole = without_other_head(self.model.module, weights)
             load_weights(self.model.module, weights)
         except CheckpointError as error:
             raise UserError(f"train.init_from = {str(other.path)!r}: {error}") from error
-        self.records.write("event", message=f"starting from {weights.label} of {other.path}")
+        head = "" if is_whole else ", with a new last layer for other classes"
+        self.records.write("event", message=f"starting from {weights.label} of {other.path}{head}")

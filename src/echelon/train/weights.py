@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Protocol
 
 from torch import Tensor, nn
@@ -58,6 +58,19 @@ def require_size(recipe: Recipe, weights: Weights) -> None:
             f"{weights.label} does not fit this recipe's model, which is larger than its {num_numbers:,} numbers in "
             f"{len(weights.tensors):,} tensors"
         )
+
+
+def without_other_head(model: nn.Module, weights: Weights) -> tuple[Weights, bool]:
+    """The weights with the model's own last layer if theirs is for another number of classes, and whether it was
+    theirs. Such a layer is called `fc` or `output`."""
+    own = model.state_dict()
+    head = [name for name in own if name.split(".")[0] in ("fc", "output")]
+    if all(
+        name in weights.tensors and own[name].shape[1:] == weights.tensors[name].shape[1:] for name in head
+    ):
+        other = {name: own[name].clone() for name in head if own[name].shape != weights.tensors[name].shape}
+        return replace(weights, tensors={**weights.tensors, **other}), not other
+    return weights, True
 
 
 def load_weights(model: nn.Module, weights: Weights) -> None:

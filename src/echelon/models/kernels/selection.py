@@ -19,7 +19,9 @@ class KernelChoice:
     words: str
 
 
-def choose_kernels(setting: Literal["auto", "off"], device: torch.device, precision: str) -> KernelChoice:
+def choose_kernels(
+    setting: Literal["auto", "off"], device: torch.device, precision: str, activation: str = "relu"
+) -> KernelChoice:
     """The own kernels, if wanted and available; compiled at first use, which takes some seconds."""
     if setting == "off":
         return KernelChoice(None, "plain PyTorch (train.kernels is off)")
@@ -27,6 +29,8 @@ def choose_kernels(setting: Literal["auto", "off"], device: torch.device, precis
         return KernelChoice(None, f"plain PyTorch on {device.type}")
     if precision == "fp16":
         return KernelChoice(None, "plain PyTorch: the own kernels know float32 and bf16, not fp16")
+    if activation != "relu":
+        return KernelChoice(None, f"plain PyTorch: the own kernels know relu, not {activation}")
     try:
         return KernelChoice(Kernels(), "own kernels, compiled for this CPU")
     except KernelsUnavailableError as reason:
