@@ -31,7 +31,7 @@ from echelon.agent.generation import Generation
 from echelon.agent.hostjob import HostJob
 from echelon.agent.outcome import read_ends
 from echelon.agent.spec import AgentSpec
-from echelon.launch.local import WORKER_PROGRAM, LocalJob, Placement, StopRequests, listen
+from echelon.launch.local import WORKER_PROGRAM, LocalJob, Placement, StopRequests, Survivors, listen
 from echelon.lease import Lease
 from echelon.monitor.heartbeat import Pulse
 from echelon.runfolder import RunFolder
@@ -43,6 +43,11 @@ class Job(Protocol):
     end: WorkersEnd | None
     """None while they run."""
     pulses: dict[int, Pulse]
+
+    @property
+    def survivors(self) -> Survivors | None:
+        """Workers that wait for the next generation."""
+        ...
 
     def drain(self) -> None: ...
     def kill(self) -> None: ...
@@ -68,6 +73,7 @@ class HostExecutor:
         self._lease = Lease(run, spec.me.name, clock) if spec.needs_lease else None
         self._listener: socket.socket | None = None
         self._job: Job | None = None
+        self._survivors: Survivors | None = None
         self.on_workers_end: Callable[[], object] = lambda: None
         """Called in another thread."""
 
@@ -81,6 +87,7 @@ class HostExecutor:
             return None
         job, self._job = self._job, None
         job.wait()
+        self._survivors = job.survivors
         return job.end
 
     def carry_out(self, action: Action) -> Answer | None:
@@ -113,6 +120,9 @@ class HostExecutor:
         if self._job is not None:
             (self._job.drain if must_save else self._job.kill)()
             self._job.wait()
+            self._survivors = self._job.survivors
+        if self._survivors is not None:
+            self._survivors.end()
         self._close_listener()
 
     def _listen(self) -> Listening:
@@ -130,6 +140,7 @@ class HostExecutor:
         if generation.leader != self._spec.host and listener is not None:
             listener.close()  # of an earlier generation, which this host led
             listener = None
+        survivors, self._survivors = self._survivors, None
 
         def start(stops: StopRequests) -> LocalJob:
             return LocalJob(
@@ -141,6 +152,8 @@ class HostExecutor:
                 hang_s=self._spec.hang_s,
                 place=self._place(self._spec, generation),
                 listener=listener,
+                keeps_survivors=True,
+                survivors=survivors,
             )
 
         return HostJob(start, self.on_workers_end)

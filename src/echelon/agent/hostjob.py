@@ -11,7 +11,7 @@ from functools import partial
 from echelon.agent.actions import WorkersEnd
 from echelon.agent.generation import Failure
 from echelon.errors import FINAL_STATUS, EchelonError, WorkerError
-from echelon.launch.local import LocalJob, StopRequests
+from echelon.launch.local import LocalJob, StopRequests, Survivors
 from echelon.monitor.heartbeat import Pulse
 
 _BROKEN_CONNECTION = re.compile(
@@ -29,6 +29,8 @@ class HostJob:
     def __init__(self, start: Callable[[StopRequests], LocalJob], on_end: Callable[[], object]) -> None:
         self.end: WorkersEnd | None = None
         self.pulses: dict[int, Pulse] = {}
+        self.survivors: Survivors | None = None
+        """Workers that have kept their weights when others failed."""
         self._start = start
         self._on_end = on_end
         self._stops = StopRequests()
@@ -69,7 +71,10 @@ class HostJob:
             job = self._start(self._stops)
             return "finished" if job.watch(partial(self._look_at, job)) else "interrupted"
         except WorkerError as error:
-            return _describe(error, 0.0 if job is None else job.failed_at)
+            if job is None:
+                return _describe(error, 0.0, 0)
+            self.survivors = job.survivors
+            return _describe(error, job.failed_at, len(job.survivors or ()))
         except EchelonError as error:
             return "interrupted" if self._is_killed else Failure(str(error), False, True)
 
@@ -79,8 +84,9 @@ class HostJob:
             job.blame(self._hung)
 
 
-def _describe(error: WorkerError, failed_at: float) -> Failure:
-    is_first_hand = not _BROKEN_CONNECTION.search("\n".join(error.last_lines))
+def _describe(error: WorkerError, failed_at: float, survivors: int) -> Failure:
+    said = [error.cause, *error.last_lines]
+    is_first_hand = not _BROKEN_CONNECTION.search("\n".join(said))
     return Failure(
         error.summary,
         error.exit_code == FINAL_STATUS,
@@ -89,4 +95,5 @@ def _describe(error: WorkerError, failed_at: float) -> Failure:
         error.rank,
         error.exit_code,
         failed_at if math.isfinite(failed_at) else 0.0,
+        survivors,
     )
