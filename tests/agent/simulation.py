@@ -66,12 +66,16 @@ class SimulatedWorkers:
         """-1 until all have joined and loaded a checkpoint."""
         self.is_draining = False
         self.is_killed = False
+        self.is_released = False
 
     def drain(self) -> None:
         self.is_draining = True
 
     def kill(self) -> None:
         self.is_killed = True
+
+    def release(self) -> None:
+        self.is_killed = self.is_released = True
 
     def blame(self, rank: int) -> None:
         pass

@@ -377,8 +377,10 @@ class _Decision:
         generation, order = self.mine.generation, self.state.workers_of
         is_member = generation is not None and self.mine.host in generation.members
         is_stale = generation is None or order != generation.order
-        if order is not None and (is_stale or not is_member or self._is_alone(generation)):
+        if order is not None and (not is_member or self._is_alone(generation)):
             self.actions.append(KillWorkers())
+        elif order is not None and is_stale:
+            self.actions.append(KillWorkers(keeps_survivors=True))
         elif generation is None or not is_member:
             self._set(phase="waiting")
         elif order is not None:

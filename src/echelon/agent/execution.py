@@ -51,6 +51,7 @@ class Job(Protocol):
 
     def drain(self) -> None: ...
     def kill(self) -> None: ...
+    def release(self) -> None: ...
     def blame(self, rank: int) -> None: ...
     def wait(self) -> None: ...
 
@@ -99,9 +100,9 @@ class HostExecutor:
             case DrainWorkers():
                 if self._job:
                     self._job.drain()
-            case KillWorkers():
+            case KillWorkers(keeps_survivors):
                 if self._job:
-                    self._job.kill()
+                    (self._job.release if keeps_survivors else self._job.kill)()
             case BlameWorker(rank):
                 if self._job:
                     self._job.blame(rank)

@@ -36,6 +36,7 @@ class HostJob:
         self._stops = StopRequests()
         self._hung: int | None = None
         self._is_killed = False
+        self._is_released = False
         self._thread = threading.Thread(target=self._run, name="workers", daemon=True)
         self._thread.start()
 
@@ -48,6 +49,10 @@ class HostJob:
         """End the workers at once."""
         self._is_killed = True
         self._stops.insist()
+
+    def release(self) -> None:
+        """Have the workers leave their group, and keep those that can join another."""
+        self._is_released = True
 
     def blame(self, rank: int) -> None:
         """A worker here, or of another host, is found to hang."""
@@ -82,6 +87,8 @@ class HostJob:
         self.pulses = job.pulses()
         if self._hung in self.pulses:
             job.blame(self._hung)
+        if self._is_released:
+            job.release()
 
 
 def _describe(error: WorkerError, failed_at: float, survivors: int) -> Failure:

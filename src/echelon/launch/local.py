@@ -264,6 +264,7 @@ class LocalJob:
         self._workers: list[_Worker] = []
         self._killed: set[int] = set()
         self._has_asked = False
+        self._is_released = False
         self.failed_at = math.inf
         """When the worker failed that `watch` raised an error for: 0 if it died or fell silent without a word."""
         try:
@@ -388,7 +389,7 @@ class LocalJob:
     def _is_broken(self) -> bool:
         """Whether a worker of this group is lost, here or on another host."""
         has_failed = not _EXPECTED_STATUSES.issuperset(self._statuses())
-        return has_failed or any(worker.is_waiting for worker in self._workers)
+        return has_failed or self._is_released or any(worker.is_waiting for worker in self._workers)
 
     def _end_all_but_survivors(self) -> None:
         """A worker is lost: have those that can continue leave their group, and end the others."""
@@ -397,7 +398,8 @@ class LocalJob:
         while left := self._those_at_work():
             now = time.monotonic()
             may_continue = any(worker.is_able for _, worker in left) and not self._stops.is_set
-            patience_s = _REGROUP_S if may_continue else _FAILURE_GRACE_S
+            patience_s = 0.0 if self._is_released else _FAILURE_GRACE_S
+            patience_s = _REGROUP_S if may_continue else patience_s
             if now - begun > patience_s or self._stops.must_kill:
                 break
             if now - asked_at >= _ASK_AGAIN_S:  # one that was just about to join may not have heard
@@ -428,6 +430,10 @@ class LocalJob:
     def blame(self, rank: int) -> None:
         """Treat this worker as hung: the leader, which sees all hosts, found that it holds the others up."""
         self._blamed = rank - self._place.first_rank
+
+    def release(self) -> None:
+        """The group is over: workers are lost on other hosts, which this host's may not notice."""
+        self._is_released = True
 
     def _pass_on_stops(self) -> None:
         if self._stops.since is None:

@@ -63,15 +63,17 @@ class Survivor:
 
 
 @dataclass(frozen=True)
-class Survivors:
-    """All of them."""
+class Healing:
+    """From whom the others get what they lack."""
 
     number: int
+    """Of workers that have kept their weights."""
     holder: int
-    """Rank of the first that is ahead."""
+    """Rank of the first of them that is ahead."""
     is_here: bool
     """Whether this worker is as far."""
     num_skipped: int
+    """Steps that were skipped in a row."""
 
 
 @dataclass(frozen=True)
@@ -101,7 +103,7 @@ class Restorer:
         self.model.average.start()
         return Restored(TrainingState())
 
-    def find_survivors(self, survivor: Survivor | None) -> Survivors | None:
+    def find_survivors(self, survivor: Survivor | None) -> Healing | None:
         """The workers that have kept their weights, of which this may be one; None if there is none."""
         answers = self.group.gather_json(survivor and [survivor.progress, survivor.num_skipped])
         there = [answer for answer in answers if answer is not None]
@@ -109,28 +111,28 @@ class Restorer:
             return None
         furthest = max(there)
         is_here = survivor is not None and survivor.progress == furthest[0]
-        return Survivors(len(there), answers.index(furthest), is_here, furthest[1])
+        return Healing(len(there), answers.index(furthest), is_here, furthest[1])
 
-    def heal(self, survivors: Survivors, survivor: Survivor | None) -> Restored:
+    def heal(self, healing: Healing, survivor: Survivor | None) -> Restored:
         """Send the state of the survivor that is ahead to all who are not as far, and compare."""
         state = TrainingState()
-        if survivor is not None and survivors.is_here:
+        if survivor is not None and healing.is_here:
             state = survivor.state
             state.precision = self.model.precision.state()
             self.exchange.load_state(survivor.shared)
-        ahead = Newest(state.step, survivors.holder, survivors.is_here, is_everywhere=False)
+        ahead = Newest(state.step, healing.holder, healing.is_here, is_everywhere=False)
         state = self.pass_on(ahead, state, self.model.optimiser.state())
         self._require_whole_best(state)
         self._require_same_everywhere()
         if self.group.is_first:
             message = (
-                f"continuing after step {state.step} with the weights that {survivors.number} of "
+                f"continuing after step {state.step} with the weights that {healing.number} of "
                 f"{self.group.size} workers kept"
             )
             self.records.write("event", step=state.step, message=message)
         # Who was lost may have been writing its part of this step's checkpoint.
         is_best = state.best is not None and state.best.step == state.step
-        must_save = state.step > 0 and (is_best or survivors.num_skipped == 0)
+        must_save = state.step > 0 and (is_best or healing.num_skipped == 0)
         return Restored(state, must_save)
 
     def _require_whole_best(self, state: TrainingState) -> None:

@@ -294,10 +294,10 @@ def set_up(
     group.heart.beat()
     mirror = _open_mirror(recipe, run, group, records, task)
     restorer = Restorer(recipe, run, group, records, model, exchange, mirror)
-    survivors = restorer.find_survivors(survivor)
-    if survivors is None or not survivors.is_here:
+    healing = restorer.find_survivors(survivor)
+    if healing is None or not healing.is_here:
         kept.training = None  # weights change now; if others are lost meanwhile, they are worth nothing
-    restored = restorer.start() if survivors is None else restorer.heal(survivors, survivor)
+    restored = restorer.start() if healing is None else restorer.heal(healing, survivor)
     state = restored.state
     checkpoints = CheckpointPolicy(
         run=run,
@@ -334,7 +334,7 @@ def set_up(
         trackers=build_trackers(recipe, run, state.step + 1, records, group.heart) if group.is_first else [],
         meter=open_meter(device),
         stop=stop or StopRequest(),
-        skips=Skips(survivors.num_skipped if survivors else 0),
+        skips=Skips(healing.num_skipped if healing else 0),
     )
     if kept.line is not None and can_continue(training):
         kept.training = training
