@@ -20,6 +20,7 @@ def test_users_mistakes_leave_with_2_and_failed_work_with_1() -> None:
     }
     assert statuses == {
         "EchelonError": 1,
+        "LostGroupError": 1,
         "UserError": 2,
         "RecipeError": 2,
         "DataError": 2,

@@ -7,6 +7,7 @@ EchelonError              exit status 1: the work failed
 │   ├── RunError          a run folder is missing, locked, or belongs to another recipe
 │   └── HostsError        hosts are given wrongly; carries every problem at once
 ├── CheckpointError       no complete checkpoint, or a damaged one
+├── LostGroupError        another worker is lost, so that a collective cannot end
 ├── WorkerError           a worker failed; carries host, rank, exit code, its own message, log path and last lines
 ├── RemoteError           a host cannot be reached or used; carries host, reason and what to do
 ├── TrainingError         training cannot continue, e.g. the loss is not finite
@@ -77,6 +78,10 @@ class CheckpointError(EchelonError):
 
 class TrainingError(EchelonError):
     """Training cannot continue."""
+
+
+class LostGroupError(EchelonError):
+    """A collective cannot end, because another worker is lost."""
 
 
 class RemoteError(EchelonError):

@@ -37,6 +37,7 @@ from echelon.agent.generation import (
 )
 from echelon.agent.outcome import RunOutcome, write_outcome
 from echelon.agent.spec import AgentSpec, HostSpec
+from echelon.launch.local import Survivors
 from echelon.lease import newest_generation
 from echelon.monitor.heartbeat import Pulse
 from echelon.monitor.records import RecordWriter
@@ -58,18 +59,23 @@ class SimulatedWorkers:
     def __init__(self, generation: Generation, now: float) -> None:
         self.generation, self.since = generation, now
         self.end: WorkersEnd | None = None
+        self.survivors: Survivors | None = None
         self.pulses: dict[int, Pulse] = {}
         self.will_end: tuple[float, WorkersEnd] | None = None
         self.step = -1
         """-1 until all have joined and loaded a checkpoint."""
         self.is_draining = False
         self.is_killed = False
+        self.is_released = False
 
     def drain(self) -> None:
         self.is_draining = True
 
     def kill(self) -> None:
         self.is_killed = True
+
+    def release(self) -> None:
+        self.is_killed = self.is_released = True
 
     def blame(self, rank: int) -> None:
         pass

@@ -128,6 +128,17 @@ def test_a_leader_that_is_no_hub_any_more_still_leads() -> None:
         assert {tuple(agent.state.hubs) for agent in world.agents.values()} == {(0, 1, 2, 3)}
 
 
+def test_workers_of_hosts_that_are_left_are_kept_for_the_next_generation() -> None:
+    with open_world(3, 3) as world:
+        wait_until(world, world.is_one_generation, patience_s=60)
+        wait_until(world, lambda: len(world.at_work()) == 3, patience_s=60)
+        left = [workers for host, workers in world.at_work() if host != 2]
+        world.switch_off(2)
+        wait_until(world, lambda: len(world.at_work()) == 2, patience_s=60)
+        wait_until(world, lambda: all(workers.end for workers in left), patience_s=60)
+        assert all(workers.is_released for workers in left)
+
+
 def test_a_worker_that_keeps_failing_ends_the_run_after_the_restarts_that_are_allowed() -> None:
     with open_world(0, 3, max_restarts=2) as world:
         while world.agents and world.now < 300:

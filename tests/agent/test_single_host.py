@@ -90,6 +90,68 @@ def test_a_worker_that_dies_once_is_named_and_the_group_started_again(
     assert second == "restarting (1 of 2) with 2 workers from the newest checkpoint"
 
 
+SURVIVOR = """
+import threading
+from echelon.monitor.regrouping import open_line
+line = open_line()
+is_lost = threading.Event()
+line.on_abandon = is_lost.set
+def join_again():
+    \"\"\"Continue as `echelon.train.worker` does if another worker is lost.\"\"\"
+    is_lost.wait()
+    line.wait_for_group()
+def note():
+    with open(run / f"places-{os.getpid()}", "a") as file:
+        print(os.environ["RANK"], os.environ["WORLD_SIZE"], "ECHELON_STORE_FD" in os.environ, file=file)
+"""
+
+
+@pytest.mark.usefixtures("short_grace")
+@pytest.mark.parametrize("fewest", [3, 1])
+def test_the_other_workers_are_kept_and_put_into_the_next_group(
+    run: RunFolder, program: Program, monkeypatch: pytest.MonkeyPatch, fewest: int
+) -> None:
+    """The first worker dies. It is started again, unless fewer workers will do."""
+    monkeypatch.setattr(single_host, "available_cores", lambda: 3)
+    body = """
+    note()
+    if rank == 0 and not (run / "has-failed").exists():
+        while len(list(run.glob("able-*"))) < 2: time.sleep(0.01)
+        (run / "has-failed").touch()
+        os.kill(os.getpid(), signal.SIGKILL)
+    if rank > 0:
+        line.say_able()
+        (run / f"able-{rank}").touch()
+        join_again()
+        note()
+    """
+    attempt = Attempt(run, program(SURVIVOR + textwrap.dedent(body)), WorkerRange(fewest, 3))
+    assert attempt() == ("finished", 1)
+    workers = max(fewest, 2)
+    assert attempt.told[1] == f"restarting (1 of 2) with {workers} workers; 2 workers kept the weights"
+    places = sorted(file.read_text().splitlines() for file in run.path.glob("places-*"))
+    if fewest == 1:
+        assert places == [["0 3 True"], ["1 3 False", "1 2 False"], ["2 3 False", "0 2 True"]]
+    else:
+        assert places[:2] == [["0 3 True"], ["0 3 True"]]
+        assert places[2:] == [["1 3 False", "1 3 False"], ["2 3 False", "2 3 False"]]
+
+
+@pytest.mark.usefixtures("short_grace")
+def test_those_that_were_kept_are_ended_if_the_run_is_given_up(run: RunFolder, program: Program) -> None:
+    body = """
+    if rank == 0:
+        while not (run / "able").exists(): time.sleep(0.01)
+        sys.exit(3)
+    line.say_able()
+    (run / "able").touch()
+    join_again()
+    """
+    attempt = Attempt(run, program(SURVIVOR + textwrap.dedent(body)), max_restarts=0)
+    with pytest.raises(TrainingError, match="exit code 3"):
+        attempt()
+
+
 @pytest.mark.usefixtures("short_grace")
 def test_a_worker_that_always_dies_is_given_up(run: RunFolder, program: Program) -> None:
     body = """

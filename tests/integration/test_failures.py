@@ -89,10 +89,10 @@ def test_workers_that_are_killed_cost_restarts_and_no_bit(
     assert first.startswith("worker 1 on ")
     assert second.startswith("worker 0 on ")
     assert "failed (signal 9); its log is" in first
-    assert restart == "restarting (1 of 3) with 2 workers from the newest checkpoint"
-    assert again == "restarting (2 of 3) with 2 workers from the newest checkpoint"
+    assert restart == "restarting (1 of 3) with 2 workers; 1 worker kept the weights"
+    assert again == "restarting (2 of 3) with 2 workers; 1 worker kept the weights"
     assert result["messages"].index("failed (signal 9)") < result["messages"].index(restart)
-    assert "training resumes at step" in result["messages"]
+    assert "continuing after step" in result["messages"]
     assert worker_processes(run) == []
     assert_same_end(whole, run)
 

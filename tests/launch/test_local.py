@@ -145,6 +145,35 @@ def test_workers_beat_in_their_own_place_and_need_no_lock(run: RunFolder, progra
     assert job.watch(look)
 
 
+def test_workers_whose_group_is_over_are_kept_though_none_of_them_failed(
+    run: RunFolder, program: Program
+) -> None:
+    """As if another host were lost, which they cannot notice by themselves."""
+    body = """
+    import threading
+    from echelon.monitor.regrouping import open_line
+    line = open_line()
+    is_lost = threading.Event()
+    line.on_abandon = is_lost.set
+    if rank == 0: line.say_able()
+    (run / f"able-{rank}").touch()
+    is_lost.wait()
+    line.wait_for_group()
+    """
+    job = LocalJob(run, 2, None, program=program(body), keeps_survivors=True)
+
+    def release() -> None:
+        if len(list(run.path.glob("able-*"))) == 2:
+            job.release()
+
+    with pytest.raises(WorkerError):
+        job.watch(release)
+    assert job.survivors is not None
+    assert len(job.survivors) == 1, "the other one cannot continue"
+    second = LocalJob(run, 1, None, program=program(body), keeps_survivors=True, survivors=job.survivors)
+    assert second.watch(lambda: None)
+
+
 def test_when_a_worker_failed_is_known(run: RunFolder, program: Program) -> None:
     body = """
     started()

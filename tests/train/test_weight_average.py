@@ -6,6 +6,7 @@ import pytest
 import torch
 from torch import nn
 
+from echelon.errors import LostGroupError
 from echelon.models.batch_norm import BatchNorm
 from echelon.train.flat import FlatParameters
 from echelon.train.statistics import SlotStatistics
@@ -48,6 +49,15 @@ def test_the_model_holds_the_average_only_meanwhile() -> None:
         torch.testing.assert_close(model.get_parameter("0.weight"), trained["0.weight"] - 1)
     for name, tensor in model.state_dict().items():
         assert torch.equal(tensor, trained[name]), name
+
+
+def test_the_trained_weights_are_back_if_a_scoring_fails() -> None:
+    _, flat, average = model_with_average(0.5)
+    flat.weights += 1
+    trained = flat.weights.clone()
+    with pytest.raises(LostGroupError), average.in_place():
+        raise LostGroupError("a worker is lost")
+    assert torch.equal(flat.weights, trained)
 
 
 def test_a_checkpoint_holds_the_average_as_the_model_and_the_weights_beside_it() -> None:

@@ -1,4 +1,4 @@
-"""What workers do round the loop: how long they wait for each other."""
+"""What workers do round the loop: how long they wait for each other, and when they continue without one."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor, wait
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
 import pytest
 import torch
@@ -19,8 +19,14 @@ from tests.sshd import free_port
 from torch import Tensor
 
 from echelon.comm.group import Group, join_group
+from echelon.recipe.schema import CheckpointSettings
 from echelon.train import restore
-from echelon.train.worker import finish_mirror, longest_collective_s
+from echelon.train.exchange import Exchange
+from echelon.train.exchange.all_reduce import AllReduce
+from echelon.train.exchange.codecs import build_codec
+from echelon.train.exchange.compressed import Compressed
+from echelon.train.loop import Training
+from echelon.train.worker import can_continue, finish_mirror, longest_collective_s
 
 
 def let_the_first_be_slow(work: Callable[[Any], None], is_over: threading.Event) -> None:
@@ -83,3 +89,24 @@ def join_for_ever(port: int, group: Group) -> dict[str, Tensor]:
 def test_workers_that_wait_for_ever_get_together(tmp_path: Path) -> None:
     results = run_workers(functools.partial(join_for_ever, free_port()), 2, tmp_path)
     assert [result["ranks"].tolist() for result in results] == [[0, 1], [0, 1]]
+
+
+def training_of(exchange: Exchange, size: int, **checkpoint: str) -> Training:
+    """What tells whether a worker can continue without another."""
+    training: Any = SimpleNamespace(
+        group=Group(0, size),
+        exchange=exchange,
+        model=SimpleNamespace(flat=SimpleNamespace(weights=torch.zeros(1))),
+        recipe=SimpleNamespace(checkpoint=CheckpointSettings.model_validate(checkpoint)),
+    )
+    return cast(Training, training)
+
+
+def test_a_worker_can_continue_without_a_lost_one_if_it_has_all_of_the_state() -> None:
+    exact = AllReduce(Group(0, 1))
+    assert can_continue(training_of(exact, 3))
+    assert not can_continue(training_of(Compressed(Group(0, 1), build_codec("bf16")), 3)), (
+        "it owes others something"
+    )
+    assert not can_continue(training_of(exact, 1)), "nobody is left"
+    assert not can_continue(training_of(exact, 3, mirror="s3://bucket/run"))

@@ -32,6 +32,9 @@ class DrainWorkers:
 class KillWorkers:
     """End this host's workers at once."""
 
+    keeps_survivors: bool = False
+    """Have those leave their group that can join another with the weights that they have, and end only the others."""
+
 
 @dataclass(frozen=True)
 class BlameWorker:

@@ -332,19 +332,18 @@ class _Decision:
             return
         which = {"rank": failure.rank, "exit_code": failure.exit_code} if failure.rank >= 0 else {}
         self._tell(failure.message, **which)
-        self._tell_restart(verdict)
+        self._tell_restart(verdict, sum(failure.survivors for failure in review.failures))
 
-    def _tell_restart(self, restart: Restart) -> None:
+    def _tell_restart(self, restart: Restart, survivors: int) -> None:
         number = f"restarting ({restart.number} of {self.spec.max_restarts})"
+        kept = f"; {format_count(survivors, 'worker')} kept the weights"
+        start = kept if survivors else " from the newest checkpoint"
         if len(self.spec.hosts) > 1:
-            self._tell(f"{number} from the newest checkpoint")
+            self._tell(f"{number}{start}")
             return
         workers = self.spec.me.workers_in(self._next_generation())
-        self._tell(
-            f"{number} with {format_count(workers, 'worker')} from the newest checkpoint",
-            restart=restart.number,
-            workers=workers,
-        )
+        message = f"{number} with {format_count(workers, 'worker')}{start}"
+        self._tell(message, restart=restart.number, workers=workers)
 
     def _explain_loss(self, generation: Generation) -> str:
         """Say which member of a fixed group is lost."""
@@ -378,8 +377,10 @@ class _Decision:
         generation, order = self.mine.generation, self.state.workers_of
         is_member = generation is not None and self.mine.host in generation.members
         is_stale = generation is None or order != generation.order
-        if order is not None and (is_stale or not is_member or self._is_alone(generation)):
+        if order is not None and (not is_member or self._is_alone(generation)):
             self.actions.append(KillWorkers())
+        elif order is not None and is_stale:
+            self.actions.append(KillWorkers(keeps_survivors=True))
         elif generation is None or not is_member:
             self._set(phase="waiting")
         elif order is not None:

@@ -31,7 +31,7 @@ from echelon.agent.generation import Generation
 from echelon.agent.outcome import read_outcomes
 from echelon.agent.spec import AgentSpec
 from echelon.agent.watched_job import WatchedJob
-from echelon.launch.local import WORKER_PROGRAM, LocalJob, Placement, listen
+from echelon.launch.local import WORKER_PROGRAM, LocalJob, Placement, Survivors, listen
 from echelon.launch.stop_requests import StopRequests
 from echelon.lease import Lease
 from echelon.monitor.heartbeat import Pulse
@@ -45,8 +45,14 @@ class Job(Protocol):
     """None while they run."""
     pulses: dict[int, Pulse]
 
+    @property
+    def survivors(self) -> Survivors | None:
+        """Workers that wait for the next generation."""
+        ...
+
     def drain(self) -> None: ...
     def kill(self) -> None: ...
+    def release(self) -> None: ...
     def blame(self, rank: int) -> None: ...
     def wait(self) -> None: ...
 
@@ -69,6 +75,7 @@ class HostExecutor:
         self._lease = Lease(run, spec.me.name, clock) if spec.needs_lease else None
         self._listener: socket.socket | None = None
         self._job: Job | None = None
+        self._survivors: Survivors | None = None
         self.on_workers_end: Callable[[], object] = lambda: None
         """Called in another thread."""
 
@@ -82,6 +89,7 @@ class HostExecutor:
             return None
         job, self._job = self._job, None
         job.wait()
+        self._survivors = job.survivors
         return job.end
 
     def carry_out(self, action: Action) -> ActionResult | None:
@@ -93,9 +101,9 @@ class HostExecutor:
             case DrainWorkers():
                 if self._job:
                     self._job.drain()
-            case KillWorkers():
+            case KillWorkers(keeps_survivors):
                 if self._job:
-                    self._job.kill()
+                    (self._job.release if keeps_survivors else self._job.kill)()
             case BlameWorker(rank):
                 if self._job:
                     self._job.blame(rank)
@@ -114,6 +122,9 @@ class HostExecutor:
         if self._job is not None:
             (self._job.drain if must_save else self._job.kill)()
             self._job.wait()
+            self._survivors = self._job.survivors
+        if self._survivors is not None:
+            self._survivors.end()
         self._close_listener()
 
     def _listen(self) -> Listening:
@@ -131,6 +142,7 @@ class HostExecutor:
         if generation.leader != self._spec.host and listener is not None:
             listener.close()  # of an earlier generation, which this host led
             listener = None
+        survivors, self._survivors = self._survivors, None
 
         def start(stops: StopRequests) -> LocalJob:
             return LocalJob(
@@ -142,6 +154,8 @@ class HostExecutor:
                 hang_s=self._spec.hang_s,
                 place=self._place(self._spec, generation),
                 listener=listener,
+                keeps_survivors=True,
+                survivors=survivors,
             )
 
         return WatchedJob(start, self.on_workers_end)

@@ -86,6 +86,8 @@ class Failure:
     exit_code: int = 0
     failed_at: float = 0.0
     """Seconds since the epoch, by the host's clock; 0 if the worker died without a word."""
+    survivors: int = 0
+    """How many of the host's workers have kept their weights, and wait for another group."""
 
     @property
     def message(self) -> str:

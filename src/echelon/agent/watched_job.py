@@ -11,7 +11,7 @@ from functools import partial
 from echelon.agent.actions import WorkersEnd
 from echelon.agent.generation import Failure
 from echelon.errors import FINAL_STATUS, EchelonError, WorkerError
-from echelon.launch.local import LocalJob
+from echelon.launch.local import LocalJob, Survivors
 from echelon.launch.stop_requests import StopRequests
 from echelon.monitor.heartbeat import Pulse
 
@@ -30,11 +30,14 @@ class WatchedJob:
     def __init__(self, start: Callable[[StopRequests], LocalJob], on_end: Callable[[], object]) -> None:
         self.end: WorkersEnd | None = None
         self.pulses: dict[int, Pulse] = {}
+        self.survivors: Survivors | None = None
+        """Workers that have kept their weights when others failed."""
         self._start = start
         self._on_end = on_end
         self._stops = StopRequests()
         self._hung: int | None = None
         self._is_killed = False
+        self._is_released = False
         self._thread = threading.Thread(target=self._run, name="workers", daemon=True)
         self._thread.start()
 
@@ -47,6 +50,10 @@ class WatchedJob:
         """End the workers at once."""
         self._is_killed = True
         self._stops.insist()
+
+    def release(self) -> None:
+        """Have the workers leave their group, and keep those that can join another."""
+        self._is_released = True
 
     def blame(self, rank: int) -> None:
         """A worker here, or of another host, is found to hang."""
@@ -70,7 +77,10 @@ class WatchedJob:
             job = self._start(self._stops)
             return "finished" if job.watch(partial(self._look_at, job)) else "interrupted"
         except WorkerError as error:
-            return _describe(error, 0.0 if job is None else job.failed_at)
+            if job is None:
+                return _describe(error, 0.0, 0)
+            self.survivors = job.survivors
+            return _describe(error, job.failed_at, len(job.survivors or ()))
         except EchelonError as error:
             return "interrupted" if self._is_killed else Failure(str(error), False, True)
 
@@ -78,10 +88,13 @@ class WatchedJob:
         self.pulses = job.pulses()
         if self._hung in self.pulses:
             job.blame(self._hung)
+        if self._is_released:
+            job.release()
 
 
-def _describe(error: WorkerError, failed_at: float) -> Failure:
-    is_first_hand = not _BROKEN_CONNECTION.search("\n".join(error.last_lines))
+def _describe(error: WorkerError, failed_at: float, survivors: int) -> Failure:
+    said = [error.cause, *error.last_lines]
+    is_first_hand = not _BROKEN_CONNECTION.search("\n".join(said))
     return Failure(
         error.summary,
         error.exit_code == FINAL_STATUS,
@@ -90,4 +103,5 @@ def _describe(error: WorkerError, failed_at: float) -> Failure:
         error.rank,
         error.exit_code,
         failed_at if math.isfinite(failed_at) else 0.0,
+        survivors,
     )

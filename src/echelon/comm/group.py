@@ -5,10 +5,11 @@ What goes over the wire is tensors and JSON, never pickles.
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import json
 import os
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any, Protocol
@@ -17,6 +18,8 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
+from echelon.comm.sockets import Sockets
+from echelon.errors import LostGroupError
 from echelon.monitor.heartbeat import Heart
 
 _NEWS = "echelon/news"
@@ -55,9 +58,10 @@ class Group:
         connections: dist.ProcessGroup | None = None,
         store: Any = None,
         timeout: timedelta | None = None,
+        sockets: Sockets | None = None,
     ) -> None:
-        """`connections` are torch's default ones unless said otherwise; the store is what they were made with, and
-        `timeout` how long a collective over those that are made of them may take."""
+        """`connections` are torch's default ones unless said otherwise; the store is what they were made with,
+        `timeout` how long a collective over those that are made of them may take, and `sockets` an account of them."""
         self.rank = rank
         self.size = size
         self.heart = heart or Heart()
@@ -65,6 +69,7 @@ class Group:
         self._connections = connections
         self._store = store
         self._timeout = timeout
+        self._sockets = sockets or Sockets()
 
     @property
     def is_first(self) -> bool:
@@ -83,20 +88,21 @@ class Group:
     def all_reduce(self, tensor: Tensor) -> None:
         """Sum `tensor` over the workers, in place."""
         if self.size > 1:
-            with self.heart.waiting():
+            with waiting_for_others(self.heart):
                 dist.all_reduce(tensor, group=self._connections)
 
     def start_all_reduce(self, tensor: Tensor) -> Pending:
         """Begin to sum `tensor` in place; it must not be touched before `wait()` has returned."""
         assert self.size > 1, "a group of one has nothing to reduce"
-        work: Pending | None = dist.all_reduce(tensor, group=self._connections, async_op=True)
+        with noticing_loss():
+            work: Pending | None = dist.all_reduce(tensor, group=self._connections, async_op=True)
         assert work is not None
         return _WatchedWork(work, self.heart)
 
     def broadcast(self, tensor: Tensor, source: int = 0) -> None:
         """The `source` worker's `tensor` everywhere, in place."""
         if self.size > 1:
-            with self.heart.waiting():
+            with waiting_for_others(self.heart):
                 dist.broadcast(tensor, group=self._connections, group_src=source)
 
     def all_to_all(self, rows: Tensor) -> Tensor:
@@ -118,7 +124,7 @@ class Group:
                     dist.P2POp(dist.irecv, received[other], group=self._connections, group_peer=other),
                     dist.P2POp(dist.isend, rows[other], group=self._connections, group_peer=other),
                 ]
-        with self.heart.waiting():
+        with waiting_for_others(self.heart):
             for work in dist.batch_isend_irecv(operations):
                 work.wait()
         return received
@@ -139,19 +145,21 @@ class Group:
 
     def start_send(self, tensor: Tensor, to: int, tag: int = 0) -> Pending:
         """Begin to send to one worker, which must receive with the same tag; not collective."""
-        work = dist.isend(tensor, group=self._connections, group_dst=to, tag=tag)
+        with noticing_loss():
+            work = dist.isend(tensor, group=self._connections, group_dst=to, tag=tag)
         assert work is not None
         return _WatchedWork(work, self.heart)
 
     def start_receive(self, tensor: Tensor, source: int, tag: int = 0) -> Pending:
         """Begin to fill `tensor` with what one worker sends; not collective."""
-        work = dist.irecv(tensor, group=self._connections, group_src=source, tag=tag)
+        with noticing_loss():
+            work = dist.irecv(tensor, group=self._connections, group_src=source, tag=tag)
         assert work is not None
         return _WatchedWork(work, self.heart)
 
     def receive_from_any(self, tensor: Tensor, tag: int = 0) -> int:
         """Fill `tensor` with what the first worker sends that does; its rank. Not collective."""
-        with self.heart.waiting():
+        with waiting_for_others(self.heart):
             work = dist.irecv(tensor, group=self._connections, tag=tag)
             assert work is not None
             work.wait()
@@ -187,9 +195,10 @@ class Group:
         that a process has: all workers of a group must make as many, so one that is alone makes some too.
         """
         world = dist.get_process_group_ranks(self._connections)
-        connections = dist.new_group(
-            [world[rank] for rank in ranks], timeout=self._timeout, use_local_synchronization=True
-        )
+        with noticing_loss(), self._sockets.opening():
+            connections = dist.new_group(
+                [world[rank] for rank in ranks], timeout=self._timeout, use_local_synchronization=True
+            )
         place = ranks.index(self.rank)
         return Group(
             place,
@@ -199,6 +208,7 @@ class Group:
             connections=connections,
             store=self._store,
             timeout=self._timeout,
+            sockets=self._sockets,
         )
 
     def local_ranks(self) -> list[int]:
@@ -213,7 +223,7 @@ class Group:
     def await_news(self) -> str:
         """What another worker tells, however long that takes; not collective."""
         assert self._store is not None, "a group of one has nobody to wait for"
-        with self.heart.waiting():
+        with waiting_for_others(self.heart):
             self._store.wait([_NEWS], FOR_EVER)
         return str(self._store.get(_NEWS).decode())
 
@@ -222,7 +232,7 @@ class Group:
         if self.size == 1:
             return
         assert self._store is not None, "only groups of a launcher's making have a store"
-        with self.heart.waiting():
+        with waiting_for_others(self.heart):
             if self.is_first:
                 self._store.set(_DONE + deed, "")
             else:
@@ -249,7 +259,7 @@ class Group:
         padded = torch.zeros(int(lengths.max()), dtype=torch.uint8)
         padded[: len(data)] = data
         parts = [torch.empty_like(padded) for _ in range(self.size)]
-        with self.heart.waiting():
+        with waiting_for_others(self.heart):
             dist.all_gather(parts, padded, group=self._connections)
         sizes = lengths.tolist()
         return [json.loads(part[:size].numpy().tobytes()) for part, size in zip(parts, sizes, strict=True)]
@@ -257,6 +267,22 @@ class Group:
     def broadcast_json(self, value: Any, source: int = 0) -> Any:
         """The `source` worker's value everywhere; the others pass anything."""
         return self.gather_json(value if self.rank == source else None)[source]
+
+
+@contextlib.contextmanager
+def noticing_loss() -> Iterator[None]:
+    """A collective fails if another worker dies: gloo, the store and torch all raise RuntimeErrors."""
+    try:
+        yield
+    except RuntimeError as error:
+        raise LostGroupError(f"the connection to the other workers is lost: {error}") from error
+
+
+@contextlib.contextmanager
+def waiting_for_others(heart: Heart) -> Iterator[None]:
+    """A collective in which this worker waits."""
+    with heart.waiting(), noticing_loss():
+        yield
 
 
 class _WatchedWork:
@@ -267,11 +293,11 @@ class _WatchedWork:
         self._heart = heart
 
     def wait(self) -> object:
-        with self._heart.waiting():
+        with waiting_for_others(self._heart):
             return self._work.wait()
 
 
-def join_group(timeout_s: float, heart: Heart | None = None) -> Group:
+def join_group(timeout_s: float, heart: Heart | None = None, sockets: Sockets | None = None) -> Group:
     """The group this process was started into, from the environment that torchrun also sets.
 
     RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT say who and where. ECHELON_STORE_FD, for rank 0, is a
@@ -282,10 +308,10 @@ def join_group(timeout_s: float, heart: Heart | None = None) -> Group:
     size = int(os.environ.get("WORLD_SIZE", "1"))
     if size == 1:
         return Group(0, 1, heart)
-    heart = heart or Heart()
+    heart, sockets = heart or Heart(), sockets or Sockets()
     rank, timeout = int(os.environ["RANK"]), timedelta(seconds=timeout_s)
     listen = os.environ.get("ECHELON_STORE_FD")
-    with heart.waiting():
+    with waiting_for_others(heart), sockets.opening():
         store = dist.TCPStore(  # type: ignore[attr-defined]
             os.environ["MASTER_ADDR"],
             int(os.environ["MASTER_PORT"]),
@@ -298,7 +324,18 @@ def join_group(timeout_s: float, heart: Heart | None = None) -> Group:
         # Sums of loss and votes, and all JSON, are of CPU tensors even if gradients lie on a GPU.
         backend = "cpu:gloo,cuda:nccl" if torch.cuda.is_available() else "gloo"
         dist.init_process_group(backend, store=store, rank=rank, world_size=size, timeout=timeout)
-    return Group(rank, size, heart, _find_sharers(), store=store, timeout=timeout)
+    return Group(rank, size, heart, _find_sharers(), store=store, timeout=timeout, sockets=sockets)
+
+
+def abandon(sockets: Sockets) -> None:
+    """Leave a group that has lost a worker, however far it has been joined; this process can then join another.
+
+    Collectives under way fail, here and at the other workers, who may be waiting for this one rather than for the one
+    that was lost. gloo has no other way to end them.
+    """
+    sockets.shut_down()
+    if dist.is_initialized():
+        dist.destroy_process_group()
 
 
 def _find_sharers() -> Sharers | None:

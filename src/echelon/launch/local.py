@@ -5,6 +5,7 @@ This is the control half: it does not import torch, so it starts at once.
 
 from __future__ import annotations
 
+import functools
 import math
 import os
 import signal
@@ -13,7 +14,8 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +25,7 @@ from echelon.launch.library_settings import ALLOCATOR, thread_waiting
 from echelon.launch.stop_requests import StopRequests, signals_call
 from echelon.monitor.heartbeat import HEARTBEAT_VARIABLE, Heartbeats, Pulse, find_hung
 from echelon.monitor.records import read_records
+from echelon.monitor.regrouping import REGROUP_VARIABLE, STORE_VARIABLE, LauncherEnd
 from echelon.runfolder import RunFolder, open_no_link, open_regular
 
 WORKER_PROGRAM = (sys.executable, "-P", "-m", "echelon.train.worker")
@@ -33,6 +36,9 @@ _PATIENCE_S = 300.0
 """How long workers may take to save and leave before they are killed."""
 _FAILURE_GRACE_S = 2.0
 """How long the other workers have to notice that one failed, and to say so."""
+_REGROUP_S = 60.0
+"""How long those have that keep their weights to come to the end of what they are computing, and leave their group."""
+_ASK_AGAIN_S = 0.5
 START_S = 120.0
 """The least time that a worker may be silent before its first step: importing libraries cannot beat."""
 _STACKS_S = 2.0
@@ -121,12 +127,75 @@ class _Hang:
         return f"no progress for {self.pulse.silent_s:.0f} seconds at step {self.pulse.step}{stopped}"
 
 
+@dataclass
+class _Worker:
+    """A worker's process, which may see several generations."""
+
+    local_rank: int
+    process: subprocess.Popen[bytes]
+    pulse_place: int
+    """In the memory of the heartbeats."""
+    log: Path
+    """Named after the rank that it was started with."""
+    log_start: int
+    line: LauncherEnd | None
+
+    @property
+    def status(self) -> int | None:
+        return _status(self.process)
+
+    @property
+    def is_able(self) -> bool:
+        """Whether it would continue in another group."""
+        return self.line is not None and self.line.readiness != "no"
+
+    @property
+    def is_waiting(self) -> bool:
+        """Whether it has left its group, and waits for another one."""
+        return self.line is not None and self.line.readiness == "waiting" and self.status is None
+
+    def abandon(self) -> None:
+        """Have it leave its group, if it would continue in another."""
+        if self.line is not None and self.is_able:
+            self.line.abandon()
+
+    def join(self, local_rank: int, spec: WorkerSpec, store: socket.socket | None) -> None:
+        """Have a waiting worker join a group as another would be started into it."""
+        assert self.line is not None, "only a worker with a line waits"
+        self.local_rank = local_rank
+        self.line.join(spec.environment, store)
+
+
+@dataclass
+class Survivors:
+    """Workers that have lost others of their group, and wait for a new one with the weights that they have."""
+
+    heartbeats: Heartbeats
+    workers: list[_Worker] = field(default_factory=list)
+
+    def __len__(self) -> int:
+        return len(self.workers)
+
+    def release(self, taken: Sequence[_Worker] = ()) -> None:
+        """End those that nobody has taken over."""
+        for worker in self.workers:
+            if worker not in taken:
+                _end(worker)
+        self.workers.clear()
+
+    def end(self) -> None:
+        """End all of them."""
+        self.release()
+        self.heartbeats.close()
+
+
 class LocalJob:
     """This host's workers of one generation, each with a process group of its own.
 
     `program` is what they run, followed by the run's path. One that makes no progress for `hang_s` seconds counts
     as failed; 0 does not look. `place` says which part of a larger group they are; the group's first host passes the
-    `listener` that its store takes over.
+    `listener` that its store takes over. With `keeps_survivors`, workers that can continue without one that failed are
+    there afterwards, as `survivors`, for the next generation's job, which takes them over.
     """
 
     def __init__(
@@ -141,6 +210,8 @@ class LocalJob:
         hang_s: float = 0.0,
         place: Placement | None = None,
         listener: socket.socket | None = None,
+        keeps_survivors: bool = False,
+        survivors: Survivors | None = None,
     ) -> None:
         self._run = run
         self._place = place or Placement(workers)
@@ -148,50 +219,86 @@ class LocalJob:
         self._hang_s = hang_s
         self._hang: _Hang | None = None
         self._blamed: int | None = None
-        self._heartbeats = Heartbeats(workers)
+        self._keeps_survivors = keeps_survivors
+        if survivors is not None and survivors.heartbeats.size < workers:
+            survivors.end()
+            survivors = None
+        self._heartbeats = survivors.heartbeats if survivors else Heartbeats(workers)
+        self.survivors: Survivors | None = None
+        """Who is left after `watch` raised an error."""
         self._started = time.time()
-        self._log_starts: list[int] = []
-        self._processes: list[subprocess.Popen[bytes]] = []
+        self._workers: list[_Worker] = []
         self._killed: set[int] = set()
         self._has_asked = False
+        self._is_released = False
         self.failed_at = math.inf
         """When the worker failed that `watch` raised an error for: 0 if it died or fell silent without a word."""
         try:
             if place is None:
                 listener = listen("127.0.0.1")
                 self._place = replace(self._place, port=listener.getsockname()[1])
+            seated = _seat(survivors.workers if survivors else [], workers)
+            taken = {worker.pulse_place for worker in seated.values()}
+            places = [number for number in range(self._heartbeats.size) if number not in taken]
             for local_rank in range(workers):
                 spec = render_worker(run, self._place, local_rank, workers, arguments, program=program)
-                self._start(local_rank, spec, listener, lock)
+                store = listener if local_rank == 0 else None
+                survivor = seated.get(local_rank)
+                if survivor is None:
+                    self._workers.append(self._start(local_rank, places.pop(0), spec, store, lock))
+                else:
+                    survivor.join(local_rank, spec, store)
+                    self._workers.append(survivor)
+            if survivors is not None:
+                survivors.release(self._workers)
         except BaseException:
+            if survivors is not None:
+                survivors.release(self._workers)
             self._end_all(grace_s=0.0)
-            self._heartbeats.close()
+            self._close(None)
             raise
         finally:
             if listener is not None:
                 listener.close()  # the first worker has it
 
     def _start(
-        self, local_rank: int, spec: WorkerSpec, listener: socket.socket | None, lock: int | None
-    ) -> None:
+        self,
+        local_rank: int,
+        pulse_place: int,
+        spec: WorkerSpec,
+        listener: socket.socket | None,
+        lock: int | None,
+    ) -> _Worker:
+        self._heartbeats.clear(pulse_place)
         environment = {**os.environ, **spec.environment, "ECHELON_LAUNCHER": str(os.getpid())}
-        environment[HEARTBEAT_VARIABLE] = f"{self._heartbeats.descriptor}:{local_rank}"
+        environment[HEARTBEAT_VARIABLE] = f"{self._heartbeats.descriptor}:{pulse_place}"
         inherited = [self._heartbeats.descriptor] if lock is None else [lock, self._heartbeats.descriptor]
-        if local_rank == 0 and listener is not None:
-            environment["ECHELON_STORE_FD"] = str(listener.fileno())
+        if listener is not None:
+            environment[STORE_VARIABLE] = str(listener.fileno())
             inherited.append(listener.fileno())
-        with open(self._log(local_rank), "ab", opener=open_no_link) as log:
-            self._log_starts.append(log.tell())
-            process = subprocess.Popen(
-                spec.command,
-                env=environment,
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=subprocess.STDOUT,
-                pass_fds=inherited,
-                start_new_session=True,  # Ctrl-C reaches the launcher alone, which tells the workers
-            )
-        self._processes.append(process)
+        line = LauncherEnd() if self._keeps_survivors else None
+        if line is not None:
+            environment[REGROUP_VARIABLE] = str(line.worker_end.fileno())
+            inherited.append(line.worker_end.fileno())
+        path = self._run.worker_log(self._place.first_rank + local_rank)
+        with open(path, "ab", opener=open_no_link) as log:
+            log_start = log.tell()
+
+            def begin() -> subprocess.Popen[bytes]:
+                return subprocess.Popen(
+                    spec.command,
+                    env=environment,
+                    stdin=subprocess.DEVNULL,
+                    stdout=log,
+                    stderr=subprocess.STDOUT,
+                    pass_fds=inherited,
+                    start_new_session=True,  # Ctrl-C reaches the launcher alone, which tells the workers
+                )
+
+            process = _starter().submit(begin).result()
+        if line is not None:
+            line.worker_end.close()
+        return _Worker(local_rank, process, pulse_place, path, log_start, line)
 
     def wait(self, on_poll: Callable[[], None]) -> bool:
         """As `watch`, with SIGINT, SIGTERM and SIGHUP as stop requests."""
@@ -202,25 +309,73 @@ class LocalJob:
         """Wait for all workers, calling `on_poll` often; True if they finished, False if they were interrupted.
 
         A stop request makes the workers save and leave, another kills them. Raises WorkerError if a worker failed,
-        TrainingError if they were killed before they had saved. No worker is left when this returns or raises.
+        TrainingError if they were killed before they had saved. No worker is left when this returns or raises but the
+        `survivors`.
         """
         try:
-            while None in self._statuses():
+            while self._those_at_work():
                 on_poll()
                 self._pass_on_stops()
-                if not _EXPECTED_STATUSES.issuperset(self._statuses()):
-                    self._end_all(grace_s=_FAILURE_GRACE_S)
+                if self._is_broken():
+                    self._end_all_but_survivors()
+                    break
                 self._end_those_that_hang()
                 time.sleep(_POLL_S)
             on_poll()
+            left = [worker for worker in self._workers if worker.is_waiting]
+            if left and not self._stops.is_set:
+                self.survivors = Survivors(self._heartbeats, left)
+            else:
+                self._end_all(grace_s=0.0)
         except BaseException:
             self._ask_to_leave()
             self._end_all(grace_s=_PATIENCE_S)
             raise
         finally:
-            self._heartbeats.close()
+            self._close(self.survivors)
         self._raise_first_failure()
-        return all(process.returncode == 0 for process in self._processes)
+        return all(worker.process.returncode == 0 for worker in self._workers)
+
+    def _those_at_work(self) -> list[tuple[int, _Worker]]:
+        """The workers that run, by local rank, without those that wait for another group."""
+        return [
+            (rank, worker)
+            for rank, worker in enumerate(self._workers)
+            if worker.status is None and not worker.is_waiting
+        ]
+
+    def _close(self, survivors: Survivors | None) -> None:
+        """Let go of what only survivors still need."""
+        for worker in self._workers:
+            if worker.line is not None and (survivors is None or worker not in survivors.workers):
+                worker.line.close()
+        if survivors is None:
+            self._heartbeats.close()
+
+    def _is_broken(self) -> bool:
+        """Whether a worker of this group is lost, here or on another host."""
+        has_failed = not _EXPECTED_STATUSES.issuperset(self._statuses())
+        return has_failed or self._is_released or any(worker.is_waiting for worker in self._workers)
+
+    def _end_all_but_survivors(self) -> None:
+        """A worker is lost: have those that can continue leave their group, and end the others."""
+        begun = time.monotonic()
+        asked_at = -math.inf
+        while left := self._those_at_work():
+            now = time.monotonic()
+            may_continue = any(worker.is_able for _, worker in left) and not self._stops.is_set
+            patience_s = 0.0 if self._is_released else _FAILURE_GRACE_S
+            patience_s = _REGROUP_S if may_continue else patience_s
+            if now - begun > patience_s or self._stops.must_kill:
+                break
+            if now - asked_at >= _ASK_AGAIN_S:  # one that was just about to join may not have heard
+                asked_at = now
+                for _, worker in left:
+                    worker.abandon()
+            time.sleep(0.02)
+        for rank, worker in left:
+            self._killed.add(rank)
+            _end(worker)
 
     def stop(self) -> None:
         """Have the workers save and leave; asked again, kill them. `wait` does it, so signal handlers may call this."""
@@ -231,17 +386,20 @@ class LocalJob:
         return {self._place.first_rank + rank: pulse for rank, pulse in self._local_pulses().items()}
 
     def _local_pulses(self) -> dict[int, Pulse]:
+        pulses = self._heartbeats.read()
         return {
-            rank: replace(pulse, is_stopped=_is_stopped(process))
-            for rank, (process, pulse) in enumerate(
-                zip(self._processes, self._heartbeats.read(), strict=True)
-            )
-            if _status(process) is None
+            rank: replace(pulses[worker.pulse_place], is_stopped=_is_stopped(worker.process))
+            for rank, worker in enumerate(self._workers)
+            if worker.status is None
         }
 
     def blame(self, rank: int) -> None:
         """Treat this worker as hung: the leader, which sees all hosts, found that it holds the others up."""
         self._blamed = rank - self._place.first_rank
+
+    def release(self) -> None:
+        """The group is over: workers are lost on other hosts, which this host's may not notice."""
+        self._is_released = True
 
     def _pass_on_stops(self) -> None:
         if self._stops.since is None:
@@ -256,56 +414,57 @@ class LocalJob:
         """If a worker hangs, have all write their stacks, and end them."""
         if not self._hang_s or self._stops.is_set:
             return
-        pulses, is_whole_group = self._local_pulses(), self._place.size == len(self._processes)
+        pulses, is_whole_group = self._local_pulses(), self._place.size == len(self._workers)
         rank = find_hung(pulses, self._hang_s, START_S, is_whole_group=is_whole_group)
         rank = rank if self._blamed is None else self._blamed
         if rank is None or rank not in pulses:
             return
         self._hang = _Hang(rank, pulses[rank])
         self._ask_for_stacks()
-        self._end_all(grace_s=0.0)
+        self._killed.add(rank)
+        _end(self._workers[rank])
+        self._end_all_but_survivors()
 
     def _ask_for_stacks(self) -> None:
         """SIGUSR1, which train/worker.py answers with its stack, in its log; SIGCONT lets a stopped one answer."""
-        asked = [rank for rank, process in enumerate(self._processes) if _status(process) is None]
-        sizes = {rank: self._log(rank).stat().st_size for rank in asked}
-        for rank in asked:
+        asked = [worker for worker in self._workers if worker.status is None]
+        sizes = [worker.log.stat().st_size for worker in asked]
+        for worker in asked:
             for number in (signal.SIGUSR1, signal.SIGCONT):
-                self._processes[rank].send_signal(number)
+                worker.process.send_signal(number)
         deadline = time.monotonic() + _STACKS_S
         while time.monotonic() < deadline and not self._stops.must_kill:
             time.sleep(_POLL_S)
-            if all(self._log(rank).stat().st_size > size for rank, size in sizes.items()):
+            if all(worker.log.stat().st_size > size for worker, size in zip(asked, sizes, strict=True)):
                 break
         time.sleep(_POLL_S)  # so that stacks that have begun are written whole
 
-    def _log(self, local_rank: int) -> Path:
-        return self._run.worker_log(self._place.first_rank + local_rank)
-
     def _statuses(self) -> list[int | None]:
-        return [_status(process) for process in self._processes]
+        return [worker.status for worker in self._workers]
 
     def _ask_to_leave(self) -> None:
-        for process in self._processes:
-            if _status(process) is None:
-                process.terminate()
+        for worker in self._workers:
+            if worker.status is None:
+                worker.process.terminate()
 
     def _end_all(self, grace_s: float) -> None:
         deadline = time.monotonic() + grace_s
-        while time.monotonic() < deadline and not self._stops.must_kill and None in self._statuses():
+        while time.monotonic() < deadline and not self._stops.must_kill and self._those_at_work():
             time.sleep(0.05)
-        for rank, process in enumerate(self._processes):
-            if _status(process) is None:
+        for rank, worker in enumerate(self._workers):
+            if worker.status is None:
                 self._killed.add(rank)
-                os.killpg(process.pid, signal.SIGKILL)
-            process.wait()
+            _end(worker)
 
     def _raise_first_failure(self) -> None:
-        codes = [process.returncode for process in self._processes]
+        codes = [worker.process.returncode for worker in self._workers]
         if self._hang:
             self.failed_at = 0.0
             raise self._error(self._hang.rank, self._hang.cause)
         failed = [rank for rank, code in enumerate(codes) if code not in _EXPECTED_STATUSES]
+        if not failed and self.survivors:
+            self.failed_at = time.time()
+            raise self._error(self._workers.index(self.survivors.workers[0]), "connection lost")
         if not failed:
             return
         # SIGTERM ends only workers that do not catch it yet, so no step was under way.
@@ -322,12 +481,13 @@ class LocalJob:
         raise self._error(first)
 
     def _error(self, rank: int, cause: str | None = None) -> WorkerError:
-        log = self._log(rank)
-        lines = lines_since(log, self._log_starts[rank])
+        worker = self._workers[rank]
+        log, code = worker.log, worker.process.returncode
+        lines = lines_since(log, worker.log_start)
         return WorkerError(
             host=socket.gethostname(),
             rank=self._place.first_rank + rank,
-            exit_code=self._processes[rank].returncode,
+            exit_code=0 if code is None else code,
             log=log,
             last_lines=main_stack(lines) if self._hang else lines[-_LAST_LINES:],
             cause=cause,
@@ -344,6 +504,28 @@ class LocalJob:
         records = read_records(self._run.worker_records(self._place.first_rank + rank))
         found = [r for r in records if r["kind"] == "failure" and r.get("time", 0) >= self._started]
         return found[0] if found else {}
+
+
+@functools.cache
+def _starter() -> ThreadPoolExecutor:
+    """The thread that starts all workers: when it ends, which is when this process does, the kernel tells them."""
+    return ThreadPoolExecutor(1, thread_name_prefix="starter")
+
+
+def _seat(survivors: Sequence[_Worker], workers: int) -> dict[int, _Worker]:
+    """Which survivor is which of `workers`: the one that it was, if it can."""
+    seated = {worker.local_rank: worker for worker in survivors if worker.local_rank < workers}
+    free = [number for number in range(workers) if number not in seated]
+    others = [worker for worker in survivors if worker.local_rank >= workers]
+    return seated | dict(zip(free, others, strict=False))
+
+
+def _end(worker: _Worker) -> None:
+    if worker.status is None:
+        os.killpg(worker.process.pid, signal.SIGKILL)
+    worker.process.wait()
+    if worker.line is not None:
+        worker.line.close()
 
 
 def _status(process: subprocess.Popen[bytes]) -> int | None:

@@ -45,9 +45,11 @@ class Heart:
         """Wraps a collective: inside, this worker waits for others and may be silent."""
         self._turns += 1
         self.beat()
-        yield
-        self._turns += 1
-        self.beat()
+        try:
+            yield
+        finally:
+            self._turns += 1
+            self.beat()
 
 
 def open_heart() -> Heart:
@@ -99,6 +101,16 @@ class Heartbeats:
             self._seen[rank] = (beats, since)
             pulses.append(Pulse(beats, turns, step, now - since))
         return pulses
+
+    @property
+    def size(self) -> int:
+        """For how many workers there is room."""
+        return len(self._seen)
+
+    def clear(self, place: int) -> None:
+        """Forget a worker: another one is started in its place."""
+        _NUMBERS.pack_into(self._memory, place * _NUMBERS.size, 0, 0, 0)
+        self._seen[place] = (0, self._clock())
 
     def close(self) -> None:
         self._memory.close()

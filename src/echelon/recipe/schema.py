@@ -579,7 +579,8 @@ class ImageEarlyStop(EarlyStop):
 
 
 class RestartSettings(Section):
-    """What happens when a worker fails: all are started again, from the newest checkpoint."""
+    """What happens when a worker fails: it is started again, and gets the others' weights. If they could not keep them,
+    all are started again, from the newest checkpoint."""
 
     max_restarts: NonNegativeInt = 3
     """Most restarts within the window before the run fails; 0 is none. A user's mistake, or training that cannot go

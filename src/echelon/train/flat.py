@@ -8,11 +8,12 @@ are not decayed and weigh little, follow.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
+from torch.utils.hooks import RemovableHandle
 
 from echelon.train.votes import NUM_VOTES
 
@@ -37,6 +38,7 @@ class FlatParameters:
 
     def __init__(self, model: nn.Module, num_slots: int = 1, num_statistics: int = 0) -> None:
         self.num_slots, self._num_statistics = num_slots, num_statistics
+        self._hooks: list[RemovableHandle] = []
         named = [pair for pair in reversed(list(model.named_parameters())) if pair[1].requires_grad]
         ordered = [pair for pair in named if pair[1].ndim >= 2] + [pair for pair in named if pair[1].ndim < 2]
         self.slices = list(_slices(ordered))
@@ -50,8 +52,9 @@ class FlatParameters:
             s.view(self.weights).copy_(s.parameter.detach())
             s.parameter.data = s.view(self.weights)
         # The step's sums that are not gradients ride along at the end: no collective of their own.
-        length = self.size + num_slots + NUM_VOTES + num_statistics
-        self._lay_out(torch.zeros(length, dtype=torch.float32, device=device))
+        self.num_reduced = self.size + num_slots + NUM_VOTES + num_statistics
+        """Numbers that are summed over the workers, without those that an exchange adds."""
+        self._lay_out(torch.zeros(self.num_reduced, dtype=torch.float32, device=device))
         for s in self.slices:
             s.parameter.grad = s.view(self.gradients)
 
@@ -65,6 +68,16 @@ class FlatParameters:
         self.votes: Tensor = self.votes.view(torch.int32)
         for s in self.slices:
             s.parameter.grad = None
+
+    def on_gradient(self, s: Slice, call: Callable[[nn.Parameter], None]) -> None:
+        """Have this called whenever backward has finished a parameter's gradient."""
+        self._hooks.append(s.parameter.register_post_accumulate_grad_hook(call))  # type: ignore[no-untyped-call]
+
+    def release(self) -> None:
+        """Forget who waits for gradients: another exchange takes over."""
+        for hook in self._hooks:
+            hook.remove()
+        self._hooks.clear()
 
     def _lay_out(self, reduced: Tensor) -> None:
         self.reduced = reduced

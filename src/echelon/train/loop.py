@@ -12,7 +12,7 @@ from typing import Any
 import torch
 
 from echelon.comm.group import Group
-from echelon.errors import TrainingError
+from echelon.errors import CheckpointError, LostGroupError, TrainingError
 from echelon.files.checkpoint_layout import TrainingState
 from echelon.monitor.meter import StepMeter
 from echelon.monitor.records import RecordWriter
@@ -162,6 +162,7 @@ def score(training: Training) -> bool:
     If a worker is told to stop meanwhile, the scoring is broken off, and the state says that it is still to come.
     """
     state, recipe = training.state, training.recipe
+    state.awaits_scoring = True  # also if a worker is lost meanwhile
     scores = validate(training)
     state.awaits_scoring = scores is None
     if scores is None:
@@ -294,7 +295,10 @@ def roll_back(training: Training) -> None:
     reason = f"{MAX_SKIPPED_IN_A_ROW} steps in a row had a loss or gradient that is not finite"
     training.checkpoints.writer.wait_written()
     skips = training.skips
-    restored = None if skips.has_rolled_back else training.restorer.load_newest()
+    try:
+        restored = None if skips.has_rolled_back else training.restorer.load_newest()
+    except LostGroupError as error:  # the weights may be of either step
+        raise CheckpointError(f"going back to a checkpoint failed: {error}") from error
     if restored is None:
         again = " again" if skips.has_rolled_back else ""
         raise TrainingError(

@@ -2,14 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+import torch
 from torch import Tensor
 
 from echelon.comm.group import Group
-from echelon.errors import CheckpointError, UserError
-from echelon.files.checkpoint_layout import TrainingState, checkpoint_folder, default_choice, move_aside
+from echelon.errors import CheckpointError, TrainingError, UserError
+from echelon.files.checkpoint_layout import (
+    TrainingState,
+    checkpoint_folder,
+    default_choice,
+    is_complete,
+    move_aside,
+)
+from echelon.files.checksum import new_checksum
 from echelon.monitor.records import RecordWriter
 from echelon.recipe.schema import Recipe
 from echelon.runfolder import RunFolder
@@ -42,6 +51,38 @@ class Restored:
 
 
 @dataclass(frozen=True)
+class Survivor:
+    """A worker that has kept its weights while others of its group were lost: where training stands there."""
+
+    state: TrainingState
+    """Of the last step that it has finished, as are its weights and its optimiser."""
+    shared: Mapping[str, Tensor]
+    """The exchange's state then."""
+    num_skipped: int = 0
+    """Steps that were skipped in a row."""
+
+    @property
+    def progress(self) -> list[int]:
+        """Of two survivors the one with more has seen something happen that the other has not."""
+        state = self.state
+        return [state.step, not state.awaits_scoring, state.checkpoint_every is not None]
+
+
+@dataclass(frozen=True)
+class Healing:
+    """From whom the others get what they lack."""
+
+    number: int
+    """Of workers that have kept their weights."""
+    holder: int
+    """Rank of the first of them that is ahead."""
+    is_here: bool
+    """Whether this worker is as far."""
+    num_skipped: int
+    """Steps that were skipped in a row."""
+
+
+@dataclass(frozen=True)
 class Restorer:
     """Brings a worker's model back to a checkpoint, together with all other workers'. Every method is collective."""
 
@@ -70,6 +111,64 @@ class Restorer:
             self.group.broadcast(buffer)
         self.model.average.start()
         return Restored(TrainingState())
+
+    def find_survivors(self, survivor: Survivor | None) -> Healing | None:
+        """The workers that have kept their weights, of which this may be one; None if there is none."""
+        answers = self.group.gather_json(survivor and [survivor.progress, survivor.num_skipped])
+        there = [answer for answer in answers if answer is not None]
+        if not there:
+            return None
+        furthest = max(there)
+        is_here = survivor is not None and survivor.progress == furthest[0]
+        return Healing(len(there), answers.index(furthest), is_here, furthest[1])
+
+    def heal(self, healing: Healing, survivor: Survivor | None) -> Restored:
+        """Send the state of the survivor that is ahead to all who are not as far, and compare."""
+        state = TrainingState()
+        if survivor is not None and healing.is_here:
+            state = survivor.state
+            state.precision = self.model.precision.state()
+            self.exchange.load_state(survivor.shared)
+        ahead = Newest(state.step, healing.holder, healing.is_here, is_everywhere=False)
+        state = self.pass_on(ahead, state, self.model.optimiser.state())
+        self._require_whole_best(state)
+        self._require_same_everywhere()
+        if self.group.is_first:
+            message = (
+                f"continuing after step {state.step} with the weights that {healing.number} of "
+                f"{self.group.size} workers kept"
+            )
+            self.records.write("event", step=state.step, message=message)
+        # Who was lost may have been writing its part of this step's checkpoint.
+        is_best = state.best is not None and state.best.step == state.step
+        must_save = state.step > 0 and (is_best or healing.num_skipped == 0)
+        return Restored(state, must_save)
+
+    def _require_whole_best(self, state: TrainingState) -> None:
+        """CheckpointError if the best checkpoint was being written when a worker was lost: its weights are nowhere, so
+        training must go back to before it."""
+        best, is_missing = state.best, False
+        if best is not None and best.step < state.step and self.group.keeps_folder:
+            is_missing = not is_complete(checkpoint_folder(self.run.checkpoints, best.step))
+        if any(self.group.gather_json(is_missing)):
+            raise CheckpointError("a worker was lost while the best checkpoint was being written")
+
+    def _require_same_everywhere(self) -> None:
+        """TrainingError if workers differ after all."""
+        model = self.model
+        optimiser = model.optimiser.state()
+        tensors = (
+            *model.module.state_dict().values(),
+            *model.average.averages,
+            *(optimiser[name] for name in sorted(optimiser)),
+            *self.exchange.state().shared.values(),
+        )
+        checksum = new_checksum()
+        for tensor in tensors:
+            checksum.update(tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy().data)
+        digests = self.group.gather_json(checksum.hexdigest())
+        if len(set(digests)) > 1:
+            raise TrainingError(f"workers that were healed differ from the others ({digests}); this is a bug")
 
     def fetch_from_mirror(self) -> None:
         """Fetch a newer checkpoint than the run folder's, if the address has one, and the best; the first worker passes

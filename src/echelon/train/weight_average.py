@@ -38,8 +38,10 @@ class WeightAverage:
         """The model holds the average meanwhile."""
         kept = [live.clone() for live in self._live]
         self._put(self.averages)
-        yield
-        self._put(kept)
+        try:
+            yield
+        finally:
+            self._put(kept)
 
     def _put(self, tensors: list[Tensor]) -> None:
         for live, tensor in zip(self._live, tensors, strict=True):

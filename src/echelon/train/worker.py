@@ -17,24 +17,28 @@ import sys
 import time
 import traceback
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
 from typing import NoReturn
 
 import torch
 
-from echelon.comm.group import FOR_EVER, Group, join_group
+from echelon.comm.group import FOR_EVER, Group, abandon, join_group
+from echelon.comm.sockets import Sockets, can_list_sockets
 from echelon.errors import (
     FINAL_STATUS,
     INTERRUPTED_STATUS,
     CheckpointError,
     EchelonError,
+    LostGroupError,
     TrainingError,
     UserError,
 )
 from echelon.lease import fence
-from echelon.monitor.heartbeat import open_heart
+from echelon.monitor.heartbeat import Heart, open_heart
 from echelon.monitor.records import RecordWriter
+from echelon.monitor.regrouping import WorkerEnd, open_line
 from echelon.recipe.length import length_in_steps
 from echelon.recipe.loading import load_recipe
 from echelon.recipe.schedule import rate_by_step
@@ -49,12 +53,12 @@ from echelon.train.checkpoint_writer import CheckpointWriter
 from echelon.train.evaluation import is_patience_over, save_scores, score_summary, score_together
 from echelon.train.exchange import build_exchange
 from echelon.train.exchange.measure import measure
-from echelon.train.loop import Outcome, StopFlag, Training, train
+from echelon.train.loop import Outcome, Skips, StopFlag, Training, train
 from echelon.train.mirror import Mirror
 from echelon.train.model_state import build_model_state
 from echelon.train.precision import warning_of
 from echelon.train.prefetch import SlotPrefetch, gains_by_prefetch
-from echelon.train.restore import Restorer
+from echelon.train.restore import Restorer, Survivor
 from echelon.train.step_timing import measure_steps
 from echelon.train.trackers import build_trackers
 from echelon.train.weights import Weights, choose_weights, load_weights
@@ -63,6 +67,16 @@ from echelon.train.worker_facts import compare_workers, describe_worker, open_me
 _GROUP_TIMEOUT_S = 300.0
 """How long a collective may take beyond `restart.hang_seconds`, by which the launcher has seen who hangs."""
 _PR_SET_PDEATHSIG = 1
+
+
+@dataclass
+class Kept:
+    """What a worker keeps if others of its group are lost."""
+
+    line: WorkerEnd | None
+    """To the launcher, if that forms new groups."""
+    training: Training | None = None
+    """What it can continue with; None as long as it could not."""
 
 
 def main(arguments: Sequence[str]) -> NoReturn:
@@ -78,18 +92,21 @@ def main(arguments: Sequence[str]) -> NoReturn:
     stop = StopFlag() if options.benchmark else _catch_stop_signals()
     heart = open_heart()
     heart.beat()
-    rank = int(os.environ.get("RANK", "0"))
-    records = RecordWriter(run.worker_records(rank))
+    records = RecordWriter(run.worker_records(int(os.environ.get("RANK", "0"))))
     try:
-        hang_s = load_recipe(run.recipe).restart.hang_seconds
-        group = join_group(longest_collective_s(hang_s), heart)
         if options.benchmark:
             outcome = Outcome.FINISHED
+            group = join_group(collective_timeout_s(run), heart)
             training = set_up(run, group, records)
             records.write("benchmark", **measure_steps(training, options.benchmark, options.warm_up))
+            group.barrier()
         else:
-            outcome = work_or_stand_by(run, group, records, stop)
-        group.barrier()
+            kept = Kept(open_line())
+            while (ended := work_in_group(run, heart, records, stop, kept)) is None:
+                wait_for_group(kept, heart)
+                records.close()
+                records = RecordWriter(run.worker_records(int(os.environ["RANK"])))
+            outcome = ended
     except BaseException as error:
         message = str(error) if isinstance(error, EchelonError) else f"{type(error).__name__}: {error}"
         records.write("failure", message=message)
@@ -100,6 +117,41 @@ def main(arguments: Sequence[str]) -> NoReturn:
                 traceback.print_exc()
         leave(records, FINAL_STATUS if isinstance(error, UserError | TrainingError) else 1)
     leave(records, INTERRUPTED_STATUS if outcome is Outcome.INTERRUPTED else 0)
+
+
+def work_in_group(
+    run: RunFolder, heart: Heart, records: RecordWriter, stop: StopFlag, kept: Kept
+) -> Outcome | None:
+    """Join the group that this worker is put into, and work in it; None if others of it are lost, and this worker can
+    continue with what it has kept."""
+    sockets = Sockets()
+    if kept.line is not None:
+        kept.line.on_abandon = sockets.shut_down
+    try:
+        group = join_group(collective_timeout_s(run), heart, sockets)
+        outcome = work_or_stand_by(run, group, records, stop, kept)
+        group.barrier()
+    except LostGroupError as error:
+        if kept.training is None:
+            raise
+        records.write(
+            "event", message=f"{error}; this worker keeps its weights of step {kept.training.state.step}"
+        )
+        abandon(sockets)
+        return None
+    return outcome
+
+
+def wait_for_group(kept: Kept, heart: Heart) -> None:
+    """Wait until the launcher has a new group for this worker."""
+    assert kept.line is not None, "nothing is kept without a launcher who forms new groups"
+    with heart.waiting():
+        if not kept.line.wait_for_group():
+            raise TrainingError("the launcher is gone")
+
+
+def collective_timeout_s(run: RunFolder) -> float:
+    return longest_collective_s(load_recipe(run.recipe).restart.hang_seconds)
 
 
 def longest_collective_s(hang_s: float) -> float:
@@ -121,7 +173,9 @@ def leave(records: RecordWriter, status: int) -> NoReturn:
         os._exit(status)
 
 
-def work_or_stand_by(run: RunFolder, everybody: Group, records: RecordWriter, stop: StopFlag) -> Outcome:
+def work_or_stand_by(
+    run: RunFolder, everybody: Group, records: RecordWriter, stop: StopFlag, kept: Kept
+) -> Outcome:
     """Train if the recipe's exchange wants this host; otherwise wait until the others have ended. Collective."""
     device = choose_device()
     recipe = resolve_exchange(run, everybody, records, lambda recipe: measure(recipe, run, everybody, device))
@@ -131,7 +185,8 @@ def work_or_stand_by(run: RunFolder, everybody: Group, records: RecordWriter, st
             message = f"this host stands by: exchange.hosts = {recipe.exchange.hosts}"
             own_records.write("event", message=message)
             return Outcome(everybody.await_news())
-        outcome = work(run, group, own_records, stop)
+        # Whoever stands by has no weights, so a group that some stand by for is not formed anew around them.
+        outcome = work(run, group, own_records, stop, kept if group is everybody else Kept(None))
     if group.size < everybody.size and group.is_first:
         everybody.tell(outcome.value)
     return outcome
@@ -152,10 +207,12 @@ def _numbered_anew(
         yield own_records
 
 
-def work(run: RunFolder, group: Group, records: RecordWriter, stop: StopFlag) -> Outcome:
+def work(
+    run: RunFolder, group: Group, records: RecordWriter, stop: StopFlag, kept: Kept | None = None
+) -> Outcome:
     """Train the run to its end and score it, or stop when told to. Collective."""
-    started = time.time()
-    training = set_up(run, group, records, stop)
+    started, kept = time.time(), kept or Kept(None)
+    training = set_up(run, group, records, stop, kept)
     records.write(
         "start",
         step=training.state.step,
@@ -172,8 +229,17 @@ def work(run: RunFolder, group: Group, records: RecordWriter, stop: StopFlag) ->
     sampler = start_sampler(records)
     training.meter.take()  # set-up is not part of the first step
     gc.freeze()  # what set-up made stays; the collector need not look at it again
-    outcome = train(training)
-    training.prefetch.close()
+    try:
+        outcome = train(training)
+    except LostGroupError:
+        for tracker in training.trackers:
+            tracker.close()
+        if sampler is not None:
+            sampler.stop()
+        raise
+    finally:
+        training.prefetch.close()
+    kept.training = None  # scoring may load other weights; what was trained is saved
     if outcome in (Outcome.FINISHED, Outcome.STOPPED_EARLY):
         outcome = outcome if score_test(training) else Outcome.INTERRUPTED
         training.meter.lap("evaluation")
@@ -202,20 +268,36 @@ def finish_mirror(training: Training) -> None:
     training.group.await_first("mirroring")
 
 
-def set_up(run: RunFolder, group: Group, records: RecordWriter, stop: StopFlag | None = None) -> Training:
-    """Build everything from the run folder and go back to where the newest checkpoint stands. Collective."""
+def set_up(
+    run: RunFolder,
+    group: Group,
+    records: RecordWriter,
+    stop: StopFlag | None = None,
+    kept: Kept | None = None,
+) -> Training:
+    """Build everything from the run folder, except for what is kept, and go to where the others stand who have kept
+    something, or else the newest checkpoint. Collective."""
+    kept = kept or Kept(None)
     recipe, device = load_recipe(run.recipe), choose_device()
     require_one_recipe(recipe, group)
     group.heart.beat()
-    task = build_task(recipe, run, device)
+    before = kept.training
+    task = build_task(recipe, run, device) if before is None else before.task
     group.heart.beat()
-    model, exchange = build_model_state(recipe, task, device), build_exchange(recipe, group)
-    writer = CheckpointWriter()
+    model = build_model_state(recipe, task, device) if before is None else before.model
+    writer = CheckpointWriter() if before is None else before.checkpoints.writer
+    writer.wait_written()
+    survivor = None if before is None else describe_survivor(before)
+    exchange = build_exchange(recipe, group)
+    model.flat.release()
     exchange.attach(model.flat, model.optimiser, writer.wait_copied)
     group.heart.beat()
     mirror = _open_mirror(recipe, run, group, records, task)
     restorer = Restorer(recipe, run, group, records, model, exchange, mirror)
-    restored = restorer.start()
+    healing = restorer.find_survivors(survivor)
+    if healing is None or not healing.is_here:
+        kept.training = None  # weights change now; if others are lost meanwhile, they are worth nothing
+    restored = restorer.start() if healing is None else restorer.heal(healing, survivor)
     state = restored.state
     checkpoints = CheckpointPolicy(
         run=run,
@@ -235,7 +317,7 @@ def set_up(run: RunFolder, group: Group, records: RecordWriter, stop: StopFlag |
     # The user may have given the run more patience since it stopped.
     state.stopped_early &= is_patience_over(state, recipe.early_stop)
     steps = length_in_steps(recipe.train, task.steps_per_epoch)
-    return Training(
+    training = Training(
         recipe=recipe,
         run=run,
         group=group,
@@ -252,7 +334,28 @@ def set_up(run: RunFolder, group: Group, records: RecordWriter, stop: StopFlag |
         trackers=build_trackers(recipe, run, state.step + 1, records, group.heart) if group.is_first else [],
         meter=open_meter(device),
         stop=stop or StopFlag(),
+        skips=Skips(healing.num_skipped if healing else 0),
     )
+    if kept.line is not None and can_continue(training):
+        kept.training = training
+        kept.line.say_able()
+    return training
+
+
+def can_continue(training: Training) -> bool:
+    """Whether this worker could continue in another group if workers of this one were lost."""
+    return (
+        training.group.size > 1
+        and training.exchange.traits.is_replicated
+        and training.model.flat.weights.device.type == "cpu"  # NCCL's collectives are not abandoned
+        and training.recipe.checkpoint.mirror is None  # which worker uploads may change
+        and can_list_sockets()
+    )
+
+
+def describe_survivor(before: Training) -> Survivor:
+    """Where training stands at this worker, after others were lost."""
+    return Survivor(before.state, before.exchange.state().shared, before.skips.in_a_row)
 
 
 def _open_mirror(

@@ -75,6 +75,25 @@ def test_a_resumed_run_has_the_scales_of_the_one_that_was_saved(tmp_path: Path) 
     assert torch.equal(resumed.flat.weights, whole.flat.weights)
 
 
+def test_a_step_that_was_broken_off_is_done_again_to_the_bit() -> None:
+    """Another exchange takes over the weights, as when a worker is lost after the step's sum and before its update."""
+    whole, broken = (Pupil(Group(0, 1), AllReduce(Group(0, 1))) for _ in range(2))
+    whole.train(range(1, 9))
+    broken.train(range(1, 6))
+    (update,) = broken.exchange.updates(6, SLOTS)
+    broken._backward(6, update)
+    broken.exchange.reduce()
+    shared = broken.exchange.state().shared
+    broken.flat.release()
+    broken.exchange = AllReduce(Group(0, 1))
+    broken.exchange.attach(broken.flat, broken.optimiser, lambda: None)
+    broken.exchange.load_state(shared)
+    broken.train(range(6, 9))
+    assert len(broken.flat.reduced) == len(whole.flat.reduced)
+    for name in ("weights", "losses", "shared/largest_gradients"):
+        assert torch.equal(broken.result()[name], whole.result()[name]), name
+
+
 def test_a_checkpoint_without_scales_costs_one_repeated_step() -> None:
     pupil = Pupil(Group(0, 1), AllReduce(Group(0, 1)))
     pupil.train(range(1, 3))

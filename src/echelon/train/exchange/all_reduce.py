@@ -30,7 +30,7 @@ class AllReduce(GradientExchange):
     """Sums the flat gradient buffer over a group."""
 
     def __init__(self, group: Group, bucket_bytes: int = BUCKET_BYTES) -> None:
-        super().__init__(group, ExchangeTraits("all_reduce"))
+        super().__init__(group, ExchangeTraits("all_reduce", is_replicated=True))
         self._bucket_bytes = bucket_bytes
         self._num_repeats = 0
         """Of the step under way."""
@@ -38,13 +38,15 @@ class AllReduce(GradientExchange):
         self._shares: list[int] = []
         """How many slots each worker gets."""
         self._mine = range(0)
+        self._largest_before: Tensor | None = None
+        """What the step under way began with; None between two steps."""
 
     def start(self) -> None:
         flat, size = self.flat, self.group.size
         self._shares = [len(share_of(flat.num_slots, rank, size)) for rank in range(size)]
         self._numbers = WholeNumbers(flat, choose_fixed_point(flat.weights.device))
         row_size = len(flat.slices) + 1
-        flat.hold_whole_numbers(self.make_buffer(len(flat.reduced) + size * row_size))
+        flat.hold_whole_numbers(self.make_buffer(flat.num_reduced + size * row_size))
         # Each worker's largest gradients, and how long it takes for a slot; it leaves the others' rows zero.
         rows = flat.reduced[-size * row_size :].view(size, row_size)
         self._numbers.attach(self.group.rank, rows[:, :-1])
@@ -62,6 +64,7 @@ class AllReduce(GradientExchange):
 
     def updates(self, step: int, num_slots: int) -> Iterator[Update]:
         self._num_repeats = 0
+        self._largest_before = self._numbers.largest
         self._numbers.choose_scales()
         end = sum(self._shares[: self.group.rank + 1])
         self._mine = range(end - self._shares[self.group.rank], end)
@@ -101,8 +104,13 @@ class AllReduce(GradientExchange):
         repeats = {"repeats": self._num_repeats} if self._num_repeats else {}
         return {"slots": len(self._mine)} | repeats
 
+    def after_update(self) -> None:
+        self._largest_before = None
+
     def state(self) -> ExchangeState:
-        return ExchangeState(shared={_LARGEST: self._numbers.largest})
+        """As it was before the step, if a worker is lost in the middle of one."""
+        largest = self._numbers.largest if self._largest_before is None else self._largest_before
+        return ExchangeState(shared={_LARGEST: largest})
 
     def load_state(self, tensors: Mapping[str, Tensor]) -> None:
         unknown = torch.zeros_like(self._numbers.largest)

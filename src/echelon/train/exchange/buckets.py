@@ -51,7 +51,7 @@ class Buckets:
                 self._buckets.append(_Bucket(buffer[begin:end], members))
                 begin, members = s.end, 0
             hook = self._hook(len(self._buckets) if members else len(self._buckets) - 1)
-            s.parameter.register_post_accumulate_grad_hook(hook)  # type: ignore[no-untyped-call]
+            flat.on_gradient(s, hook)
 
     def _hook(self, number: int) -> Callable[[Tensor], None]:
         def gradient_is_ready(_: Tensor) -> None:

@@ -21,7 +21,7 @@ class Hierarchical(AllReduce):
 
     def __init__(self, group: Group, num_local: int, bucket_bytes: int = BUCKET_BYTES) -> None:
         super().__init__(group, bucket_bytes)
-        self.traits = ExchangeTraits("hierarchical")
+        self.traits = ExchangeTraits("hierarchical", is_replicated=True)
         self._num_local = num_local
 
     def connect(self, sums: Tensor) -> None:

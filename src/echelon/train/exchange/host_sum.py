@@ -32,7 +32,7 @@ class HostSum(AllReduce):
             self._buffers = shared_buffers(self.group, length)
         if self._buffers is None:
             return super().make_buffer(length)
-        self.traits = ExchangeTraits("host_sum")
+        self.traits = ExchangeTraits("host_sum", is_replicated=True)
         return self._buffers[self.group.rank]
 
     def connect(self, sums: Tensor) -> None:

@@ -23,6 +23,9 @@ class ExchangeTraits:
     """Whether workers are in the same step whenever they are between two; otherwise they meet in `settle`."""
     shares_updates: bool = True
     """Whether every worker makes every update, from the same gradient."""
+    is_replicated: bool = False
+    """Whether each worker, between two steps, has all that training needs: if others are lost, it continues with it,
+    with the same bits."""
 
 
 @dataclass(frozen=True)

@@ -89,8 +89,7 @@ class WholeNumbers:
         self._sums = [self._flat.reduced[s.start : s.end].view(torch.int32) for s in self._flat.slices]
         self._rows = rows.view(torch.int32)
         for number, s in enumerate(self._flat.slices):
-            hook = self._taker(s, number, self._rows[rank, number])
-            s.parameter.register_post_accumulate_grad_hook(hook)  # type: ignore[no-untyped-call]
+            self._flat.on_gradient(s, self._taker(s, number, self._rows[rank, number]))
 
     def _taker(self, s: Slice, number: int, largest: Tensor) -> Callable[[Tensor], None]:
         def take(parameter: Tensor) -> None:
