@@ -88,7 +88,7 @@ def test_provenance_has_the_source(run: Path) -> None:
 def test_a_run_is_not_resumed_with_code_that_has_changed(run_verb: Verb, run: Path, tmp_path: Path) -> None:
     changed = (EXAMPLES / "sentences.py").read_text() + "# changed\n"
     (tmp_path / "sentences.py").write_text(changed)  # comes before the example in PYTHONPATH
-    answer = run_verb("train", EXAMPLES / "sentences.toml", "--run", run, "--steps", "24", status=1)
+    answer = run_verb("train", EXAMPLES / "sentences.toml", "--run", run, "--steps", "24", status=2)
     assert "was begun with other data" in answer["error"]
 
 

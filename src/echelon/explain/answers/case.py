@@ -101,7 +101,11 @@ class Case:
 
     @cached_property
     def replanning(self) -> Replanning | None:
-        """What it would have taken with one thing changed; None if the model's workload is unknown."""
-        if self.workload is None:
+        """What it would have taken with one thing changed; None if the model's workload is unknown, or its steps only waited."""
+        time = self.time
+        if (
+            self.workload is None
+            or not time.input + time.compute + time.optimiser + time.other + time.checkpoint
+        ):
             return None
         return replan(self.history, self.workload, self.time, self.traffic)
