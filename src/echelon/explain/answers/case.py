@@ -101,11 +101,9 @@ class Case:
 
     @cached_property
     def replanning(self) -> Replanning | None:
-        """What it would have taken with one thing changed; None if the model's workload is unknown, or its steps only waited."""
+        """What it would have taken with one thing changed; None for unknown workloads and steps that only waited."""
         time = self.time
-        if (
-            self.workload is None
-            or not time.input + time.compute + time.optimiser + time.other + time.checkpoint
-        ):
+        worked = time.input + time.compute + time.optimiser + time.other + time.checkpoint
+        if self.workload is None or not worked:
             return None
         return replan(self.history, self.workload, self.time, self.traffic)
