@@ -11,8 +11,9 @@ from functools import partial
 from echelon.agent.actions import WorkersEnd
 from echelon.agent.generation import Failure
 from echelon.errors import FINAL_STATUS, EchelonError, WorkerError
-from echelon.launch.local import LocalJob, Survivors
+from echelon.launch.local import LocalJob
 from echelon.launch.stop_requests import StopRequests
+from echelon.launch.worker_process import Survivors
 from echelon.monitor.heartbeat import Pulse
 
 _BROKEN_CONNECTION = re.compile(

@@ -51,7 +51,7 @@ from echelon.launch.check import HostReport, check_hosts
 from echelon.launch.container import python_with, render_transfer, send_image
 from echelon.launch.findings import MeasuredLink, Needs, PreparedData
 from echelon.launch.install import ENVIRONMENT, InstallOptions, install_hosts
-from echelon.launch.local import render_worker
+from echelon.launch.placement import render_worker
 from echelon.launch.routes import Route
 from echelon.launch.session import INSTALLED_PYTHON
 from echelon.launch.ssh import Remote, on_all, raise_problems

@@ -64,7 +64,8 @@ from echelon.errors import (
 )
 from echelon.launch.cores import available_cores
 from echelon.launch.interfaces import interface_towards, is_loopback, own_address, resolve
-from echelon.launch.local import Placement, listen
+from echelon.launch.local import listen
+from echelon.launch.placement import Placement
 from echelon.launch.site import Address, Place, threads_for
 from echelon.launch.stop_requests import StopRequests, signals_call
 from echelon.monitor.records import RecordWriter
