@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +10,7 @@ import yaml
 
 from echelon.cloud.cluster_spec import parse_spec
 from echelon.cloud.vertex import VertexSpec
+from echelon.commands.google_account import GoogleAccount
 from echelon.errors import UserError
 from echelon.migrate.ai_platform import convert
 from echelon.recipe.tasks import find_task
@@ -40,15 +40,6 @@ def format_model(result: dict[str, Any]) -> str:
         f"`echelon {task.use.verb} {result['run']}` uses it. To train it further, name your data in a recipe with the "
         f"same [model] table, and set train.init_from to this run"
     )
-
-
-@dataclass(frozen=True)
-class GoogleAccount:
-    """What an AI Platform configuration leaves out."""
-
-    project: str | None = None
-    bucket: str | None = None
-    image: str | None = None
 
 
 def convert_ai_platform(path: Path, account: GoogleAccount) -> tuple[str, list[str]]:
