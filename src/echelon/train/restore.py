@@ -48,6 +48,8 @@ class Restored:
     state: TrainingState
     must_save: bool = False
     """Whether some run folder lacks the checkpoint."""
+    num_skipped: int = 0
+    """Steps that were skipped in a row before that."""
 
 
 @dataclass(frozen=True)
@@ -142,7 +144,7 @@ class Restorer:
         # Who was lost may have been writing its part of this step's checkpoint.
         is_best = state.best is not None and state.best.step == state.step
         must_save = state.step > 0 and (is_best or healing.num_skipped == 0)
-        return Restored(state, must_save)
+        return Restored(state, must_save, healing.num_skipped)
 
     def _require_whole_best(self, state: TrainingState) -> None:
         """CheckpointError if the best checkpoint was being written when a worker was lost: its weights are nowhere, so

@@ -55,10 +55,10 @@ from echelon.train.exchange import build_exchange
 from echelon.train.exchange.measure import measure
 from echelon.train.loop import Outcome, Skips, StopFlag, Training, train
 from echelon.train.mirror import Mirror
-from echelon.train.model_state import build_model_state
+from echelon.train.model_state import ModelState, build_model_state
 from echelon.train.precision import warning_of
 from echelon.train.prefetch import SlotPrefetch, gains_by_prefetch
-from echelon.train.restore import Restorer, Survivor
+from echelon.train.restore import Restored, Restorer, Survivor
 from echelon.train.step_timing import measure_steps
 from echelon.train.trackers import build_trackers
 from echelon.train.weights import Weights, choose_weights, load_weights
@@ -281,23 +281,15 @@ def set_up(
     recipe, device = load_recipe(run.recipe), choose_device()
     require_one_recipe(recipe, group)
     group.heart.beat()
-    before = kept.training
-    task = build_task(recipe, run, device) if before is None else before.task
-    group.heart.beat()
-    model = build_model_state(recipe, task, device) if before is None else before.model
-    writer = CheckpointWriter() if before is None else before.checkpoints.writer
-    writer.wait_written()
-    survivor = None if before is None else describe_survivor(before)
+    task, model, writer = _keep_or_build(recipe, run, group, device, kept.training)
+    survivor = None if kept.training is None else describe_survivor(kept.training)
     exchange = build_exchange(recipe, group)
     model.flat.release()
     exchange.attach(model.flat, model.optimiser, writer.wait_copied)
     group.heart.beat()
     mirror = _open_mirror(recipe, run, group, records, task)
     restorer = Restorer(recipe, run, group, records, model, exchange, mirror)
-    healing = restorer.find_survivors(survivor)
-    if healing is None or not healing.is_here:
-        kept.training = None  # weights change now; if others are lost meanwhile, they are worth nothing
-    restored = restorer.start() if healing is None else restorer.heal(healing, survivor)
+    restored = _restore(restorer, survivor, kept)
     state = restored.state
     checkpoints = CheckpointPolicy(
         run=run,
@@ -334,12 +326,32 @@ def set_up(
         trackers=build_trackers(recipe, run, state.step + 1, records, group.heart) if group.is_first else [],
         meter=open_meter(device),
         stop=stop or StopFlag(),
-        skips=Skips(healing.num_skipped if healing else 0),
+        skips=Skips(restored.num_skipped),
     )
     if kept.line is not None and can_continue(training):
         kept.training = training
         kept.line.say_able()
     return training
+
+
+def _keep_or_build(
+    recipe: Recipe, run: RunFolder, group: Group, device: torch.device, before: Training | None
+) -> tuple[Task, ModelState, CheckpointWriter]:
+    """What does not depend on the group: that of `before`, if there is one."""
+    if before is not None:
+        before.checkpoints.writer.wait_written()
+        return before.task, before.model, before.checkpoints.writer
+    task = build_task(recipe, run, device)
+    group.heart.beat()
+    return task, build_model_state(recipe, task, device), CheckpointWriter()
+
+
+def _restore(restorer: Restorer, survivor: Survivor | None, kept: Kept) -> Restored:
+    """Go to where those stand who have kept their weights, or else to the newest checkpoint. Collective."""
+    healing = restorer.find_survivors(survivor)
+    if healing is None or not healing.is_here:
+        kept.training = None  # weights change now; if others are lost meanwhile, they are worth nothing
+    return restorer.start() if healing is None else restorer.heal(healing, survivor)
 
 
 def can_continue(training: Training) -> bool:
