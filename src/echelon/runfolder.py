@@ -408,11 +408,11 @@ def finish_removals(folder: Path) -> None:
         shutil.rmtree(doomed, ignore_errors=True)
 
 
-def find_run(given: str | Path, folder: Path = RUNS) -> RunFolder:
-    """The run that a user names by its path, or by its name in `folder`; it need not exist."""
+def find_run(given: str | Path) -> RunFolder:
+    """The run that a user names by its path, or by its name in `runs/`; it need not exist."""
     path = Path(given)
     is_name = path.name == str(given) and not RunFolder(path).recipe.is_file()
-    return RunFolder(folder / path if is_name and RunFolder(folder / path).recipe.is_file() else path)
+    return RunFolder(RUNS / path if is_name and RunFolder(RUNS / path).recipe.is_file() else path)
 
 
 def list_runs(folder: Path) -> list[RunFolder]:

@@ -205,14 +205,11 @@ def _three(values: Iterable[float]) -> tuple[float, float, float]:
     return red, green, blue
 
 
-def open_images(folder: Path, *, verify: bool = False) -> PreparedImages:
-    """Open prepared pictures; DataError naming the file that is missing or damaged.
-
-    Sizes are always checked, contents (SHA-256) with `verify`.
-    """
+def open_images(folder: Path) -> PreparedImages:
+    """Open prepared images; DataError naming the file that is missing or has another size."""
     manifest = read_manifest(folder, ImageManifest, FORMAT_VERSION)
     for entry in manifest.files:
-        check_file(folder, entry, verify=verify)
+        check_file(folder, entry)
     splits: dict[str, ImageStore] = {
         split.name: _open_store(folder, split, manifest) for split in manifest.splits
     }
