@@ -61,7 +61,7 @@ _NUMBERED = ("agent-*.lock", "mirror-*.json", "slurm-*.log")
 MOST_TAGS, MOST_TAG, MOST_NOTE = 20, 40, 4000
 """Tags of a run, characters of a tag and of a note."""
 MOST_BYTES = 2**26
-"""Of a file that is read as a whole. JSON and TOML of ours are far smaller."""
+"""The largest file that is read as a whole. Our JSON and TOML files are far smaller."""
 
 
 class RunFolder:
@@ -242,7 +242,7 @@ class RunNotes:
 
     @classmethod
     def read(cls, run: RunFolder) -> RunNotes:
-        """None of both if nobody has said anything, or the file is damaged."""
+        """Both None if nothing was written, or the file is damaged."""
         try:
             match read_json(run.notes):
                 case {"tags": [*tags], "note": str(note)}:
@@ -271,7 +271,7 @@ def _entries(folder: Path) -> list[Path]:
 
 
 def take_lock(descriptor: int, kind: int, patience_s: float = 0.0) -> bool:
-    """Lock a file, `kind` being flock's; False if somebody else still holds it after `patience_s`."""
+    """Lock a file, `kind` being flock's; False if another process still holds it after `patience_s`."""
     deadline = time.monotonic() + patience_s
     while True:
         try:
@@ -420,5 +420,5 @@ def list_runs(folder: Path) -> list[RunFolder]:
     if not folder.is_dir():
         return []
     visible = sorted(path for path in folder.iterdir() if not path.name.startswith("."))
-    # A folder with nothing but a recipe.toml is somebody's recipe, not a run.
+    # A folder with nothing but a recipe.toml is a recipe, not a run.
     return [run for run in map(RunFolder, visible) if run.recipe.is_file() and run.checkpoints.is_dir()]

@@ -59,7 +59,7 @@ class Generation:
 
     @property
     def order(self) -> tuple[int, int]:
-        """Of two generations the one with the greater order counts."""
+        """Compares generations: the one with the greater order counts."""
         return self.number, -self.leader
 
     @property
@@ -114,7 +114,7 @@ class Heartbeat:
     """It led, has seen all workers save, and leads no more."""
     failure: Failure | None = None
     pulses: Pulses = field(default_factory=dict)
-    """Of each of its workers: beats, turns, step, silence in s, is it stopped (monitor/heartbeat.py)."""
+    """Each worker's beats, turns, step, silence in seconds, and whether it is stopped (monitor/heartbeat.py)."""
     is_led: bool = False
     """It hears its generation's leader, which hears enough hosts."""
 
@@ -158,7 +158,7 @@ class Rules:
 
 _AT_ONCE = 2
 LEADER = 0
-"""Of a fixed group."""
+"""The host that leads a fixed group."""
 KILLED = "the workers were killed before they had saved; the same command resumes from the last checkpoint"
 NOT_STARTED = (
     "stopped while the workers were being restarted; the same command resumes from the last checkpoint"
@@ -176,7 +176,8 @@ def find_alive(me: int, view: HeardHosts, rules: Rules) -> list[int]:
 def find_present(mine: Heartbeat, view: HeardHosts, rules: Rules) -> frozenset[int]:
     """Return the hosts that are there, as far as this one knows.
 
-    Hubs vouch for those that they hear (topology.py). A leader believes nobody: it leads those that it hears itself.
+    Hubs vouch for those that they hear (topology.py). A leader takes no one's word: it leads only hosts that it hears
+    itself.
     """
     alive = find_alive(mine.host, view, rules)
     said = [] if mine.leads else [view[host].heartbeat for host in alive if host != mine.host]
@@ -242,14 +243,14 @@ Replace = Literal["a host is lost", "a worker failed", "the workers left"]
 
 @dataclass(frozen=True)
 class Review:
-    """What a leader makes of its generation."""
+    """A leader's verdict on its generation."""
 
     generation: Generation
     """As it was, or in a later stage."""
     replace_because: Replace | None = None
-    """Why a new generation is to be formed, if it is."""
+    """Why a new generation must be formed; None if it need not be."""
     failures: tuple[Failure, ...] = ()
-    """What the members' workers failed of, the likeliest cause first."""
+    """Why the members' workers failed, the likeliest cause first."""
 
 
 def review_generation(mine: Heartbeat, view: HeardHosts, rules: Rules, trouble_s: float) -> Review:
@@ -342,7 +343,7 @@ def has_quorum(mine: Heartbeat, view: HeardHosts, rules: Rules) -> bool:
 
 
 def _is_outdone_by_an_orphan(generation: Generation, view: HeardHosts, alive: list[int]) -> bool:
-    """Whether somebody holds a greater generation that nobody leads any more, and so will not follow this one."""
+    """Whether a host holds a greater generation that has lost its leader, and so will not follow this one."""
     theirs = [view[host].heartbeat for host in alive if host in view]
     return any(
         other.generation is not None and other.generation.order > generation.order and not other.is_led
@@ -351,7 +352,7 @@ def _is_outdone_by_an_orphan(generation: Generation, view: HeardHosts, alive: li
 
 
 def _is_anybody_late(generation: Generation, view: HeardHosts, rules: Rules) -> bool:
-    """Whether a member has not been heard for a moment: if it is lost, that is what the others' workers failed of."""
+    """Whether a member has just fallen silent: if it is lost, that is why the others' workers failed."""
     ages = [view[host].age_s for host in generation.members if host in view]
     return any(rules.settle_s < age_s < rules.silence_s for age_s in ages)
 

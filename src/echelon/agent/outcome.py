@@ -28,7 +28,7 @@ class RunOutcome:
     is_final: bool = False
     """It has failed, and starting it again would not help."""
     restarts: int = 0
-    """How often its workers were started again, as far as whoever says this knows."""
+    """How often its workers were started again, as far as this observer knows."""
 
     @property
     def is_finished(self) -> bool:
@@ -43,7 +43,7 @@ def write_outcome(records: RecordWriter, ended: RunOutcome, host: str) -> None:
 
 
 def last_outcome(run: RunFolder, host: int) -> RunOutcome | None:
-    """How the run has ended, if that is the last that the agent of host number `host` said."""
+    """How the run has ended, if that is the last record of host number `host`'s agent."""
     records = read_records(run.agent_records(host))
     return _parse(records[-1]) if records else None
 

@@ -22,7 +22,7 @@ _BROKEN_CONNECTION = re.compile(
 )
 
 _MOST_CHARACTERS = 20_000
-"""Of a worker's last lines: every heartbeat repeats them."""
+"""How much of a worker's last lines is kept: every heartbeat repeats them."""
 
 
 class WatchedJob:

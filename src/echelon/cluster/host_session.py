@@ -26,7 +26,7 @@ _START_S = 60.0
 _FIRST_PORT, _NUM_PORTS = 20_000, 10_000
 """Below the ports that systems give to outgoing connections."""
 _IN_DOUBT: tuple[Reason, ...] = ("timed out", "connection lost")
-"""After these nobody knows whether what was asked for has been done."""
+"""After these errors, it is unknown whether the request was carried out."""
 _PASSED_ON = ("OMP_", "GOMP_", "MKL_", "KMP_", "NCCL_", "GLOO_", "TORCH_")
 
 

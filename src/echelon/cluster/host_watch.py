@@ -36,11 +36,11 @@ _NOTE_S = 2.0
 _OF_THE_RUN = get_args(OutcomeName)
 """Outcomes on which all agents agree."""
 _MOST_RESTARTS = 100
-"""Of one host's agent; a host that comes and goes that often is of no use."""
+"""Restarts of one host's agent; a host that fails more often is of no use."""
 
 
 class SharedFiles:
-    """How much has been kept here of files that several hosts share, each of which sends them."""
+    """How much has been kept here of files that several hosts share, and all of them send."""
 
     def __init__(self, run: RunFolder, sessions: Sequence[HostSession]) -> None:
         self._lock = threading.Lock()
@@ -59,7 +59,7 @@ class SharedFiles:
 
 
 class _FullError(Exception):
-    """Our own disk does not take what a host has sent."""
+    """Our own disk cannot hold what a host has sent."""
 
 
 class HostWatch:
@@ -89,7 +89,7 @@ class HostWatch:
         """Whether others train, so that a host which waited for them in vain is to be with them again."""
         self.is_done = threading.Event()
         self._spec = spec
-        """How to start its agent again; None for one who only watches."""
+        """How to restart its agent; None if this process only watches."""
         self._run = run
         self._tell = tell
         self._shared = shared
@@ -224,7 +224,7 @@ class HostWatch:
         self.is_done.set()
 
     def _note_full(self, error: _FullError) -> None:
-        """Say once that our disk does not take what the host writes; it is asked for again until it does."""
+        """Report once that our disk cannot hold what the host writes; it is requested again until it can."""
         if not self._is_full:
             self._is_full = True
             self._tell(f"what {self.session.name} writes cannot be kept here: {error}; training continues")

@@ -14,7 +14,7 @@ class Echo(Group):
     def __init__(self, group: Group) -> None:
         super().__init__(group.rank, group.size)
         self.num_bytes = 0
-        """Of the buffers that would have been added up."""
+        """The bytes of the buffers that would have been added up."""
 
     def all_reduce(self, tensor: Tensor) -> None:
         self.num_bytes += tensor.nbytes

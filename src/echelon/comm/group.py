@@ -43,7 +43,7 @@ class Sharers:
 
 
 class Group:
-    """`size` workers, of which this process is number `rank`. All methods but the properties are collective.
+    """`size` workers; this process is number `rank`. All methods but the properties are collective.
 
     The heart tells the launcher when this worker waits for others; what works on its own beats it as it goes.
     """
@@ -173,7 +173,7 @@ class Group:
         return self._among(list(range(self.size)), heart)
 
     def part(self, parts: list[list[int]], heart: Heart | None = None) -> Group:
-        """This worker's part of the group, of which every worker names all parts alike."""
+        """This worker's part of the group; every worker must name the same parts."""
         return self._among(next(ranks for ranks in parts if self.rank in ranks), heart)
 
     def of_hosts(self, hosts: Collection[int]) -> Group | None:

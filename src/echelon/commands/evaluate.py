@@ -65,7 +65,7 @@ class Scorable:
     model: nn.Module
     scorings: dict[str, Scoring]
     files: dict[str, list[dict[str, str]]]
-    """Of each given set, the files and their SHA-256."""
+    """The files of each given set, and their SHA-256."""
 
 
 def evaluate(

@@ -382,7 +382,7 @@ def _watch(
         for watch in watches:
             watch.close()
         records.close()
-    for watch in watches:  # now that nobody starts an agent again
+    for watch in watches:  # now that no agent is restarted
         if watch.is_under_way:  # it came back too late and would wait for the others
             stop_host(watch.session, run.path, now=True)
     witnesses = [watch.session for watch in watches if watch.outcome == outcome]

@@ -103,7 +103,7 @@ class _RunHere:
 
 
 class _RunOnHosts:
-    """A run on hosts, each of which is watched."""
+    """A run on hosts, all of them watched."""
 
     def __init__(self, run: RunFolder, watches: Sequence[HostWatch], *, has_launcher: bool) -> None:
         self._run, self._watches, self._has_launcher = run, watches, has_launcher

@@ -38,7 +38,7 @@ class RunStatus:
     run: RunSummary
     generation: int | None
     seconds_per_step: float | None
-    """Of the run, also if workers take whole steps side by side."""
+    """The run's time per step, also if workers take whole steps side by side."""
     seconds_left: float | None
     hosts: list[HostState]
     events: list[str]

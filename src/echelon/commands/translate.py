@@ -82,7 +82,7 @@ def translate(options: TranslateOptions, source: Source, console: Console) -> It
 
 
 def _ignore(_: float) -> None:
-    """Progress that nobody watches."""
+    """Progress that is not shown."""
 
 
 def translate_all(

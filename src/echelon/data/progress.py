@@ -21,7 +21,7 @@ class Progress:
     """0 if it is not known."""
     unit: Literal["bytes", "pairs", "words", "pictures"]
     what: str = ""
-    """Of a stage that goes through several things, which."""
+    """What a stage works on now, if it works through several things."""
 
 
 ReportProgress = Callable[[Progress], None]

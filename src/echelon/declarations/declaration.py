@@ -47,7 +47,7 @@ class TaskDeclaration(ABC, Generic[R, P]):
     scores: tuple[Score, ...]
     """What models are scored by: the one that people ask for first, and others. Their keys are those of `Scores`."""
     score_title: str = "Score on the validation set"
-    """Of a chart."""
+    """The title of the chart."""
     unit: str
     """What steps are counted in, for names of measurements, as in the worker's `Task`: tokens, images."""
     targets: str

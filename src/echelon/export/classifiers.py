@@ -41,7 +41,7 @@ class PictureCheck:
 
     pictures: int
     largest_difference: float
-    """Of a probability."""
+    """The largest difference of a probability."""
     equal_classes: int
     """Pictures whose likeliest class is the same."""
 

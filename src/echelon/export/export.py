@@ -36,7 +36,7 @@ from echelon.train.weights import Weights, choose_weights
 
 _CHECKED_SENTENCES = 64
 _STEPS = 6
-"""Of an export: loading, writing, and the four of `compare`."""
+"""Steps of an export: loading, writing, and the four of `compare`."""
 _RUNNER = Path(__file__).with_name("edge_runner.py")
 _REQUIREMENTS = {"ctranslate2": "ctranslate2>=4.5", "onnx": "onnxruntime>=1.17"}
 

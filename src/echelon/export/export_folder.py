@@ -28,7 +28,7 @@ class ExportOptions:
     format: ExportFormat
     to: Path
     precision: Literal["float32", "int8"] = "float32"
-    """Of the weights; int8 is CTranslate2's."""
+    """The format of the weights; int8 is CTranslate2's."""
     checkpoint: str | None = None
     edge: bool = False
     """Add the runner script, which needs neither torch nor Echelon."""

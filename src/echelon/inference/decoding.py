@@ -139,7 +139,7 @@ class Translation:
     alternatives: tuple[Alternative, ...]
     """Best first; at least one."""
     alignment: Alignment | None = None
-    """Of the best one, if it was asked for."""
+    """The alignment of the best translation, if it was asked for."""
 
     @property
     def text(self) -> str:

@@ -15,7 +15,7 @@ from echelon.errors import RunError
 from echelon.runfolder import RunFolder, read_file
 
 _MARGIN = 8 / 7
-"""Of models from before `shorter` was written down: what it is, over what the model sees."""
+"""For models without a recorded `shorter`: its ratio to what the model sees."""
 
 
 @dataclass(frozen=True)
@@ -28,7 +28,7 @@ class PictureRules:
     shorter: int | None = None
     """What a picture's shorter side is brought to before the middle is taken, as in preparation."""
     takes_whole: bool = False
-    """Of models from before `shorter` was written down: whether it is `pixels`."""
+    """For models without a recorded `shorter`: whether it is `pixels`."""
 
     def see(self, content: bytes) -> Pixels:
         """A picture file as the model sees it: [P, P, 3]; OSError or ValueError if it is no picture."""

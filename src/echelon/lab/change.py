@@ -66,7 +66,7 @@ class Change:
             else:
                 path.unlink(missing_ok=True)
         for folder in reversed(self.plan.made_folders):
-            with contextlib.suppress(OSError):  # not empty: somebody's work
+            with contextlib.suppress(OSError):  # not empty: it holds a user's files
                 folder.rmdir()
 
     def status(self, host: HostLayout) -> HostStatus:

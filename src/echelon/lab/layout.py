@@ -89,7 +89,7 @@ class LabPlan:
     rates: dict[str, str]
     """Line rate by host; its keys are the hosts."""
     made_folders: list[Path] = field(default_factory=list)
-    """Folders that were not there before, outermost first; removed with the lab if nobody else put anything in."""
+    """Folders that were not there before, outermost first; removed with the lab if they are empty then."""
 
     @property
     def hosts(self) -> list[HostLayout]:

@@ -100,7 +100,7 @@ def render_run(
         ),
         f"--name={container.name}",
         "--network=host",  # workers meet at the host's own addresses
-        "--ipc=host",  # workers share memory, of which a container has 64 MB
+        "--ipc=host",  # workers share memory, and a container has only 64 MB
         *("--ulimit=memlock=-1", "--ulimit=stack=67108864"),  # as NCCL asks for
         f"--user={host.uid}:{host.gid}",  # so that files in the run folder are the user's
         *(["--gpus=all"] if host.gpus else []),

@@ -165,7 +165,7 @@ def main() -> None:
     probe = Probe()
     for line in sys.stdin:
         say(answer(probe, line))
-    os._exit(0)  # at once: threads may be waiting for callers, and nobody is left to read an answer
+    os._exit(0)  # at once: threads may be waiting for callers, and no one is left to read an answer
 
 
 if __name__ == "__main__":

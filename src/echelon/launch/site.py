@@ -150,7 +150,7 @@ def _open_mpi(variables: _Variables) -> Place:
 
 
 def _mpich(variables: _Variables) -> Place:
-    # Hydra gives its job no name. Stale notes do no harm: nobody listens where they lead, or not with their secret.
+    # Hydra gives its job no name. Stale files do no harm: no process listens there, or none with their secret.
     names = ("PMI_RANK", "PMI_SIZE", "MPI_LOCALRANKID")
     return variables.place(names, variables.number("MPI_LOCALNRANKS"), "", variables.given_master())
 

@@ -33,7 +33,7 @@ Item = TypeVar("Item")
 Value = TypeVar("Value")
 
 _OPTIONS = {
-    "BatchMode": "yes",  # nobody is there to type a password
+    "BatchMode": "yes",  # no one is there to type a password
     "ConnectTimeout": "10",
     "ServerAliveInterval": "2",  # with the next: a host that is cut off is noticed within ten seconds
     "ServerAliveCountMax": "4",
@@ -49,7 +49,7 @@ _CONNECT_S = 30.0
 _SSH_FAILED = 255
 _NOT_FOUND = 127
 _SOCKET_PATH_BYTES = 80
-"""The system allows about 104, of which ssh needs 17 for a name of its own while it connects."""
+"""The system allows about 104, and ssh needs 17 of them for a temporary name while it connects."""
 
 
 @dataclass(frozen=True)
@@ -233,7 +233,7 @@ def side_by_side(items: Iterable[Item], action: Callable[[Item], Value]) -> list
 def _settle(future: Future[Value], action: Callable[[Item], Value], item: Item) -> None:
     try:
         future.set_result(action(item))
-    except BaseException as error:  # for whoever waits for the result
+    except BaseException as error:  # for the thread that waits for the result
         future.set_exception(error)
 
 

@@ -35,7 +35,7 @@ class StopRequests:
 
     @property
     def level(self) -> Literal[0, 1, 2]:
-        """0: nobody wants to stop; 1: save and leave; 2: end at once."""
+        """0: no stop was requested; 1: save and leave; 2: end at once."""
         if self.since is None:
             return 0
         return 2 if self.must_kill else 1

@@ -87,7 +87,7 @@ class Survivors:
         return len(self.workers)
 
     def release(self, taken: Sequence[WorkerProcess] = ()) -> None:
-        """End those that nobody has taken over."""
+        """End those that were not taken over."""
         for worker in self.workers:
             if worker not in taken:
                 worker.end()

@@ -73,7 +73,7 @@ class Run:
                 time.sleep(POLL_S)
 
     def wait(self, on_event: Callable[[Event], object] | None = None) -> Run:
-        """Return when nobody trains it any more; TrainingError if that is because it failed.
+        """Wait until it is no longer being trained; TrainingError if it failed.
 
         KeyboardInterrupt only ends the waiting; `stop` ends the training.
         """

@@ -20,7 +20,7 @@ HEARTBEAT_VARIABLE = "ECHELON_HEARTBEAT_FD"
 """Environment variable with the descriptor of the shared memory and this worker's place in it, as `3:0`; a launcher
 that does not watch leaves it out."""
 _NUMBERS = struct.Struct("=QQQ")
-"""Of one worker: its beats, the collectives it has entered and left, its step."""
+"""One worker's numbers: its beats, the collectives it has entered and left, its step."""
 
 
 class Heart:

@@ -28,14 +28,14 @@ _STEP = b'{"kind": "step",'
 _COMPLETE = ("finished", "stopped early")
 """Outcomes after which a run has no more steps to make."""
 _MOST_BYTES = 2**32
-"""Of a file of records: that of ten million steps."""
+"""The largest file of records that is read: ten million steps fit."""
 _MOST_LINE_BYTES = 2**24
 _BATCH_LINES, _BATCH_BYTES = 1000, 2**22
-"""Of what is parsed together: the bytes, and the line that exceeds them."""
+"""How much is parsed at a time: up to these bytes, and the line that exceeds them."""
 _END_BYTES = 2**15
-"""Of each end of a file, for those who want no more than the first and the last records."""
+"""How much of each end of a file is read for its first and last records."""
 _MOST_WAITING_BYTES = 2**26
-"""Of records that a full disk does not take; those that come later are lost."""
+"""Records that wait for a full disk; later ones are lost."""
 
 
 class RecordWriter:
@@ -262,7 +262,7 @@ def _is_count(value: Any) -> bool:
 
 
 def _is_amount(value: Any) -> bool:
-    """Of bytes or of operations."""
+    """Whether a value is a number of bytes or of operations."""
     return type(value) in _NUMBERS and 0 <= value < 1e24
 
 

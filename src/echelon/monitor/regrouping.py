@@ -1,6 +1,6 @@
 """How a worker that has lost others of its group, and keeps its weights, is put into a new group by its launcher.
 
-Each worker has a line to its launcher: a pair of sockets, of which it inherits an end.
+Each worker has a line to its launcher: a pair of sockets, one end of which it inherits.
 
     worker -> launcher    able       if others are lost, it can join a new group
                           waiting    it has left its group, and waits for the new one

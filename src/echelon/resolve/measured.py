@@ -35,7 +35,7 @@ class TrialMachine:
 
     cores: int
     free_bytes: int
-    """Of memory."""
+    """Free memory."""
     measure: Callable[[Recipe, int, int], dict[str, Any]]
     """Train a recipe with a number of workers for a number of steps; the keys of `benchmark --json`."""
 

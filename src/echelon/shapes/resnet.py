@@ -30,7 +30,7 @@ class ResNetShape:
     pixels: int = 224
     """Height and width of the picture."""
     groups: int = 1
-    """Of a bottleneck's 3x3 convolution, each of which sees its own channels (ResNeXt)."""
+    """Groups of a bottleneck's 3x3 convolution; each sees only its own channels (ResNeXt)."""
     group_width: int = 64
     """Channels of such a group in the first stage, if `width` is 64; 128 makes a wide ResNet."""
 
@@ -63,7 +63,7 @@ class LayerShape:
     part: str
     """`stem`, `layer1` ... or `fc`."""
     flops: int
-    """Of the forward pass for one picture; a multiply-add is 2."""
+    """FLOPs of the forward pass for one image; a multiply-add counts as 2."""
 
     @property
     def count(self) -> int:
@@ -127,7 +127,7 @@ class _Convolution:
     outer: int
     kernel: int
     side: int
-    """Of the picture it gives."""
+    """The side of its output."""
 
     def layers(self, name: str, norm: str) -> list[LayerShape]:
         part = name.split(".", maxsplit=1)[0] if "." in name else "stem"

@@ -204,7 +204,7 @@ class TokenCounts:
         )
 
     def times(self, factor: int) -> TokenCounts:
-        """Of a batch that holds every pair so often."""
+        """The counts of a batch that holds every pair `factor` times."""
         return TokenCounts(**{name: factor * count for name, count in asdict(self).items()})
 
 

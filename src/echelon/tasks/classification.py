@@ -222,6 +222,6 @@ def format_views(evaluate: ImageEvaluation) -> str:
 
 
 def _batches(count: int) -> Iterator[tuple[int, NDArray[np.int64]]]:
-    """Pictures in fixed batches, whoever scores them."""
+    """Images in fixed batches, so the scores do not depend on how many workers compute them."""
     for number, start in enumerate(range(0, count, _SCORING_IMAGES)):
         yield number, np.arange(start, min(start + _SCORING_IMAGES, count))

@@ -189,7 +189,7 @@ class CheckpointPolicy:
             problems = [text for text in self.group.gather_json(self._problem()) if text]
             if not problems:
                 self._conclude()
-                self.group.barrier()  # nobody looks at the checkpoints while worker 0 prunes them
+                self.group.barrier()  # no worker looks at the checkpoints while worker 0 prunes them
                 return
             self.records.write("event", message=f"saving failed: {problems[0]}; trying again")
             time.sleep(min(2.0**attempt, 10.0))

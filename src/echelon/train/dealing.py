@@ -13,7 +13,7 @@ from collections.abc import Sequence
 _WORTH = 0.95
 """Slots are dealt anew if a step then takes less than this share of its time."""
 _REMEMBERED = 5
-"""Steps of which the median counts: a pause of one step moves nothing."""
+"""The median of these steps counts, so a pause in one step changes nothing."""
 _HOPE = 0.99
 """A worker without slots is taken to be faster by this with each step, so that it gets another chance: the slower it
 was, the later."""

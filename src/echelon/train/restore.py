@@ -57,7 +57,7 @@ class Survivor:
     """A worker that has kept its weights while others of its group were lost: where training stands there."""
 
     state: TrainingState
-    """Of the last step that it has finished, as are its weights and its optimiser."""
+    """The state after the last step that it has finished, as are its weights and its optimiser."""
     shared: Mapping[str, Tensor]
     """The exchange's state then."""
     num_skipped: int = 0
@@ -65,7 +65,7 @@ class Survivor:
 
     @property
     def progress(self) -> list[int]:
-        """Of two survivors the one with more has seen something happen that the other has not."""
+        """Compares survivors: the one with more progress has seen something that the other has not."""
         state = self.state
         return [state.step, not state.awaits_scoring, state.checkpoint_every is not None]
 
@@ -75,7 +75,7 @@ class Healing:
     """From whom the others get what they lack."""
 
     number: int
-    """Of workers that have kept their weights."""
+    """How many workers have kept their weights."""
     holder: int
     """Rank of the first of them that is ahead."""
     is_here: bool

@@ -53,7 +53,7 @@ class TensorImage:
         """
         temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
         try:
-            temporary.unlink(missing_ok=True)  # never write through a link that somebody put there
+            temporary.unlink(missing_ok=True)  # never write through a link that was put there
             with open(temporary, "xb", buffering=0) as file:
                 checksum = self._write(file.fileno())
                 file.truncate(self.bytes)
@@ -66,7 +66,7 @@ class TensorImage:
         return Written(checksum, self.bytes)
 
     def _write(self, descriptor: int) -> str:
-        """Write whole blocks, of which the last may be longer than the file; the checksum is the file's."""
+        """Write whole blocks, the last perhaps beyond the file's end; the checksum is the file's."""
         _set_direct(descriptor, True)
         checksum = new_checksum()
         for start in range(0, self.bytes, _PIECE_BYTES):

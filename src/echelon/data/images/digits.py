@@ -13,7 +13,7 @@ from echelon.errors import DataError
 from echelon.extras import require_extra
 
 SHA256 = "e1d88a0854e29e01d16358d2cd026aa8fc20dfc4cdb3fce004300857ea82aa70"
-"""Of the labels and pixels, a byte each."""
+"""The digest of the labels and pixels, a byte each."""
 TEST_IMAGES, VALID_IMAGES = 360, 180
 _BRIGHTEST = 16
 _ORDER = 1797

@@ -28,7 +28,7 @@ SPLITS: dict[str, ImageSplit] = {
 }
 MOST_CLASSES = 1 << 16
 _MOST_BYTES = 1 << 28
-"""Of a picture's file."""
+"""The largest image file that is read."""
 
 
 @dataclass(frozen=True)

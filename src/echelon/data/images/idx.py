@@ -38,7 +38,7 @@ class IdxPictures:
     pixels: int | None
     """What the recipe asks for; None: the pictures must be of the usual size."""
     names: Sequence[str] | None
-    """Of the classes, in the order of their labels; None: they are called by their labels."""
+    """Names of the classes in the order of their labels; None: the labels are their names."""
 
     @property
     def origin(self) -> str:

@@ -147,7 +147,7 @@ class StoreWriter:
         self._sizes: list[tuple[int, int]] = []
         self._places: list[tuple[int, int]] = []
         self.sums = np.zeros((2, 3))
-        """Of the colours and their squares, and ..."""
+        """Sums of the colours and of their squares, and ..."""
         self.num_pixels = 0
 
     def __enter__(self) -> StoreWriter:

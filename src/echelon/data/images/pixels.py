@@ -18,7 +18,7 @@ DECODING_VERSION = 2
 FORMATS = ("JPEG", "PNG", "WEBP", "GIF", "BMP", "TIFF", "PPM", "AVIF")
 """What Pillow may decode. Left to itself it tries all of its 40 decoders, and EPS runs Ghostscript on the file."""
 LONGEST_RATIO = 4
-"""Of a picture's sides; the ends of longer ones are cut off."""
+"""The largest ratio of an image's sides; the ends of longer images are cut off."""
 _ORIENTATION = 0x0112
 _TURNS = {
     2: "FLIP_LEFT_RIGHT",

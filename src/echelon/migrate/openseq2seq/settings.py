@@ -13,7 +13,7 @@ LARGEST_NUMBER = 1e18
 
 
 class Settings:
-    """A table of the configuration. A key that nobody asks for ends up in the notes."""
+    """A table of the configuration. A key that is never read ends up in the notes."""
 
     def __init__(self, table: Table, where: str, place: str = "") -> None:
         self._table = table
