@@ -51,7 +51,7 @@ from echelon.tasks.task import Task
 from echelon.train.checkpoint_policy import CheckpointPolicy
 from echelon.train.checkpoint_writer import CheckpointWriter
 from echelon.train.evaluation import is_patience_over, save_scores, score_summary, score_together
-from echelon.train.exchange import build_exchange
+from echelon.train.exchange import Exchange, build_exchange
 from echelon.train.exchange.measure import measure
 from echelon.train.loop import Outcome, Skips, StopFlag, Training, train
 from echelon.train.mirror import Mirror
@@ -77,6 +77,12 @@ class Kept:
     """To the launcher, if that forms new groups."""
     training: Training | None = None
     """What it can continue with; None as long as it could not."""
+
+    def keep(self, training: Training) -> None:
+        """Keep what this worker can continue with in another group, and tell the launcher."""
+        if self.line is not None and can_continue(training):
+            self.training = training
+            self.line.say_able()
 
 
 def main(arguments: Sequence[str]) -> NoReturn:
@@ -283,10 +289,7 @@ def set_up(
     group.heart.beat()
     task, model, writer = _keep_or_build(recipe, run, group, device, kept.training)
     survivor = None if kept.training is None else describe_survivor(kept.training)
-    exchange = build_exchange(recipe, group)
-    model.flat.release()
-    exchange.attach(model.flat, model.optimiser, writer.wait_copied)
-    group.heart.beat()
+    exchange = _attach_exchange(recipe, group, model, writer)
     mirror = _open_mirror(recipe, run, group, records, task)
     restorer = Restorer(recipe, run, group, records, model, exchange, mirror)
     restored = _restore(restorer, survivor, kept)
@@ -328,9 +331,7 @@ def set_up(
         stop=stop or StopFlag(),
         skips=Skips(restored.num_skipped),
     )
-    if kept.line is not None and can_continue(training):
-        kept.training = training
-        kept.line.say_able()
+    kept.keep(training)
     return training
 
 
@@ -344,6 +345,15 @@ def _keep_or_build(
     task = build_task(recipe, run, device)
     group.heart.beat()
     return task, build_model_state(recipe, task, device), CheckpointWriter()
+
+
+def _attach_exchange(recipe: Recipe, group: Group, model: ModelState, writer: CheckpointWriter) -> Exchange:
+    """The recipe's exchange, which works on the model's flat parameters from now on. Collective."""
+    exchange = build_exchange(recipe, group)
+    model.flat.release()
+    exchange.attach(model.flat, model.optimiser, writer.wait_copied)
+    group.heart.beat()
+    return exchange
 
 
 def _restore(restorer: Restorer, survivor: Survivor | None, kept: Kept) -> Restored:
