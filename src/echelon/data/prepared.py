@@ -166,7 +166,7 @@ def open_prepared(folder: Path, *, verify: bool = False) -> Prepared:
 
 
 class Versioned(Protocol):
-    """A manifest, of text or of pictures."""
+    """A manifest, of text or of images."""
 
     @property
     def format_version(self) -> int: ...

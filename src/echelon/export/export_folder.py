@@ -67,7 +67,7 @@ def packaged(options: ExportOptions) -> Iterator[PackageFolder]:
 def manifest_of(
     recipe: Recipe, weights: Weights, model: nn.Module, options: ExportOptions, sizes: Mapping[str, int]
 ) -> ExportManifest:
-    """What the manifests of all models say; the rules for text or pictures are missing."""
+    """What the manifests of all models say; the rules for text or images are missing."""
     return ExportManifest(
         version=FORMAT_VERSION,
         task=recipe.task,

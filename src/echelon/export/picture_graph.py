@@ -1,6 +1,6 @@
-"""A network for pictures as one ONNX graph: from bytes to probabilities, normalisation and all views included.
+"""A network for images as one ONNX graph: from bytes to probabilities, normalisation and all views included.
 
-N  pictures    P  height and width    C  channels    H, W  height and width    K  classes
+N  images    P  height and width    C  channels    H, W  height and width    K  classes
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Top-1, top-5, accuracy by class and the confusion matrix, from what was guessed of each picture."""
+"""Top-1, top-5, accuracy by class and the confusion matrix, from what was guessed of each image."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _CONFUSED_PAIRS = 20
 
 
 def ranked_guesses(logits_NK: Tensor, labels_N: Tensor) -> tuple[list[int], list[int]]:
-    """How many classes were thought likelier than the right one, and the likeliest, of each picture.
+    """How many classes were thought likelier than the right one, and the likeliest, of each image.
 
     Classes that are as likely as the right one count as likelier if their number is lower, so that a network which
     says nothing scores by chance, and as a sorted list would.

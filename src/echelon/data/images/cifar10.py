@@ -1,6 +1,6 @@
-"""CIFAR-10: 60,000 pictures of 32x32 pixels in ten classes, in its six binary files, whose hashes are known.
+"""CIFAR-10: 60,000 images of 32x32 pixels in ten classes, in its six binary files, whose hashes are known.
 
-A record is a label byte and 3,072 bytes: the red, green and blue planes of the picture.
+A record is a label byte and 3,072 bytes: the red, green and blue planes of the image.
 """
 
 from __future__ import annotations

@@ -106,7 +106,7 @@ def _reason(stderr: str) -> str:
 
 
 def rebuild(packed: Path) -> Iterator[tuple[str, bytes]]:
-    """The six binary files from the package: row i of a sprite is picture i, its pixels from left to right."""
+    """The six binary files from the package: row i of a sprite is image i, its pixels from left to right."""
     image = require_extra("PIL.Image", "images")
     with tarfile.open(packed) as archive:
 
