@@ -126,7 +126,7 @@ class RunFolder:
         return self.path / f"agent-{host}.lock"
 
     def agent_locks(self) -> list[Path]:
-        """Those of the agents that have been at work in this folder."""
+        """The locks of agents that have been at work in this folder."""
         return sorted(self.path.glob("agent-*.lock"))
 
     def mirror_state(self, host: int) -> Path:
@@ -334,7 +334,7 @@ def read_file(path: Path, most_bytes: int = MOST_BYTES) -> bytes:
 
 
 def read_private(path: Path) -> str:
-    """A file with secrets; UserError if it cannot be read, or if everybody else can."""
+    """A file with secrets; UserError if it cannot be read, or if other users can read it."""
     try:
         if path.stat().st_mode & _BY_OTHERS:
             raise UserError(f"{path}: every user of this machine may use it; chmod o-rwx {path}")
@@ -351,7 +351,7 @@ def read_json(path: Path) -> Any:
 
 
 def parse_json(text: bytes | str) -> Any:
-    """As `json.loads`, but whatever is wrong with the text, nesting without end too, is a ValueError.
+    """Like `json.loads`, but any problem with the text, endless nesting too, is a ValueError.
 
     So is half a character (`"\\ud800"`), which Python reads and then can neither print, send nor write.
     """

@@ -33,7 +33,7 @@ GenerationStage = Literal["forming", "running", "draining", "ended"]
 OutcomeName = Literal["finished", "interrupted", "failed"]
 HostSet = Annotated[frozenset[int], PlainSerializer(format_ranges), BeforeValidator(parse_ranges)]
 Members = Annotated[tuple[int, ...], PlainSerializer(format_ranges), BeforeValidator(parse_ranges)]
-"""As a thousand hosts are written in a few characters: "0-41,43-999"."""
+"""Written in a few characters even for a thousand hosts: "0-41,43-999"."""
 _STAGES: tuple[GenerationStage, ...] = ("forming", "running", "draining", "ended")
 
 
@@ -139,7 +139,7 @@ HeardHosts = Mapping[int, Heard]
 
 @dataclass(frozen=True)
 class Rules:
-    """How many hosts there must be, and how long to wait for what."""
+    """How many hosts there must be, and how long to wait for each event."""
 
     num_hosts: int
     fewest: int
@@ -151,7 +151,7 @@ class Rules:
     rejoin_s: float = 3.0
     """How long a host must be heard again before it is taken in."""
     settle_s: float = 1.0
-    """After a failure: how long to listen for what else has failed, and whose fault it was."""
+    """After a failure: how long to wait for further failures, to find the cause among them."""
     is_fixed: bool = False
     """No host can be replaced: the run fails if one is lost. Host 0 leads, and the others hear it alone (star.py)."""
 
@@ -246,7 +246,7 @@ class Review:
     """A leader's verdict on its generation."""
 
     generation: Generation
-    """As it was, or in a later stage."""
+    """The generation as it was, or in a later stage."""
     replace_because: Replace | None = None
     """Why a new generation must be formed; None if it need not be."""
     failures: tuple[Failure, ...] = ()

@@ -21,7 +21,7 @@ from echelon.agent.wire import AbsentError, Membership, Receiver, Sender, WireEr
 _REDIAL_S = 0.5
 _STRANGERS = 16
 """Connections, beyond two for each host, that have not shown yet that they know the secret. If more come, the oldest
-are closed: a member needs only a moment for what a stranger never gets done."""
+are closed: a member proves itself in a moment, a stranger never."""
 _BACKLOG = 1024
 """Connections that may wait to be accepted: all hosts call a new hub at the same moment."""
 

@@ -13,7 +13,7 @@ from echelon.monitor.records import RecordWriter, read_records
 from echelon.runfolder import RunFolder
 
 ALONE: Literal["alone"] = "alone"
-"""The outcome of an agent that waited for the others in vain: the run may continue without it. The other outcomes are
+"""The outcome of an agent that gave up waiting for the others: the run may continue without it. The other outcomes are
 the run's, and all agents agree on them."""
 
 

@@ -54,7 +54,7 @@ def _versions() -> str:
 
 @dataclass(frozen=True)
 class Hello:
-    """What a process says of itself; all but its rank, its host and its workers must be as process 0 has it."""
+    """What a process says of itself; all but its rank, host and workers must equal process 0's."""
 
     rank: int
     size: int

@@ -210,6 +210,6 @@ def stop_agent_now(session: HostSession, run: str, host: int) -> None:
 
 
 def _ask_quietly(session: HostSession, *arguments: str) -> None:
-    """As `run_agent`, but ignore failures: for cleaning up."""
+    """Like `run_agent`, but ignore failures: for cleaning up."""
     with contextlib.suppress(RemoteError):
         session.run_agent(*arguments)

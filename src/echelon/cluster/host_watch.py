@@ -79,14 +79,14 @@ class HostWatch:
     ) -> None:
         self.session = session
         self.outcome: str | None = None
-        """The run's, if it is one of `_OF_THE_RUN`. "alone": the host waited for the others in vain, and may come back.
+        """The run's, if it is one of `_OF_THE_RUN`. "alone": the host gave up waiting for others, and may come back.
         "gone": its agent has ended without saying why."""
         self.message = ""
         self.is_reached = True
         self.trains = False
         """Whether it had workers when it was last heard."""
         self.may_come_back = False
-        """Whether others train, so that a host which waited for them in vain is to be with them again."""
+        """Whether others train, so that a host that gave up waiting for them should join again."""
         self.is_done = threading.Event()
         self._spec = spec
         """How to restart its agent; None if this process only watches."""
@@ -237,7 +237,7 @@ class HostWatch:
 
 
 def _parse(line: bytes) -> dict[str, Any] | None:
-    """Parse a host's message; None for what a login script there has printed."""
+    """Parse a host's message; None for the output of a login script."""
     with contextlib.suppress(ValueError):
         news = parse_json(line)
         return news if isinstance(news, dict) else None

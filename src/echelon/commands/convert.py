@@ -33,7 +33,7 @@ def convert_model(path: Path, to: Path | None) -> dict[str, Any]:
 
 
 def format_model(result: dict[str, Any]) -> str:
-    """The same for people."""
+    """Format the result as text."""
     task: Any = find_task(result["task"])
     return (
         f"{result['run']}: a run with {result['numbers']:,} numbers, which {task.use.does}; "

@@ -134,7 +134,7 @@ class ScoreDeclaration(Protocol):
     def open_sets(
         self, run: RunFolder, recipe: Recipe, sets: Sequence[GivenSet], folder: Path, device: torch.device
     ) -> Scorable:
-        """What is to be scored; `folder` is for what has to be written first."""
+        """What is scored; files that must be written first go into `folder`."""
         ...
 
 

@@ -211,7 +211,7 @@ def open_hosts(
 
 
 def train_over_ssh(options: TrainOptions, console: Console) -> dict[str, Any]:
-    """As `train`, on the hosts of `options.cluster`."""
+    """Like `train`, on the hosts of `options.cluster`."""
     assert options.cluster is not None
     with begin(options, console) as begun:
         say_what_begins(begun, parse_workers(begun.recipe.train.workers), console)

@@ -34,7 +34,7 @@ class RunSummary:
     name: str
     path: str
     state: str
-    """As `RunState.name`, or "damaged"; of a run whose hosts were asked also "waiting for hosts"."""
+    """`RunState.name`, or "damaged"; if the run's hosts were asked, also "waiting for hosts"."""
     step: int
     steps: int | None
     bleu: float | None

@@ -94,7 +94,7 @@ _NO_SECRET = (
 
 
 def train_at_site(options: TrainOptions, place: Place, console: Console) -> dict[str, Any]:
-    """As `train`, with the other processes of `place`; the result, or the error, is the same in all of them.
+    """Like `train`, with the other processes of `place`; all of them have the same result, or error.
 
     Raises RefusedError if the group does not begin or has failed, which process 0 tells the user, StoppedError if told
     to stop before training began, and other errors for what only this process knows.

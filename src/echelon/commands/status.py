@@ -42,7 +42,7 @@ class RunStatus:
     seconds_left: float | None
     hosts: list[HostState]
     events: list[str]
-    """The last things that its launcher and its agents have told."""
+    """The last messages of its launcher and its agents."""
 
     def to_json(self) -> dict[str, Any]:
         return {**asdict(self), "run": self.run.to_json()}

@@ -223,7 +223,7 @@ def summarise(run: RunFolder, recipe: Recipe, ended: RunOutcome) -> dict[str, An
 
 
 def run_folder(recipe: Path, run: Path | None, overrides: list[str]) -> RunFolder:
-    """Where a run goes that is started with these."""
+    """The folder of a run that is started with these."""
     return _local_run(run, load_recipe(recipe, overrides))
 
 

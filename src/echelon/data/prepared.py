@@ -33,7 +33,7 @@ class InputEntry:
     name: str
     """What it is for, e.g. train-0.source."""
     origin: str
-    """Where it was when it was read."""
+    """The path it was read from."""
     sha256: str
 
 

@@ -28,5 +28,5 @@ ReportProgress = Callable[[Progress], None]
 
 
 def waiting(report: ReportProgress, what: str) -> Callable[[], None]:
-    """A report that this process waits for another one, and for what."""
+    """Reports that this process waits for another one, and why."""
     return lambda: report(Progress("wait", 0, 0, "bytes", f"for another process that {what}"))

@@ -55,7 +55,7 @@ def export_run(run: RunFolder, options: ExportOptions) -> dict[str, Any]:
 
 
 def export_translator(run: RunFolder, recipe: TranslationRecipe, options: ExportOptions) -> dict[str, Any]:
-    """The same of a model that translates."""
+    """Export a model that translates."""
     options.show(0.0, "loading the model")
     weights = choose_weights(
         run, options.checkpoint or default_choice(run.checkpoints, recipe.evaluate.final)

@@ -43,7 +43,7 @@ def _normalised(graph: Graph, pictures: str, values: Normalisation) -> str:
 
 
 def _views(graph: Graph, x: str, pixels: int, evaluate: ImageEvaluation) -> list[tuple[str, float]]:
-    """As `echelon.tasks.classification.views`."""
+    """The same views as `echelon.tasks.classification.views`."""
     found = [(x, 1.0)]
     if evaluate.shift:
         around = graph.constant([0, 0, evaluate.shift, evaluate.shift] * 2)

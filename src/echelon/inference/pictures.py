@@ -31,7 +31,7 @@ class PictureRules:
     """For models without a recorded `shorter`: whether it is `pixels`."""
 
     def see(self, content: bytes) -> Pixels:
-        """An image file as the model sees it: [P, P, 3]; OSError or ValueError if it is no image."""
+        """An image file as the model sees it: [P, P, 3]; OSError or ValueError if it is not an image."""
         shorter = self.shorter or (self.pixels if self.takes_whole else round(self.pixels * _MARGIN))
         return middle(decode(content, shorter), self.pixels)
 

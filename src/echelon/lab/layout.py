@@ -32,7 +32,7 @@ class LabSpec:
 
     name: str = "lab"
     folder: Path | None = None
-    """Where its files go; None: a folder of the lab's name, here."""
+    """Where its files go; None: a folder here that has the lab's name."""
     hosts: int = 4
     rate: str = "1gbit"
     """Line rate of each host, in each direction."""

@@ -119,7 +119,7 @@ def read_plans() -> list[LabPlan]:
 
 
 def find_plan(name: str) -> LabPlan | None:
-    """The plan of the lab of that name; None if there is no such lab."""
+    """The plan of the lab of that name; None if there is none."""
     file = LABS / name / "plan.json"
     try:
         values = read_json(file)

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 MARK = "echelon-answer "
-"""As in launch/dialogue.py, which this host does not have."""
+"""A copy of launch/dialogue.py's, which this host does not have."""
 SHOW_VERSIONS = (
     "import dataclasses, json; from echelon.launch.machine import own_versions;"
     " print(json.dumps(dataclasses.asdict(own_versions())))"

@@ -60,7 +60,7 @@ class DockerHost:
     gid: int
     gpus: int
     folders: frozenset[Path]
-    """Those of the folders asked about that are there."""
+    """The folders asked about that exist."""
 
 
 def check_image(image: str) -> None:

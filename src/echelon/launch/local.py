@@ -94,7 +94,7 @@ class LocalJob:
             survivors = None
         self._heartbeats = survivors.heartbeats if survivors else Heartbeats(workers)
         self.survivors: Survivors | None = None
-        """Who is left after `watch` raised an error."""
+        """The workers that are left after `watch` raised an error."""
         self._started = time.time()
         self._workers: list[WorkerProcess] = []
         self._killed: set[int] = set()
@@ -181,7 +181,7 @@ class LocalJob:
         return WorkerProcess(local_rank, process, pulse_place, path, log_start, line)
 
     def wait(self, on_poll: Callable[[], None]) -> bool:
-        """As `watch`, with SIGINT, SIGTERM and SIGHUP as stop requests."""
+        """Like `watch`, with SIGINT, SIGTERM and SIGHUP as stop requests."""
         with signals_call(self.stop):
             return self.watch(on_poll)
 

@@ -101,7 +101,7 @@ class Remote:
         stdout: Stream = subprocess.DEVNULL,
         stderr: Stream = subprocess.DEVNULL,
     ) -> subprocess.Popen[bytes]:
-        """Start a command and return the process here that stands for it; RemoteError if there is no connection.
+        """Start a command and return the local process that stands for it; RemoteError if there is no connection.
 
         What it writes never reaches the terminal by itself: hosts may write anything.
 

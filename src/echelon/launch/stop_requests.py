@@ -23,7 +23,7 @@ class StopRequests:
         self._is_told = False
 
     def news(self) -> str | None:
-        """What the user is to be told of the first request, once."""
+        """The message about the first request; returned once."""
         if self.since is None or self._is_told:
             return None
         self._is_told = True

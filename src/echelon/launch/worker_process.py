@@ -24,7 +24,7 @@ class WorkerProcess:
     pulse_place: int
     """In the memory of the heartbeats."""
     log: Path
-    """Named after the rank that it was started with."""
+    """Its log, named after the rank that it was started with."""
     log_start: int
     line: LauncherEnd | None
 

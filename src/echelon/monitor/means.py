@@ -1,4 +1,4 @@
-"""The loss and the speed of a run as everybody is shown them: terminal, page, report and comparison.
+"""The loss and the speed of a run as they are shown everywhere: terminal, page, report and comparison.
 
 The loss is the mean of the last twentieth of the steps so far. Speed is targets over seconds of all steps with the
 current workers but the first twentieth, during which caches fill and libraries load; scoring and saving between steps

@@ -97,7 +97,7 @@ class RecordReader:
         return self.position > 0 and (not self._path.exists() or self._path.stat().st_size < self.position)
 
     def read_batches(self, *, skip_steps: bool = False) -> Iterator[list[Record]]:
-        """As `read`, in lists of many records, which are parsed together: a long run has millions of steps."""
+        """Like `read`, in lists of many records, which are parsed together: a long run has millions of steps."""
         lines = _complete_lines(self._path, self.position)
         while batch := _take_batch(lines):
             self.position += sum(map(len, batch))
@@ -108,7 +108,7 @@ class RecordReader:
             yield believed
 
     def read(self) -> Iterator[Record]:
-        """The records that were completed since the last call. Lines that are no records are passed over."""
+        """The records that were completed since the last call. Lines that are not records are skipped."""
         for line in _complete_lines(self._path, self.position):
             self.position += len(line)
             record = _parse(line)
@@ -153,7 +153,7 @@ def read_ends(path: Path) -> list[Record]:
 
 
 def skim_records(path: Path) -> list[Record]:
-    """As `read_records`, but of steps in a row only the last: a long run has millions, which take long to parse."""
+    """Like `read_records`, but only the last of consecutive steps: parsing a long run's millions takes long."""
     lines: list[bytes] = []
     for line in _complete_lines(path):
         if lines and line.startswith(_STEP) and lines[-1].startswith(_STEP):
@@ -192,7 +192,7 @@ class TrainingFilter:
     def __init__(self, *, is_over: bool = False) -> None:
         self.is_over = is_over
         self.repeated: list[Record] = []
-        """Those since the last start of a run that is over."""
+        """Records since the last start of a run that is over."""
 
     def take(self, record: Record) -> list[Record]:
         """The records that are known to count now that this one has come."""

@@ -72,7 +72,7 @@ def _name_elsewhere(run: RunFolder) -> str:
 
 
 def _last_words(run: RunFolder) -> Iterator[dict[str, Any]]:
-    """Each agent's last record of whether the run continues; not of one that only waited for others in vain."""
+    """Each agent's last record of whether the run continues; none of an agent that gave up waiting for others."""
     for file in run.records.glob("agent-*.jsonl"):
         words = [record for record in read_records(file) if record["kind"] in ("start", "outcome")]
         if words and words[-1].get("outcome") != "alone":

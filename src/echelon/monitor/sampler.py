@@ -20,7 +20,7 @@ SAMPLE_S = 2.0
 
 
 class Gpus:
-    """The GPUs of this host as NVIDIA's management library shows them; none if there is no such library."""
+    """The GPUs of this host as NVIDIA's management library shows them; none if the library is missing."""
 
     def __init__(self) -> None:
         self._nvml: Any = None

@@ -48,7 +48,7 @@ def own_paths(recipe: BaseModel) -> list[str]:
 
 
 def allow(paths: Iterable[str]) -> None:
-    """Let this process, and those that it starts from now on, import these."""
+    """Let this process, and processes that it starts from now on, import these."""
     for path in paths:
         if not is_import_path(path):
             raise UserError(f"{path!r} is no import path; write it as package.module:name")

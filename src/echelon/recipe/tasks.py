@@ -88,7 +88,7 @@ class RecipeDeclaration(Protocol):
 
     @property
     def targets(self) -> str:
-        """The same for people: target tokens, images."""
+        """The unit as it is shown: target tokens, images."""
         ...
 
     @property

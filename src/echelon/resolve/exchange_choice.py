@@ -107,7 +107,7 @@ class Choice:
 
 
 def choose(measured: Measured, allowed: Collection[ExchangeClass]) -> Choice:
-    """The most exact of the allowed exchanges than which no other is much faster; one host if none of them pays."""
+    """The most exact of the allowed exchanges that is nearly as fast as the fastest; one host if none of them pays."""
     best = _best([name for name in measured.num_bytes if class_of(name) in allowed], measured)
     line = f"a line of {show_rate(measured.line_bytes_per_s)}"
     advice = _advice(measured, best, allowed)

@@ -123,7 +123,7 @@ class _Convolution:
     """A convolution with its norm."""
 
     channels: int
-    """That each of its filters sees."""
+    """Channels that each of its filters sees."""
     outer: int
     kernel: int
     side: int

@@ -36,7 +36,7 @@ class TransformerShape:
     activation: Literal["relu", "gelu", "swish"] = "relu"
     """Inside the feed-forward blocks."""
     output_bias: bool = False
-    """Whether the logits have a bias, which is not trained; so it is no parameter."""
+    """Whether the logits have a bias; it is not trained, so it does not count as a parameter."""
 
     def __post_init__(self) -> None:
         if min(self.vocabulary, self.d_model, self.d_ff, self.heads) < 1:

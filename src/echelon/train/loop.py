@@ -40,7 +40,7 @@ class Outcome(enum.Enum):
     STOPPED_EARLY = "stopped early"
     INTERRUPTED = "interrupted"
     PAUSED = "paused"
-    """At the step where the recipe has it stop; to be resumed."""
+    """At `train.stop_at`; the run can be resumed."""
 
 
 @dataclass

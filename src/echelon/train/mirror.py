@@ -51,8 +51,7 @@ class Mirror:
         self._thread.start()
 
     def put(self, folder: Path) -> None:
-        """Upload a checkpoint that is complete, and the best that it names, unless a newer one comes before there is
-        time."""
+        """Upload a checkpoint that is complete, and the best that it names, unless a newer one comes first."""
         with self._changed:
             self._newest = folder
             self._changed.notify()

@@ -43,7 +43,7 @@ class Newest:
 
 @dataclass(frozen=True)
 class Restored:
-    """Where training starts, the model being there already."""
+    """Where training starts, once the model is loaded."""
 
     state: TrainingState
     must_save: bool = False
@@ -72,7 +72,7 @@ class Survivor:
 
 @dataclass(frozen=True)
 class Healing:
-    """From whom the others get what they lack."""
+    """The worker that sends the others what they lack."""
 
     number: int
     """How many workers have kept their weights."""
@@ -141,7 +141,7 @@ class Restorer:
                 f"{self.group.size} workers kept"
             )
             self.records.write("event", step=state.step, message=message)
-        # Who was lost may have been writing its part of this step's checkpoint.
+        # A lost worker may have been writing its part of this step's checkpoint.
         is_best = state.best is not None and state.best.step == state.step
         must_save = state.step > 0 and (is_best or healing.num_skipped == 0)
         return Restored(state, must_save, healing.num_skipped)

@@ -25,7 +25,7 @@ _BLOCK_BYTES = 4096
 _PIECE_BYTES = 2**28
 """Large: between two pieces the interpreter's lock is taken, which a thread of low priority is slow to give back."""
 _DIRECT = getattr(os, "O_DIRECT", 0)
-"""0 if the system has no such thing."""
+"""0 if the system does not have the flag."""
 _DTYPES = {torch.float32: "F32", torch.float64: "F64", torch.int64: "I64", torch.int32: "I32"}
 
 
@@ -92,7 +92,7 @@ def _set_direct(descriptor: int, is_wanted: bool) -> None:
     try:
         fcntl.fcntl(descriptor, fcntl.F_SETFL, flags | _DIRECT if is_wanted else flags & ~_DIRECT)
     except OSError as error:
-        if error.errno != errno.EINVAL:  # this file system has no such thing
+        if error.errno != errno.EINVAL:  # this file system does not support it
             raise
 
 

@@ -281,8 +281,8 @@ def set_up(
     stop: StopFlag | None = None,
     kept: Kept | None = None,
 ) -> Training:
-    """Build everything from the run folder, except for what is kept, and go to where the others stand who have kept
-    something, or else the newest checkpoint. Collective."""
+    """Build everything from the run folder, except for what is kept, and continue where other workers that have kept
+    something are, or else at the newest checkpoint. Collective."""
     kept = kept or Kept(None)
     recipe, device = load_recipe(run.recipe), choose_device()
     require_one_recipe(recipe, group)

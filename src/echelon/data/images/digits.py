@@ -17,7 +17,7 @@ SHA256 = "e1d88a0854e29e01d16358d2cd026aa8fc20dfc4cdb3fce004300857ea82aa70"
 TEST_IMAGES, VALID_IMAGES = 360, 180
 _BRIGHTEST = 16
 _ORDER = 1797
-"""The key of the order in which the images are dealt out to the splits; the same for everybody, for ever."""
+"""The key of the order in which the images are dealt to the splits; it never changes."""
 
 
 class Digits:

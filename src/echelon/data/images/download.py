@@ -47,7 +47,7 @@ def fetch_cifar10(folder: Path, progress: ReportProgress) -> Path:
     for name, fetcher in places:
         progress(Progress("fetch", 0, 0, "bytes", name))
         with exclusive(folder, waiting(progress, f"makes {folder}")) as partial:
-            if folder.is_dir():  # whom we waited for has fetched it
+            if folder.is_dir():  # the process that we waited for has fetched it
                 return folder
             try:
                 fetcher(partial, progress)

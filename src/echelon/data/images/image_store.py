@@ -35,7 +35,7 @@ class SplitEntry:
 
     name: ImageSplit
     label: str
-    """Where its images come from, in words."""
+    """A description of where its images come from."""
     images: int
     per_class: tuple[int, ...]
     shards: int

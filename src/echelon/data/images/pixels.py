@@ -50,7 +50,7 @@ class TooManyPixelsError(ValueError):
 def decode(content: bytes, stored_pixels: int | None) -> Pixels:
     """[H, W, 3] of an image in one of FORMATS, upright: grey, palette, CMYK and transparent ones become plain colours.
 
-    The shorter side becomes `stored_pixels` long, if given. Raises OSError or ValueError if it is no such image.
+    The shorter side becomes `stored_pixels` long, if given. Raises OSError or ValueError for any other content.
     """
     with open_picture(content) as picture:
         if stored_pixels is not None and picture.format == "JPEG":
@@ -100,7 +100,7 @@ def _upright(picture: Any) -> Any:
 
 
 def _to_colours(picture: Any) -> Any:
-    """As red, green and blue; what is transparent shows white behind it; 16 bits of grey become 8."""
+    """As red, green and blue; transparent parts become white; 16 bits of grey become 8."""
     if picture.mode.startswith("I;16"):
         picture = picture.point(lambda value: value / 256).convert("L")
     if picture.mode in ("RGBA", "LA", "PA") or "transparency" in picture.info:

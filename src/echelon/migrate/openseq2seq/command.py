@@ -124,7 +124,7 @@ def _length_arguments(config: _Config) -> list[str]:
 
 
 def _check_folder(run: Path, *, goes_on: bool) -> None:
-    """As run.py did: a folder that holds a training is only gone on with when the user says so."""
+    """Like run.py: a folder that holds a training is resumed only if the user says so."""
     place = find_place(os.environ)
     is_first = place is None or place.is_first  # others may come when the first has made the folder already
     if is_first and not goes_on and RunFolder(run).recipe.exists():
