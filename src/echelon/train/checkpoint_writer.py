@@ -137,7 +137,7 @@ class CheckpointWriter:
         finally:
             self._to_copy.clear()
             self._is_copied.set()
-        with self._copying:  # the update may still be copying the parts that it took
+        with self._copying:  # the update may still be copying the pieces that it took
             pass
         write_job(job, images)
 
