@@ -292,8 +292,8 @@ class ExchangeSettings(Section):
     """Settings of the exchange that `train.exchange` names; the others' are not looked at."""
 
     hosts: PositiveInt | None = None
-    """So many hosts train, the first ones, and the others stand by; all of them if it is not given. "auto" sets it to 1
-    if the line makes more hosts slower: then the fastest host trains."""
+    """The number of hosts that train, the first ones; the others stand by. By default all train. "auto" sets it to 1 if
+    the line makes more hosts slower: then the fastest host trains."""
     bucket_bytes: PositiveInt = 2**23
     """all_reduce, compressed: gradients, in bytes of float32, that go out together while backward is still running.
     "auto" chooses them for the line."""
@@ -364,9 +364,9 @@ class Sgd(Section):
     nesterov: bool = False
     """Look ahead along the momentum before taking the gradient's step."""
     weight_decay: NonNegativeFloat = 0.0
-    """Weight decay; never on biases and norms, but for the bias of speednet's first layer."""
+    """Weight decay; never on biases and norms, except the bias of speednet's first layer."""
     vector_rate: PositiveFloat = 1.0
-    """Learning rate of biases and norms, but for that one, as a multiple of the schedule's."""
+    """Learning rate of biases and norms, except that one, as a multiple of the schedule's."""
 
 
 class OwnOptimiser(Section):
@@ -588,7 +588,7 @@ class RestartSettings(Section):
     window_minutes: PositiveFloat = 60.0
     """Restarts longer ago than this no longer count."""
     hang_seconds: NonNegativeFloat = 300.0
-    """A worker that gets nothing done for so long counts as failed; 0 waits for ever. Loading data, a slot of a step,
+    """A worker that makes no progress for this long counts as failed; 0 waits for ever. Loading data, a slot of a step,
     a batch of scoring and writing a checkpoint must each take less."""
     silence_seconds: PositiveFloat = 5.0
     """On several hosts: a host that is not heard for this long is lost, and the others continue without it."""
