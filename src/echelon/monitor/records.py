@@ -25,7 +25,7 @@ Record = dict[str, Any]
 
 _STEP = b'{"kind": "step",'
 """How the line of a step begins."""
-_COMPLETE = ("finished", "stopped early")
+COMPLETE = ("finished", "stopped early")
 """Outcomes after which a run has no more steps to make."""
 _MOST_BYTES = 2**32
 """The largest file of records that is read: ten million steps fit."""
@@ -197,7 +197,7 @@ class TrainingFilter:
     def take(self, record: Record) -> list[Record]:
         """The records that are known to count now that this one has come."""
         if not self.is_over:
-            self.is_over = record["kind"] == "end" and record.get("outcome", "finished") in _COMPLETE
+            self.is_over = record["kind"] == "end" and record.get("outcome", "finished") in COMPLETE
             self.repeated = []
             return [record]
         self.repeated = [record] if record["kind"] == "start" else [*self.repeated, record]
