@@ -42,7 +42,7 @@ class HostStatus:
 
 
 class Change:
-    """One change of a lab. Programs inherit `lock`, so nothing of a killed change runs on unlocked."""
+    """One change of a lab. Programs inherit `lock`, so nothing of a killed change continues unlocked."""
 
     def __init__(self, plan: LabPlan, controller: CpuController, lock: int) -> None:
         self.plan = plan

@@ -40,7 +40,7 @@ class LabSpec:
     """CPUs' worth of time that each host gets; None: an equal share of this machine."""
 
     def check(self) -> None:
-        """UserError if the lab cannot be as asked."""
+        """UserError if such a lab is impossible."""
         check_name(self.name)
         if not 1 <= self.hosts <= MAX_HOSTS:
             raise UserError(f"--hosts {self.hosts} is not allowed: use 1 to {MAX_HOSTS}")
@@ -73,7 +73,7 @@ class HostLayout:
 
     @property
     def key(self) -> Path:
-        """By which it shows who it is."""
+        """The key by which it shows who it is."""
         return self.machine / "ssh_host_ed25519_key"
 
 

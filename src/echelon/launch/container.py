@@ -64,7 +64,7 @@ class DockerHost:
 
 
 def check_image(image: str) -> None:
-    """HostsError if docker would not take this for an image: a name with a dash in front is an option to it."""
+    """HostsError if docker would not read this as an image: a name that begins with a dash is an option."""
     try:
         require_image(image)
     except ValueError as error:

@@ -35,7 +35,7 @@ _PATIENCE_S = 300.0
 _FAILURE_GRACE_S = 2.0
 """How long the other workers have to notice that one failed, and to say so."""
 _REGROUP_S = 60.0
-"""How long those have that keep their weights to come to the end of what they are computing, and leave their group."""
+"""How long workers that keep their weights may take to finish what they are computing and leave their group."""
 _ASK_AGAIN_S = 0.5
 START_S = 120.0
 """The least time that a worker may be silent before its first step: importing libraries cannot beat."""
@@ -189,8 +189,8 @@ class LocalJob:
         """Wait for all workers, calling `on_poll` often; True if they finished, False if they were interrupted.
 
         A stop request makes the workers save and leave, another kills them. Raises WorkerError if a worker failed,
-        TrainingError if they were killed before they had saved. No worker is left when this returns or raises but the
-        `survivors`.
+        TrainingError if they were killed before they had saved. When this returns or raises, only the
+        `survivors` are left.
         """
         try:
             while self._those_at_work():

@@ -1,4 +1,4 @@
-"""With which command and environment a worker is started, so that it finds the others of its group."""
+"""The command and environment of a worker, so that it finds the others of its group."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ WORKER_PROGRAM = (sys.executable, "-P", "-m", "echelon.train.worker")
 
 @dataclass(frozen=True)
 class WorkerSpec:
-    """What one worker is started with."""
+    """The command and environment that one worker is started with."""
 
     command: list[str]
     environment: dict[str, str]
@@ -43,7 +43,7 @@ class Placement:
     threads: int | None = None
     """Threads of a worker; its share of this process's cores unless the launcher says otherwise."""
     generation: int = 0
-    """Whose lease on the run folder the workers depend on; 0 for none."""
+    """The generation whose lease on the run folder the workers need; 0 for none."""
     shares_folder: bool = True
     """Whether the other hosts see the same run folder; if not, each host keeps its own checkpoints."""
 
@@ -69,7 +69,7 @@ def render_worker(
             "MASTER_ADDR": place.address,
             "MASTER_PORT": str(place.port),
             "GLOO_SOCKET_IFNAME": place.interface,
-            "NCCL_SOCKET_IFNAME": f"={place.interface}",  # NCCL takes a name for a prefix
+            "NCCL_SOCKET_IFNAME": f"={place.interface}",  # NCCL takes a plain name for a prefix
             "ECHELON_HOSTS": str(place.num_hosts),
             "ECHELON_GENERATION": str(place.generation),
             "ECHELON_FOLDER": "shared" if place.shares_folder else "own",

@@ -65,7 +65,7 @@ class Probe:
         return None
 
     def listen(self, addresses: Sequence[str], name: str) -> dict[str, int]:
-        """Answer callers on these addresses with `name`; the ports by address, without those that cannot be used."""
+        """Answer callers on these addresses with `name`; return the ports by address, unusable ones left out."""
         ports = {}
         for address in addresses:
             with contextlib.suppress(OSError):

@@ -46,7 +46,7 @@ class Place:
     master: Address | None = None
     """Where process 0 listens, if that is known beforehand."""
     secret_file: Path | None = None
-    """What the processes know each other by if they meet at `master`; ECHELON_SECRET if not given."""
+    """The secret of processes that meet at `master`; ECHELON_SECRET if not given."""
     is_host: bool = False
     """The process stands for a whole host and starts its workers; otherwise it is one worker's."""
 

@@ -168,7 +168,7 @@ class Remote:
 
     @property
     def by_hand(self) -> str:
-        """What a user would type to get there."""
+        """The command that a user would type to log in."""
         return shlex.join(["ssh", *self._config, self.host])
 
     def _open(
@@ -218,7 +218,7 @@ class Remote:
 def side_by_side(items: Iterable[Item], action: Callable[[Item], Value]) -> list[Value]:
     """Run `action` on all items at once, each in a thread of its own; results in order.
 
-    If some fail, the first of their errors is raised once all are done. Ctrl-C is raised at once: nobody waits for the
+    If some fail, the first of their errors is raised once all are done. Ctrl-C is raised at once: nothing waits for the
     threads then, not even the interpreter at its end.
     """
     futures: list[Future[Value]] = []
@@ -277,12 +277,12 @@ def render_remote(command: Sequence[str]) -> str:
 
 
 def render_local(command: Sequence[str]) -> list[str]:
-    """The same on this machine; the command takes the place of the `sh`, so that a signal to it reaches it."""
+    """The same for this machine; the command replaces the `sh`, so that signals reach it."""
     return ["sh", "-c", 'exec "$@"', "sh", *command]
 
 
 def explain_failure(host: str, by_hand: str, status: int, stderr: str) -> RemoteError | None:
-    """What kept a command from running, from its exit status and what was said; None if it did run."""
+    """Why a command did not run, judged by its exit status and output; None if it did run."""
     if status == _NOT_FOUND and re.search("not found|No such file", stderr):
         return RemoteError(
             host,

@@ -22,7 +22,7 @@ class WorkerProcess:
     local_rank: int
     process: subprocess.Popen[bytes]
     pulse_place: int
-    """In the memory of the heartbeats."""
+    """Its place in the memory of the heartbeats."""
     log: Path
     """Its log, named after the rank that it was started with."""
     log_start: int

@@ -42,7 +42,7 @@ class RecordWriter:
     """Writes one process's records. Steps reach the file with the first record that comes `flush_s` seconds after
     the last flush; other kinds at once. Any thread may write.
 
-    A full disk must not end a training: what it does not take waits in memory until there is room.
+    A full disk must not end a training: records wait in memory until there is room.
     """
 
     def __init__(self, path: Path, flush_s: float = 0.5) -> None:
@@ -187,7 +187,7 @@ def standing_records(
 
 
 class TrainingFilter:
-    """`training_records` for those who see records as they come."""
+    """`training_records` for readers that see records as they come."""
 
     def __init__(self, *, is_over: bool = False) -> None:
         self.is_over = is_over
@@ -232,7 +232,7 @@ def _parse(line: bytes) -> Record | None:
 
 
 def _parse_together(lines: Sequence[bytes]) -> list[Record]:
-    """What is JSON among the lines; one that is not costs parsing them one by one."""
+    """The lines that are JSON; if one is not, all are parsed one by one."""
     try:
         records = parse_json(b"[" + b",".join(lines) + b"]")
     except ValueError:
@@ -241,7 +241,7 @@ def _parse_together(lines: Sequence[bytes]) -> list[Record]:
 
 
 def _is_believable(record: Record) -> bool:
-    """Whether the values that our own readers count on can be what they are said to be."""
+    """Whether the values that our own readers use have possible types and sizes."""
     rules = _rules()
     return isinstance(record.get("kind"), str) and all(
         rules[name](value) for name, value in record.items() if name in rules
@@ -249,7 +249,7 @@ def _is_believable(record: Record) -> bool:
 
 
 _NUMBERS = (int, float)
-"""And not bool, which Python counts among them."""
+"""Excludes bool, which Python counts as a number."""
 
 
 def is_number(value: Any) -> TypeGuard[float]:
