@@ -270,14 +270,14 @@ def review_generation(mine: Heartbeat, view: HeardHosts, rules: Rules, trouble_s
     is_lost = any(host not in said for host in generation.members)
     # An agent that was started again has no workers: they ended with the agent before it.
     was_restarted = generation.stage != "forming" and "waiting" in phases.values()
-    is_outdone = _is_outdone_by_an_orphan(generation, view, alive)
-    if stop and (is_lost or was_restarted) and not is_outdone and not rules.is_fixed:
+    is_superseded = _is_superseded_by_an_orphan(generation, view, alive)
+    if stop and (is_lost or was_restarted) and not is_superseded and not rules.is_fixed:
         return Review(generation.end("interrupted"))  # a new generation would have nothing to save
-    if is_lost or was_restarted or is_outdone:
+    if is_lost or was_restarted or is_superseded:
         return Review(generation, "a host is lost")
     # In a fixed group, a process that is lost is noticed by its connection.
     is_settled = trouble_s >= rules.settle_s and (
-        rules.is_fixed or not _is_anybody_late(generation, view, rules)
+        rules.is_fixed or not _is_any_member_late(generation, view, rules)
     )
     has_joiners = bool(_find_joiners(generation, view, alive, rules))
     return _review_phases(
@@ -342,7 +342,7 @@ def has_quorum(mine: Heartbeat, view: HeardHosts, rules: Rules) -> bool:
     return len(find_present(mine, view, rules)) >= rules.fewest
 
 
-def _is_outdone_by_an_orphan(generation: Generation, view: HeardHosts, alive: list[int]) -> bool:
+def _is_superseded_by_an_orphan(generation: Generation, view: HeardHosts, alive: list[int]) -> bool:
     """Whether a host holds a greater generation that has lost its leader, and so will not follow this one."""
     theirs = [view[host].heartbeat for host in alive if host in view]
     return any(
@@ -351,7 +351,7 @@ def _is_outdone_by_an_orphan(generation: Generation, view: HeardHosts, alive: li
     )
 
 
-def _is_anybody_late(generation: Generation, view: HeardHosts, rules: Rules) -> bool:
+def _is_any_member_late(generation: Generation, view: HeardHosts, rules: Rules) -> bool:
     """Whether a member has just fallen silent: if it is lost, that is why the others' workers failed."""
     ages = [view[host].age_s for host in generation.members if host in view]
     return any(rules.settle_s < age_s < rules.silence_s for age_s in ages)

@@ -77,13 +77,13 @@ def _read_yaml(path: Path) -> Any:
         raise UserError(f"{path}: is not YAML that can be read: nested too deeply") from None
     except OSError as error:
         raise UserError(f"{path}: cannot be read: {error.strerror}") from None
-    except (yaml.YAMLError, ValueError) as error:  # ValueError of dates and numbers that are none
+    except (yaml.YAMLError, ValueError) as error:  # ValueError of malformed dates and numbers
         raise UserError(f"{path}: is not YAML: {error}") from None
 
 
 def _refuse_aliases(text: bytes) -> None:
-    """A few aliases, each of several others, stand for more than any memory holds."""
-    for event in yaml.parse(text):  # reads tokens, and makes nothing of them
+    """A few nested aliases expand to more than any memory holds."""
+    for event in yaml.parse(text):  # reads events, and builds nothing
         if isinstance(event, yaml.AliasEvent):
             line = f"line {event.start_mark.line + 1}" if event.start_mark else "a line"
             raise yaml.YAMLError(f"{line} has an alias (*name); write the value itself there")

@@ -1,4 +1,4 @@
-"""What `echelon convert ai-platform` has to be told: its flags. Light, for `--help`."""
+"""The flags of `echelon convert ai-platform`. Light, for `--help`."""
 
 from __future__ import annotations
 

@@ -129,7 +129,7 @@ class LocalJob:
         survivors: Survivors | None,
     ) -> None:
         """Start a worker for each spec, or have a survivor take its place."""
-        taken_over = _seat(survivors.workers if survivors else [], len(specs))
+        taken_over = _assign(survivors.workers if survivors else [], len(specs))
         taken_places = {worker.pulse_place for worker in taken_over.values()}
         free_places = [number for number in range(self._heartbeats.size) if number not in taken_places]
         for local_rank, spec in enumerate(specs):
@@ -392,7 +392,7 @@ def _starter() -> ThreadPoolExecutor:
     return ThreadPoolExecutor(1, thread_name_prefix="starter")
 
 
-def _seat(survivors: Sequence[WorkerProcess], workers: int) -> dict[int, WorkerProcess]:
+def _assign(survivors: Sequence[WorkerProcess], workers: int) -> dict[int, WorkerProcess]:
     """Which survivor is which of `workers`: the one that it was, if it can."""
     seated = {worker.local_rank: worker for worker in survivors if worker.local_rank < workers}
     free = [number for number in range(workers) if number not in seated]

@@ -146,7 +146,7 @@ class ClassificationScoring:
     def share(
         self, model: nn.Module, *, rank: int, size: int, on_batch: Callable[[float], None]
     ) -> list[Any]:
-        """Every size-th batch: its number, its loss, and of each image where its class came and what was guessed."""
+        """Every `size`-th batch: its number, its loss, and for each image the rank of its class and the guess."""
         shares = []
         for number, indices in _batches(len(self.pictures.labels)):
             if number % size == rank:
@@ -205,7 +205,7 @@ def classify(model: nn.Module, images_NCPP: Tensor, evaluate: ImageEvaluation) -
 
 
 def views(images_NCPP: Tensor, evaluate: ImageEvaluation) -> list[tuple[Tensor, float]]:
-    """What is looked at to classify images, and what each counts for: themselves, moved, mirrored."""
+    """The views that classify an image, and their weights: the image itself, moved, mirrored."""
     found = [(images_NCPP, 1.0)]
     if evaluate.shift:
         pixels, wide = images_NCPP.shape[2], 2 * evaluate.shift

@@ -1,4 +1,4 @@
-"""A step's slots dealt by speed: who has computed slots faster lately gets more of them.
+"""A step's slots dealt by speed: workers that were faster lately get more of them.
 
 Every worker deals for all, from the same table of seconds, and so comes to the same shares. They have no effect on the
 result: an exact sum does not depend on who computed what.

@@ -24,7 +24,7 @@ _LONGEST_NAME = 120
 
 
 class _BrokenOffError(Exception):
-    """This worker was told to stop in the middle of scoring."""
+    """This worker was told to stop while it was scoring."""
 
 
 def score_together(

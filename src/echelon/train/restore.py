@@ -79,7 +79,7 @@ class Healing:
     holder: int
     """Rank of the first of them that is ahead."""
     is_here: bool
-    """Whether this worker is as far."""
+    """Whether this worker is as far as that."""
     num_skipped: int
     """Steps that were skipped in a row."""
 
