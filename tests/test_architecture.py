@@ -1,4 +1,4 @@
-"""docs/architecture.md shows what is there: every package in the map, and drawings of real files that fit a screen."""
+"""docs/architecture.md is true: packages in the map, files in drawings that fit a screen, names in walks."""
 
 from __future__ import annotations
 
@@ -30,3 +30,16 @@ def test_each_drawing_fits_a_screen_and_names_files_that_exist() -> None:
         named = re.findall(r"[\w/]+\.py", "\n".join(lines))
         assert named
         assert [name for name in named if not list(SOURCE.rglob(name))] == []
+
+
+def test_the_walks_name_what_is_in_these_files() -> None:
+    walks = PAGE.split("\n## Three walks", 1)[1].split("\n## ")[0]
+    named = re.findall(r"`([\w/]+\.py)`:((?:[\s,]+`\w+`)+)", walks)
+    assert len(named) > 20
+    missing = [
+        f"{file}: {name}"
+        for file, names in named
+        for name in re.findall(r"\w+", names)
+        if not re.search(rf"^\s*(async )?(def|class) {name}\b", (SOURCE / file).read_text(), re.MULTILINE)
+    ]
+    assert missing == []
