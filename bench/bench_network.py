@@ -32,7 +32,7 @@ from echelon.explain.sheet import standalone_svg
 from echelon.lab.lab import Lab
 from echelon.lab.layout import LabSpec
 from echelon.lab.rate import parse_rate
-from echelon.launch.local import Placement, render_worker
+from echelon.launch.placement import Placement, render_worker
 from echelon.recipe.loading import load_recipe
 from echelon.recipe.schema import Recipe
 from echelon.runfolder import RunFolder, read_json, write_json

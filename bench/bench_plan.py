@@ -34,7 +34,7 @@ from echelon.explain.workload import Workload, recipe_workload
 from echelon.lab.lab import Lab
 from echelon.lab.layout import LabSpec
 from echelon.lab.rate import parse_rate
-from echelon.launch.local import Placement, render_worker
+from echelon.launch.placement import Placement, render_worker
 from echelon.monitor.meter import PHASES
 from echelon.recipe.loading import load_recipe
 from echelon.recipe.schema import Recipe

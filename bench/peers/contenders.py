@@ -22,7 +22,7 @@ from echelon.data.batch_plan import plan_batches
 from echelon.data.batches import packed
 from echelon.data.prepare import default_cache, prepare
 from echelon.data.prepared import Prepared
-from echelon.launch.local import Placement, render_worker
+from echelon.launch.placement import Placement, render_worker
 from echelon.recipe.loading import load_translation_recipe
 from echelon.recipe.schema import TranslationRecipe
 from echelon.recipe.sizes import transformer_shape

@@ -29,7 +29,7 @@ _SECRET_NAME = re.compile(
     r"|(^|[-_.]|api|access|rl)key(id)?$",
     re.IGNORECASE,
 )
-"""Parameters that sign an address, or let in whoever has it: of S3, Google, Azure, Dropbox, GitLab and others."""
+"""Parameters that sign an address, or grant access by themselves: of S3, Google, Azure, Dropbox, GitLab and others."""
 _RANDOM = re.compile(r"(?=.*\d)(?=.*[A-Za-z])[A-Za-z0-9+/=_-]{32,}")
 """A long value without words in it."""
 
@@ -44,7 +44,7 @@ def is_web_address(text: str) -> bool:
 
 
 def redact_url(address: str) -> str:
-    """The address without user, password, query and fragment. What is no address stays as it is."""
+    """The address without user, password, query and fragment. Any other text stays as it is."""
     parts = _PARTS.fullmatch(address)
     if parts is None:
         return address
@@ -63,7 +63,7 @@ def redact_text(text: str) -> str:
 def find_secret(address: str) -> str | None:
     """Name what looks like a secret in an address, e.g. "the parameter sig"; None if nothing does.
 
-    References such as `${ECHELON_URL_TOKEN}` are no secrets. A secret within the path cannot be told from the path.
+    References such as `${ECHELON_URL_TOKEN}` are not secrets. A secret within the path cannot be told from the path.
     """
     parts = _PARTS.fullmatch(_REFERENCE.sub("", address))
     if parts is None:

@@ -1,7 +1,7 @@
 """The only way to write to a terminal: text from others cannot control it.
 
-Names, messages and logs come from run folders and hosts that may be anybody's. Rich passes escape sequences in them on
-as they are, and reads square brackets as styles.
+Names, messages and logs come from run folders and hosts that others may control. Rich passes escape sequences in them
+on as they are, and reads square brackets as styles.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ Tell = Callable[[str], None]
 
 
 class SafeConsole(Console):
-    """A console on which only Rich itself writes escape sequences: brackets are brackets, and :100: is no emoji."""
+    """A console on which only Rich itself writes escape sequences: brackets are brackets, and :100: is not an emoji."""
 
     def __init__(self, **settings: Any) -> None:
         super().__init__(**{"markup": False, "highlight": False, "emoji": False, **settings})
 
     def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterable[Segment]:
-        """As Rich does, which goes through here with everything that it prints, in tables and live displays too."""
+        """Override the method through which Rich prints everything, tables and live displays too."""
         for segment in super().render(renderable, options):
             is_ours = segment.control is not None
             yield segment if is_ours else Segment(printable(segment.text), segment.style)

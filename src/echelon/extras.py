@@ -12,7 +12,7 @@ from echelon.errors import UserError
 DISTRIBUTION = "echelon-train"
 """What pip calls Echelon: the name `echelon` in the package registry belongs to another project."""
 _MAKEFILE = Path(__file__).parents[2] / "Makefile"
-"""Of the checkout; an installed package has none there."""
+"""The checkout's Makefile; an installed package has none there."""
 
 
 def install_hint(extra: str) -> str:

@@ -52,7 +52,7 @@ class Lease:
             self._seen = (newest, content, self._clock())
 
     def claim(self, number: int) -> int | None:
-        """Take the folder over with generation `number`, or the next free one; None while somebody else holds it."""
+        """Take the folder over with generation `number`, or the next free one; None while another host holds it."""
         self.look()
         newest = self._seen[0] if self._seen else None
         if newest is not None and newest != self._held and self._is_fresh():
@@ -97,7 +97,7 @@ class Lease:
         return content != _GIVEN_BACK.encode() and self._clock() - since < LEASE_S
 
     def _content(self) -> str:
-        """Of the same length whenever it is renewed."""
+        """The file's content, of the same length at every renewal."""
         return to_json({"host": self._host, "renewals": f"{self._renewals:012d}"}) + "\n"
 
     def _remove_old(self, number: int) -> None:

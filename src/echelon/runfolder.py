@@ -61,7 +61,7 @@ _NUMBERED = ("agent-*.lock", "mirror-*.json", "slurm-*.log")
 MOST_TAGS, MOST_TAG, MOST_NOTE = 20, 40, 4000
 """Tags of a run, characters of a tag and of a note."""
 MOST_BYTES = 2**26
-"""Of a file that is read as a whole. JSON and TOML of ours are far smaller."""
+"""The largest file that is read as a whole. Our JSON and TOML files are far smaller."""
 
 
 class RunFolder:
@@ -126,7 +126,7 @@ class RunFolder:
         return self.path / f"agent-{host}.lock"
 
     def agent_locks(self) -> list[Path]:
-        """Those of the agents that have been at work in this folder."""
+        """The locks of agents that have been at work in this folder."""
         return sorted(self.path.glob("agent-*.lock"))
 
     def mirror_state(self, host: int) -> Path:
@@ -242,7 +242,7 @@ class RunNotes:
 
     @classmethod
     def read(cls, run: RunFolder) -> RunNotes:
-        """None of both if nobody has said anything, or the file is damaged."""
+        """Both None if nothing was written, or the file is damaged."""
         try:
             match read_json(run.notes):
                 case {"tags": [*tags], "note": str(note)}:
@@ -271,7 +271,7 @@ def _entries(folder: Path) -> list[Path]:
 
 
 def take_lock(descriptor: int, kind: int, patience_s: float = 0.0) -> bool:
-    """Lock a file, `kind` being flock's; False if somebody else still holds it after `patience_s`."""
+    """Lock a file, `kind` being flock's; False if another process still holds it after `patience_s`."""
     deadline = time.monotonic() + patience_s
     while True:
         try:
@@ -334,7 +334,7 @@ def read_file(path: Path, most_bytes: int = MOST_BYTES) -> bytes:
 
 
 def read_private(path: Path) -> str:
-    """A file with secrets; UserError if it cannot be read, or if everybody else can."""
+    """A file with secrets; UserError if it cannot be read, or if other users can read it."""
     try:
         if path.stat().st_mode & _BY_OTHERS:
             raise UserError(f"{path}: every user of this machine may use it; chmod o-rwx {path}")
@@ -351,7 +351,7 @@ def read_json(path: Path) -> Any:
 
 
 def parse_json(text: bytes | str) -> Any:
-    """As `json.loads`, but whatever is wrong with the text, nesting without end too, is a ValueError.
+    """Like `json.loads`, but any problem with the text, endless nesting too, is a ValueError.
 
     So is half a character (`"\\ud800"`), which Python reads and then can neither print, send nor write.
     """
@@ -408,11 +408,11 @@ def finish_removals(folder: Path) -> None:
         shutil.rmtree(doomed, ignore_errors=True)
 
 
-def find_run(given: str | Path, folder: Path = RUNS) -> RunFolder:
-    """The run that a user names by its path, or by its name in `folder`; it need not exist."""
+def find_run(given: str | Path) -> RunFolder:
+    """The run that a user names by its path, or by its name in `runs/`; it need not exist."""
     path = Path(given)
     is_name = path.name == str(given) and not RunFolder(path).recipe.is_file()
-    return RunFolder(folder / path if is_name and RunFolder(folder / path).recipe.is_file() else path)
+    return RunFolder(RUNS / path if is_name and RunFolder(RUNS / path).recipe.is_file() else path)
 
 
 def list_runs(folder: Path) -> list[RunFolder]:
@@ -420,5 +420,5 @@ def list_runs(folder: Path) -> list[RunFolder]:
     if not folder.is_dir():
         return []
     visible = sorted(path for path in folder.iterdir() if not path.name.startswith("."))
-    # A folder with nothing but a recipe.toml is somebody's recipe, not a run.
+    # A folder with nothing but a recipe.toml is a recipe, not a run.
     return [run for run in map(RunFolder, visible) if run.recipe.is_file() and run.checkpoints.is_dir()]

@@ -33,7 +33,7 @@ Beat = Callable[[], None]
 
 @dataclass(frozen=True)
 class StoredFile:
-    """A file as the manifest has it."""
+    """A file's entry in the manifest."""
 
     bytes: int
     sha256: str

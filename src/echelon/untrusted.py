@@ -1,6 +1,6 @@
-"""Text that somebody else wrote: how it is shown without harm, and what may go into other programs' files and commands.
+"""Text that someone else wrote: how it is shown without harm, and what may go into other programs' files and commands.
 
-Run folders, hosts, recipes and cluster files may come from anybody. What they hold reaches a terminal, an ssh
+Run folders, hosts, recipes and cluster files may come from anyone. What they hold reaches a terminal, an ssh
 configuration, a shell or a YAML file through the functions here, or not at all.
 """
 

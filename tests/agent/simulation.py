@@ -37,7 +37,7 @@ from echelon.agent.generation import (
 )
 from echelon.agent.outcome import RunOutcome, write_outcome
 from echelon.agent.spec import AgentSpec, HostSpec
-from echelon.launch.local import Survivors
+from echelon.launch.worker_process import Survivors
 from echelon.lease import newest_generation
 from echelon.monitor.heartbeat import Pulse
 from echelon.monitor.records import RecordWriter

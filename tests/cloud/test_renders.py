@@ -19,7 +19,8 @@ from echelon.cloud.ibm import IbmSpec, render_commands
 from echelon.cloud.skypilot import SkyProvider, TaskFiles, TaskSpec, limit_s, render_task
 from echelon.cloud.vertex import VertexSpec
 from echelon.commands.cloud_render import render_for
-from echelon.commands.convert import GoogleAccount, convert_ai_platform
+from echelon.commands.convert import convert_ai_platform
+from echelon.commands.google_account import GoogleAccount
 from echelon.errors import UserError
 from echelon.migrate.ai_platform import convert
 from echelon.recipe.toml import dump_table

@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from echelon.launch.local import LocalJob, Placement, listen
+from echelon.launch.local import LocalJob, listen
+from echelon.launch.placement import Placement
 from echelon.monitor.records import read_records
 from echelon.recipe.loading import load_recipe
 from echelon.recipe.toml import dump_recipe

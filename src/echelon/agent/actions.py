@@ -33,7 +33,7 @@ class KillWorkers:
     """End this host's workers at once."""
 
     keeps_survivors: bool = False
-    """Have those leave their group that can join another with the weights that they have, and end only the others."""
+    """Let workers that can join another group with their weights leave theirs, and end only the others."""
 
 
 @dataclass(frozen=True)
@@ -103,7 +103,7 @@ class FolderChecked:
 @dataclass(frozen=True)
 class FolderClaimed:
     number: int | None
-    """None while somebody else may hold it."""
+    """None while another host may hold it."""
     because: str = ""
     problem: str = ""
     """Why the folder cannot be reached."""
@@ -111,7 +111,7 @@ class FolderClaimed:
 
 @dataclass(frozen=True)
 class RunHasEnded:
-    """Those who had the folder ended the run while they could not tell us."""
+    """The hosts that had the folder ended the run, and could not tell us."""
 
     ended: RunOutcome
 
@@ -125,7 +125,7 @@ class Events:
     """What has happened since the last decision."""
 
     heartbeats: tuple[tuple[Heartbeat, float], ...] = ()
-    """Of other hosts, each with the time it came, in order."""
+    """Other hosts' heartbeats in order, each with its time of arrival."""
     absent_since: Mapping[int, float] = field(default_factory=dict)
     """Hosts whose machine answers that no agent is there."""
     lost: frozenset[int] = frozenset()

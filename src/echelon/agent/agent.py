@@ -33,7 +33,7 @@ _LINGER_S = 3.0
 
 
 class Agent:
-    """One host's part in a run. `on_end` is told how it has ended, before the others are."""
+    """One host's part in a run. `on_end` is called with its outcome before the other hosts hear it."""
 
     def __init__(
         self,

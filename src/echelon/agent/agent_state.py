@@ -36,7 +36,7 @@ class AgentState:
     alive: tuple[int, ...] = ()
     """The hosts that this one hears and that hear it."""
     present: frozenset[int] = frozenset()
-    """The hosts that are there: those, and who is heard by the hubs among them."""
+    """The hosts that are there: those above, and hosts that the hubs among them hear."""
     hubs: Mapping[int, float] = field(default_factory=dict)
     """The hosts to talk to, and since when (topology.py)."""
     absent_since: Mapping[int, float] = field(default_factory=dict)
@@ -48,7 +48,7 @@ class AgentState:
     counted: tuple[int, int] | None = None
     """The generation whose failure is among them: its successor may have to wait for the run folder."""
     ended: RunOutcome | None = None
-    """How the run has ended, if that was read in the run folder rather than heard."""
+    """How the run has ended, if the run folder said so rather than another host."""
 
     def view(self, now: float, rejoin_s: float) -> dict[int, Heard]:
         return {

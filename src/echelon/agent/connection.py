@@ -36,12 +36,12 @@ WireMessage = dict[str, Any]
 
 
 class Connection:
-    """One end of a connection; whatever comes that is not authentic closes it."""
+    """One end of a connection; any message that is not authentic closes it."""
 
     def __init__(self, peer: socket.socket) -> None:
         self._socket = peer
         self._bytes = bytearray()
-        """Of the handshake."""
+        """Received, of the handshake."""
         self._encoder: MessageEncoder | None = None
         self._decoder: MessageDecoder | None = None
         self.inbox: deque[WireMessage] = deque()
@@ -69,7 +69,7 @@ class Connection:
         return [str(message.get("text")).encode() for message in heartbeats]
 
     def read(self) -> None:
-        """Put what has come into the inbox."""
+        """Put messages that have arrived into the inbox."""
         try:
             data = self._socket.recv(65536)
         except BlockingIOError:
@@ -157,11 +157,11 @@ class Answering:
         self._connection, self._secret = connection, secret
         self._nonce = secrets.token_bytes(NONCE_BYTES)
         self.caller: int | None = None
-        """Who it is that calls, once it has proved that it knows the secret."""
+        """Who calls, once it has proved that it knows the secret."""
         connection.send_handshake(self._nonce)
 
     def proceed(self) -> None:
-        """Look at what has come; a caller that does not know the secret is cut off."""
+        """Read what has arrived; a caller that does not know the secret is cut off."""
         if self.caller is not None:
             return
         introduction = self._connection.take_handshake(INTRODUCTION_BYTES)
@@ -178,7 +178,7 @@ class Answering:
 
 
 def connect(address: Address) -> Connection | None:
-    """A connection to `address`; None if nobody answers, or no name server knows it yet."""
+    """A connection to `address`; None if no one answers, or no name server knows it yet."""
     try:
         return Connection(socket.create_connection((address.host, address.port), timeout=_PATIENCE_S))
     except (OSError, ValueError, OverflowError):  # a file may name a host or a port that cannot exist

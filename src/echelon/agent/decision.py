@@ -113,7 +113,7 @@ class _Decision:
         return self.state.mine
 
     def hear(self, events: Events) -> None:
-        """Take in what others say, and what is seen on this host."""
+        """Take in other hosts' heartbeats and what is observed on this host."""
         peers = dict(self.state.peers)
         for heartbeat, at in events.heartbeats:
             peers[heartbeat.host] = _hear(peers.get(heartbeat.host), heartbeat, at, self.rules.silence_s)
@@ -155,7 +155,7 @@ class _Decision:
             return
         self.state = replace(self.state, alive=alive, alive_since=self.now)
         if self.rules.is_fixed:
-            return  # whoever is lost ends the run, which says so
+            return  # a lost host ends the run, which says so
         if self.mine.leads or (self.mine.host == LEADER and self._is_first_start()):
             for host in sorted(set(before) - set(alive)):
                 self._tell(f"{self._name(host)} is lost: it was not heard for {silence_s:g} s")

@@ -37,7 +37,7 @@ def find_outcome(state: AgentState, now: float, spec: AgentSpec) -> RunOutcome |
 def _find_loss(state: AgentState, now: float, spec: AgentSpec) -> RunOutcome | None:
     """How the run has ended for a host of a fixed group if it has lost its leader, or a leader a host too early."""
     if spec.host == LEADER and state.mine.generation is not None:
-        return None  # `_lead` sees to that, and tells the others
+        return None  # `_lead` handles that, and tells the others
     for host in range(1, len(spec.hosts)) if spec.host == LEADER else [LEADER]:
         heard_at = state.peers[host].heard_at if host in state.peers else state.started_at
         if now - heard_at > spec.silence_s:

@@ -31,8 +31,10 @@ from echelon.agent.generation import Generation
 from echelon.agent.outcome import read_outcomes
 from echelon.agent.spec import AgentSpec
 from echelon.agent.watched_job import WatchedJob
-from echelon.launch.local import WORKER_PROGRAM, LocalJob, Placement, Survivors, listen
+from echelon.launch.local import LocalJob, listen
+from echelon.launch.placement import WORKER_PROGRAM, Placement
 from echelon.launch.stop_requests import StopRequests
+from echelon.launch.worker_process import Survivors
 from echelon.lease import Lease
 from echelon.monitor.heartbeat import Pulse
 from echelon.runfolder import RunFolder

@@ -1,4 +1,4 @@
-"""Sends what a host writes to whoever watches the run."""
+"""Sends what a host writes to the launcher that watches the run."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ FOLLOWED = re.compile(r"(records|logs)/(worker|agent)-\d{1,6}\.(jsonl|log)")
 _POLL_S = 0.2
 _BEAT_S = 2.0
 _MOST_BYTES = 2**18
-"""Of one file at once, so that no file keeps the others waiting."""
+"""Sent of one file at a time, so that no file keeps the others waiting."""
 
 
 def follow(run: RunFolder, host: int, offsets: dict[str, int] | None, out: TextIO) -> None:

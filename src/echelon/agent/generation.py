@@ -33,7 +33,7 @@ GenerationStage = Literal["forming", "running", "draining", "ended"]
 OutcomeName = Literal["finished", "interrupted", "failed"]
 HostSet = Annotated[frozenset[int], PlainSerializer(format_ranges), BeforeValidator(parse_ranges)]
 Members = Annotated[tuple[int, ...], PlainSerializer(format_ranges), BeforeValidator(parse_ranges)]
-"""As a thousand hosts are written in a few characters: "0-41,43-999"."""
+"""Written in a few characters even for a thousand hosts: "0-41,43-999"."""
 _STAGES: tuple[GenerationStage, ...] = ("forming", "running", "draining", "ended")
 
 
@@ -59,7 +59,7 @@ class Generation:
 
     @property
     def order(self) -> tuple[int, int]:
-        """Of two generations the one with the greater order counts."""
+        """Compares generations: the one with the greater order counts."""
         return self.number, -self.leader
 
     @property
@@ -114,7 +114,7 @@ class Heartbeat:
     """It led, has seen all workers save, and leads no more."""
     failure: Failure | None = None
     pulses: Pulses = field(default_factory=dict)
-    """Of each of its workers: beats, turns, step, silence in s, is it stopped (monitor/heartbeat.py)."""
+    """Each worker's beats, turns, step, silence in seconds, and whether it is stopped (monitor/heartbeat.py)."""
     is_led: bool = False
     """It hears its generation's leader, which hears enough hosts."""
 
@@ -139,7 +139,7 @@ HeardHosts = Mapping[int, Heard]
 
 @dataclass(frozen=True)
 class Rules:
-    """How many hosts there must be, and how long to wait for what."""
+    """How many hosts there must be, and how long to wait for each event."""
 
     num_hosts: int
     fewest: int
@@ -151,14 +151,14 @@ class Rules:
     rejoin_s: float = 3.0
     """How long a host must be heard again before it is taken in."""
     settle_s: float = 1.0
-    """After a failure: how long to listen for what else has failed, and whose fault it was."""
+    """After a failure: how long to wait for further failures, to find the cause among them."""
     is_fixed: bool = False
     """No host can be replaced: the run fails if one is lost. Host 0 leads, and the others hear it alone (star.py)."""
 
 
 _AT_ONCE = 2
 LEADER = 0
-"""Of a fixed group."""
+"""The host that leads a fixed group."""
 KILLED = "the workers were killed before they had saved; the same command resumes from the last checkpoint"
 NOT_STARTED = (
     "stopped while the workers were being restarted; the same command resumes from the last checkpoint"
@@ -176,7 +176,8 @@ def find_alive(me: int, view: HeardHosts, rules: Rules) -> list[int]:
 def find_present(mine: Heartbeat, view: HeardHosts, rules: Rules) -> frozenset[int]:
     """Return the hosts that are there, as far as this one knows.
 
-    Hubs vouch for those that they hear (topology.py). A leader believes nobody: it leads those that it hears itself.
+    Hubs vouch for those that they hear (topology.py). A leader takes no one's word: it leads only hosts that it hears
+    itself.
     """
     alive = find_alive(mine.host, view, rules)
     said = [] if mine.leads else [view[host].heartbeat for host in alive if host != mine.host]
@@ -242,14 +243,14 @@ Replace = Literal["a host is lost", "a worker failed", "the workers left"]
 
 @dataclass(frozen=True)
 class Review:
-    """What a leader makes of its generation."""
+    """A leader's verdict on its generation."""
 
     generation: Generation
-    """As it was, or in a later stage."""
+    """The generation as it was, or in a later stage."""
     replace_because: Replace | None = None
-    """Why a new generation is to be formed, if it is."""
+    """Why a new generation must be formed; None if it need not be."""
     failures: tuple[Failure, ...] = ()
-    """What the members' workers failed of, the likeliest cause first."""
+    """Why the members' workers failed, the likeliest cause first."""
 
 
 def review_generation(mine: Heartbeat, view: HeardHosts, rules: Rules, trouble_s: float) -> Review:
@@ -269,14 +270,14 @@ def review_generation(mine: Heartbeat, view: HeardHosts, rules: Rules, trouble_s
     is_lost = any(host not in said for host in generation.members)
     # An agent that was started again has no workers: they ended with the agent before it.
     was_restarted = generation.stage != "forming" and "waiting" in phases.values()
-    is_outdone = _is_outdone_by_an_orphan(generation, view, alive)
-    if stop and (is_lost or was_restarted) and not is_outdone and not rules.is_fixed:
+    is_superseded = _is_superseded_by_an_orphan(generation, view, alive)
+    if stop and (is_lost or was_restarted) and not is_superseded and not rules.is_fixed:
         return Review(generation.end("interrupted"))  # a new generation would have nothing to save
-    if is_lost or was_restarted or is_outdone:
+    if is_lost or was_restarted or is_superseded:
         return Review(generation, "a host is lost")
     # In a fixed group, a process that is lost is noticed by its connection.
     is_settled = trouble_s >= rules.settle_s and (
-        rules.is_fixed or not _is_anybody_late(generation, view, rules)
+        rules.is_fixed or not _is_any_member_late(generation, view, rules)
     )
     has_joiners = bool(_find_joiners(generation, view, alive, rules))
     return _review_phases(
@@ -341,8 +342,8 @@ def has_quorum(mine: Heartbeat, view: HeardHosts, rules: Rules) -> bool:
     return len(find_present(mine, view, rules)) >= rules.fewest
 
 
-def _is_outdone_by_an_orphan(generation: Generation, view: HeardHosts, alive: list[int]) -> bool:
-    """Whether somebody holds a greater generation that nobody leads any more, and so will not follow this one."""
+def _is_superseded_by_an_orphan(generation: Generation, view: HeardHosts, alive: list[int]) -> bool:
+    """Whether a host holds a greater generation that has lost its leader, and so will not follow this one."""
     theirs = [view[host].heartbeat for host in alive if host in view]
     return any(
         other.generation is not None and other.generation.order > generation.order and not other.is_led
@@ -350,8 +351,8 @@ def _is_outdone_by_an_orphan(generation: Generation, view: HeardHosts, alive: li
     )
 
 
-def _is_anybody_late(generation: Generation, view: HeardHosts, rules: Rules) -> bool:
-    """Whether a member has not been heard for a moment: if it is lost, that is what the others' workers failed of."""
+def _is_any_member_late(generation: Generation, view: HeardHosts, rules: Rules) -> bool:
+    """Whether a member has just fallen silent: if it is lost, that is why the others' workers failed."""
     ages = [view[host].age_s for host in generation.members if host in view]
     return any(rules.settle_s < age_s < rules.silence_s for age_s in ages)
 

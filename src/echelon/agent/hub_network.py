@@ -1,4 +1,4 @@
-"""The network of agents on hosts: connections to hubs, and to whoever has called this agent.
+"""The network of agents on hosts: connections to hubs, and to every agent that has called this one.
 
 A connection carries heartbeats from its caller to the called end, so two agents that talk have one each way.
 """
@@ -21,7 +21,7 @@ from echelon.agent.wire import AbsentError, Membership, Receiver, Sender, WireEr
 _REDIAL_S = 0.5
 _STRANGERS = 16
 """Connections, beyond two for each host, that have not shown yet that they know the secret. If more come, the oldest
-are closed: a member needs only a moment for what a stranger never gets done."""
+are closed: a member proves itself in a moment, a stranger never."""
 _BACKLOG = 1024
 """Connections that may wait to be accepted: all hosts call a new hub at the same moment."""
 
@@ -64,7 +64,7 @@ class HubNetwork(Transport):
             self._calls[host] = asyncio.create_task(self._talk_to(host))
 
     async def _listen_to(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        """Hear another agent out. Who is not a host of this run is sent away."""
+        """Receive from another agent; refuse one that is not a host of this run."""
         address = (writer.get_extra_info("peername") or ("",))[0]
         receiver: Receiver | None = None
         try:
@@ -102,7 +102,7 @@ class HubNetwork(Transport):
         return receiver
 
     async def _talk_to(self, host: int) -> None:
-        """Keep a connection on which another agent is told what this one knows."""
+        """Keep a connection that sends this agent's heartbeats to another."""
         while True:
             with contextlib.suppress(WireError):
                 sender = await self._call(host)

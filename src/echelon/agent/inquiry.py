@@ -23,7 +23,7 @@ class HostAnswer:
     trains: bool
     """Whether it has workers."""
     launch: str
-    """Of which launch it is; empty if it is not at work."""
+    """The launch that it belongs to; empty if it is not at work."""
     agents: list[AgentHere]
     """All of the run on this machine: a launch that names the hosts in another order numbers them differently."""
     last_outcome: str
@@ -32,7 +32,7 @@ class HostAnswer:
     """How launches of the run have ended, as far as this machine's run folder tells."""
     state: RunState
     last_step: int
-    """Of the newest complete checkpoint."""
+    """The step of the newest complete checkpoint."""
     tensorboard_time: float
 
 

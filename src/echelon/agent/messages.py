@@ -42,7 +42,7 @@ class Announcement:
 
 
 class Link:
-    """The way to another agent, and what has been sent there. `write` carries a message."""
+    """Sends to one other agent, and remembers what it has been sent. `write` sends a message."""
 
     def __init__(self, host: int, write: Callable[[bytes], None]) -> None:
         self._host, self._write = host, write

@@ -13,7 +13,7 @@ from echelon.monitor.records import RecordWriter, read_records
 from echelon.runfolder import RunFolder
 
 ALONE: Literal["alone"] = "alone"
-"""The outcome of an agent that waited for the others in vain: the run may continue without it. The other outcomes are
+"""The outcome of an agent that gave up waiting for the others: the run may continue without it. The other outcomes are
 the run's, and all agents agree on them."""
 
 
@@ -28,7 +28,7 @@ class RunOutcome:
     is_final: bool = False
     """It has failed, and starting it again would not help."""
     restarts: int = 0
-    """How often its workers were started again, as far as whoever says this knows."""
+    """How often its workers were started again, as far as this observer knows."""
 
     @property
     def is_finished(self) -> bool:
@@ -43,7 +43,7 @@ def write_outcome(records: RecordWriter, ended: RunOutcome, host: str) -> None:
 
 
 def last_outcome(run: RunFolder, host: int) -> RunOutcome | None:
-    """How the run has ended, if that is the last that the agent of host number `host` said."""
+    """How the run has ended, if that is the last record of host number `host`'s agent."""
     records = read_records(run.agent_records(host))
     return _parse(records[-1]) if records else None
 

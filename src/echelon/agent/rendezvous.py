@@ -25,15 +25,15 @@ from echelon.untrusted import printable
 
 SECRET_VARIABLE = "ECHELON_SECRET"
 _FEWEST_CHARACTERS = 16
-"""Of a secret that people choose: an eavesdropper can try shorter ones on a handshake that was recorded."""
+"""The least length of a secret that a person chooses: a shorter one can be guessed from a recorded handshake."""
 JOIN_S = 600.0
 """How long processes wait for each other to be started."""
 _SOON_S = 2.0
-"""How long one waits for another before it says so."""
+"""How long a process waits for another before it says so."""
 _HELLO_S = 10.0
 """How long a caller may take to say who it is."""
 _LAST_WORD_S = 1.0
-"""How long a refusal may be under way."""
+"""How long sending a refusal may take."""
 _LEAVE_S = 5.0
 """How long process 0 may take to leave after it has told the others how the run ended."""
 _MAX_STRANGERS = 100
@@ -54,7 +54,7 @@ def _versions() -> str:
 
 @dataclass(frozen=True)
 class Hello:
-    """What a process says of itself; all but its rank, its host and its workers must be as process 0 has it."""
+    """What a process says of itself; all but its rank, host and workers must equal process 0's."""
 
     rank: int
     size: int
@@ -124,7 +124,7 @@ class Rendezvous:
             connection.send(kind, **values)
 
     def refuse(self, error: EchelonError, wait_s: float) -> None:
-        """Tell the others why nothing will be done, also those that call within `wait_s`."""
+        """Tell the others why the run does not begin, also those that call within `wait_s`."""
         deadline = time.monotonic() + wait_s
         self._pump(0.0)
         while self._missing() and self._is_listening and time.monotonic() < deadline:
@@ -187,7 +187,7 @@ class Rendezvous:
         self.hellos[hello.rank] = hello
 
     def _tell_of_refusal(self, line: str, tell: TellUser) -> None:
-        """Of so many and no more: whoever knows the secret, which may be empty, can have this told again and again."""
+        """Report the first few refusals only: anyone who knows the secret, which may be empty, can cause more."""
         self._num_refused += 1
         if self._num_refused <= _MOST_TOLD:
             tell(line)
@@ -210,7 +210,7 @@ class Rendezvous:
         return ""
 
     def _drop(self, connection: Connection) -> None:
-        """Have nothing more to do with a connection."""
+        """Drop a connection."""
         self._strangers.pop(connection, None)
         self._selector.unregister(connection)
         connection.release()
@@ -265,7 +265,7 @@ class Participant:
         self.connection.send(kind, **values)
 
     def hear_result(self, timeout_s: float) -> dict[str, Any] | None:
-        """What process 0 makes of the run, after its last heartbeats; None if it does not say."""
+        """Process 0's result of the run, after its last heartbeats; None if it sends none."""
         while (message := self.connection.wait(timeout_s)) is not None:
             if message["kind"] == "result" and isinstance(message.get("result"), dict):
                 return dict(message["result"])
@@ -356,7 +356,7 @@ def _hello_of(message: WireMessage) -> Hello | None:
 
 
 def _is_name(text: str) -> bool:
-    """Names are shown to whoever sits before process 0, and may not write anything else on that terminal."""
+    """Names are shown on process 0's terminal, and may not control it."""
     return len(text) <= _NAME_CHARACTERS and text.isprintable()
 
 

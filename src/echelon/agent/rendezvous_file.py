@@ -76,7 +76,7 @@ class RendezvousFolder:
                     folder.rmdir()
 
     def find(self) -> Invitation | None:
-        """The invitation that hangs here now."""
+        """The current invitation."""
         note = self._read(_INVITATION)
         match note:
             case {"host": str(host), "port": int(port), "secret": str(secret)}:
@@ -108,7 +108,7 @@ class RendezvousFolder:
         self._run.refuse_links()  # or the secret would go elsewhere, and what is there be removed
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
-            self.folder.chmod(0o700)  # whoever knows the secret may take part
+            self.folder.chmod(0o700)  # anyone who knows the secret may take part
             write_json(self.folder / name, note)
         except OSError as error:
             raise RunError(
@@ -132,7 +132,7 @@ class RendezvousFolder:
 
 
 def _by_name(host: str) -> list[str]:
-    """The address that this host's name service has for another, which is the one that the site means to be used."""
+    """The address that this host's name service has for another: the one that the site intends."""
     try:
         address = resolve(host)
     except UserError:

@@ -95,7 +95,7 @@ def _become_agent(spec: AgentSpec, starter: IO[str]) -> NoReturn:
 
 
 def _allow_many_files() -> None:
-    """A leader has two connections for each host; a process that does not ask for more may open 1,024 files."""
+    """A leader has two connections for each host, and the default limit is 1,024 open files."""
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     with contextlib.suppress(OSError, ValueError):
         resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
@@ -254,7 +254,7 @@ def stop(run: RunFolder, host: int, *, now: bool) -> dict[str, Any]:
         for worker in workers_of(pid):
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(worker, signal.SIGKILL)
-        # Its last word, without which a launcher would take it for dead and start it again.
+        # Without this last record, a launcher would take it for dead and start it again.
         with contextlib.closing(RecordWriter(run.agent_records(host))) as records:
             write_outcome(records, RunOutcome("interrupted", launch=holder.launch), socket.gethostname())
         os.kill(pid, signal.SIGKILL)
@@ -264,7 +264,7 @@ def stop(run: RunFolder, host: int, *, now: bool) -> dict[str, Any]:
 
 
 def workers_of(pid: int) -> list[int]:
-    """The workers that agent `pid` has started and that still run: of its processes, those that lead a group."""
+    """The running workers that agent `pid` has started: those of its processes that lead a group."""
     found = []
     for entry in Path("/proc").iterdir():
         with contextlib.suppress(OSError, ValueError, IndexError):

@@ -53,9 +53,9 @@ class AgentSpec:
     files: dict[str, str] = field(default_factory=dict)
     """Files of the run folder, in base64, for a host that does not see the launcher's."""
     environment: dict[str, str] = field(default_factory=dict)
-    """For the workers, beyond what this host has."""
+    """Environment variables for the workers, in addition to this host's."""
     roster_digest: str = ""
-    """Of hosts.json, so that `status`, `stop` and others work on this host too (launch/trust.py)."""
+    """The digest of hosts.json, so that `status`, `stop` and others work on this host too (launch/trust.py)."""
     credentials: Credentials | None = None
     """For --tls: this host's key and certificate, and the authority of all hosts'."""
     program: tuple[str, ...] = ()

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 
 @dataclass(frozen=True)
 class Credentials:
-    """What one host shows, and what it knows the others by; in PEM."""
+    """One host's certificate and key, and the authority that it checks others with; in PEM."""
 
     authority: str
     certificate: str
@@ -23,7 +23,7 @@ class Credentials:
 
 
 def host_identity(number: int) -> str:
-    """What a certificate says about whose it is."""
+    """The name in a certificate."""
     return f"host-{number}.echelon"
 
 

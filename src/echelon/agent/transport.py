@@ -37,7 +37,7 @@ class Transport:
             self._beating.cancel()
 
     def note_tick(self) -> None:
-        """The agent is at work: without this, no heartbeats are sent, which would only say that it is not stuck."""
+        """Note that the agent's loop is running: no heartbeats are sent for an agent that is stuck."""
         self._ticked_at = time.monotonic()
 
     def call(self, hubs: Collection[int]) -> None:

@@ -11,8 +11,9 @@ from functools import partial
 from echelon.agent.actions import WorkersEnd
 from echelon.agent.generation import Failure
 from echelon.errors import FINAL_STATUS, EchelonError, WorkerError
-from echelon.launch.local import LocalJob, Survivors
+from echelon.launch.local import LocalJob
 from echelon.launch.stop_requests import StopRequests
+from echelon.launch.worker_process import Survivors
 from echelon.monitor.heartbeat import Pulse
 
 _BROKEN_CONNECTION = re.compile(
@@ -21,7 +22,7 @@ _BROKEN_CONNECTION = re.compile(
 )
 
 _MOST_CHARACTERS = 20_000
-"""Of a worker's last lines: every heartbeat repeats them."""
+"""How much of a worker's last lines is kept: every heartbeat repeats them."""
 
 
 class WatchedJob:

@@ -26,7 +26,7 @@ _START_S = 60.0
 _FIRST_PORT, _NUM_PORTS = 20_000, 10_000
 """Below the ports that systems give to outgoing connections."""
 _IN_DOUBT: tuple[Reason, ...] = ("timed out", "connection lost")
-"""After these nobody knows whether what was asked for has been done."""
+"""After these errors, it is unknown whether the request was carried out."""
 _PASSED_ON = ("OMP_", "GOMP_", "MKL_", "KMP_", "NCCL_", "GLOO_", "TORCH_")
 
 
@@ -210,6 +210,6 @@ def stop_agent_now(session: HostSession, run: str, host: int) -> None:
 
 
 def _ask_quietly(session: HostSession, *arguments: str) -> None:
-    """As `run_agent`, but ignore failures: for cleaning up."""
+    """Like `run_agent`, but ignore failures: for cleaning up."""
     with contextlib.suppress(RemoteError):
         session.run_agent(*arguments)

@@ -36,11 +36,11 @@ _NOTE_S = 2.0
 _OF_THE_RUN = get_args(OutcomeName)
 """Outcomes on which all agents agree."""
 _MOST_RESTARTS = 100
-"""Of one host's agent; a host that comes and goes that often is of no use."""
+"""Restarts of one host's agent; a host that fails more often is of no use."""
 
 
 class SharedFiles:
-    """How much has been kept here of files that several hosts share, each of which sends them."""
+    """How much has been kept here of files that several hosts share, and all of them send."""
 
     def __init__(self, run: RunFolder, sessions: Sequence[HostSession]) -> None:
         self._lock = threading.Lock()
@@ -59,7 +59,7 @@ class SharedFiles:
 
 
 class _FullError(Exception):
-    """Our own disk does not take what a host has sent."""
+    """Our own disk cannot hold what a host has sent."""
 
 
 class HostWatch:
@@ -79,17 +79,17 @@ class HostWatch:
     ) -> None:
         self.session = session
         self.outcome: str | None = None
-        """The run's, if it is one of `_OF_THE_RUN`. "alone": the host waited for the others in vain, and may come back.
+        """The run's, if it is one of `_OF_THE_RUN`. "alone": the host gave up waiting for others, and may come back.
         "gone": its agent has ended without saying why."""
         self.message = ""
         self.is_reached = True
         self.trains = False
         """Whether it had workers when it was last heard."""
         self.may_come_back = False
-        """Whether others train, so that a host which waited for them in vain is to be with them again."""
+        """Whether others train, so that a host that gave up waiting for them should join again."""
         self.is_done = threading.Event()
         self._spec = spec
-        """How to start its agent again; None for one who only watches."""
+        """How to restart its agent; None if this process only watches."""
         self._run = run
         self._tell = tell
         self._shared = shared
@@ -224,7 +224,7 @@ class HostWatch:
         self.is_done.set()
 
     def _note_full(self, error: _FullError) -> None:
-        """Say once that our disk does not take what the host writes; it is asked for again until it does."""
+        """Report once that our disk cannot hold what the host writes; it is requested again until it can."""
         if not self._is_full:
             self._is_full = True
             self._tell(f"what {self.session.name} writes cannot be kept here: {error}; training continues")
@@ -237,7 +237,7 @@ class HostWatch:
 
 
 def _parse(line: bytes) -> dict[str, Any] | None:
-    """Parse a host's message; None for what a login script there has printed."""
+    """Parse a host's message; None for the output of a login script."""
     with contextlib.suppress(ValueError):
         news = parse_json(line)
         return news if isinstance(news, dict) else None

@@ -77,7 +77,7 @@ def trust_roster(run: RunFolder) -> None:
 
 
 def read_roster(run: RunFolder) -> Roster | None:
-    """The run's hosts; None for a run on one machine. RunError if somebody else wrote them."""
+    """The run's hosts; None for a run on one machine. RunError if another user wrote them."""
     try:
         content = read_file(run.hosts)
     except FileNotFoundError:

@@ -1,4 +1,4 @@
-"""How a run on hosts stands, asked of the hosts themselves; and agents that have missed its end."""
+"""The state of a run on hosts, asked of the hosts themselves; and agents that have missed its end."""
 
 from __future__ import annotations
 
@@ -72,10 +72,10 @@ def _judge(here: RunState, told: Sequence[HostAnswer], *, is_held: bool, have_al
 def end_leftovers(run: RunFolder) -> list[str]:
     """End agents whose launch of the run is over, on hosts that were cut off then and so missed it; those hosts' names.
 
-    Who trains on is left alone.
+    Agents that still train are left alone.
     """
     roster = None
-    with contextlib.suppress(RunError):  # somebody else's hosts are not asked
+    with contextlib.suppress(RunError):  # another user's hosts are not asked
         roster = read_roster(run)
     if roster is None:
         return []

@@ -9,12 +9,12 @@ from echelon.monitor.heartbeat import Heart
 
 
 class Echo(Group):
-    """Nothing travels, everything takes no time, and bytes are counted."""
+    """Sends nothing and takes no time, but counts bytes."""
 
     def __init__(self, group: Group) -> None:
         super().__init__(group.rank, group.size)
         self.num_bytes = 0
-        """Of the buffers that would have been added up."""
+        """The bytes of the buffers that would have been added up."""
 
     def all_reduce(self, tensor: Tensor) -> None:
         self.num_bytes += tensor.nbytes
@@ -38,7 +38,7 @@ class Echo(Group):
 
 
 class _Done:
-    """A collective that is over."""
+    """A collective that has completed."""
 
     def wait(self) -> object:
         return None

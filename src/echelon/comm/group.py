@@ -43,7 +43,7 @@ class Sharers:
 
 
 class Group:
-    """`size` workers, of which this process is number `rank`. All methods but the properties are collective.
+    """`size` workers; this process is number `rank`. All methods but the properties are collective.
 
     The heart tells the launcher when this worker waits for others; what works on its own beats it as it goes.
     """
@@ -106,7 +106,7 @@ class Group:
                 dist.broadcast(tensor, group=self._connections, group_src=source)
 
     def all_to_all(self, rows: Tensor) -> Tensor:
-        """Row i goes to worker i; returns what came, a row from each worker."""
+        """Send row i to worker i; return the rows received, one from each worker."""
         return self._swap(list(rows))
 
     def all_gather(self, row: Tensor) -> Tensor:
@@ -132,7 +132,7 @@ class Group:
     def broadcast_tensors(
         self, tensors: Mapping[str, Tensor], source: int, device: torch.device
     ) -> dict[str, Tensor]:
-        """The `source` worker's tensors everywhere, whatever they are; the others pass anything."""
+        """The `source` worker's tensors everywhere, whatever they are; what others pass is ignored."""
         mine = dict(tensors) if self.rank == source else {}
         layout = {name: [str(tensor.dtype).partition(".")[2], *tensor.shape] for name, tensor in mine.items()}
         for name, (dtype, *shape) in self.broadcast_json(layout, source).items():
@@ -158,7 +158,7 @@ class Group:
         return _WatchedWork(work, self.heart)
 
     def receive_from_any(self, tensor: Tensor, tag: int = 0) -> int:
-        """Fill `tensor` with what the first worker sends that does; its rank. Not collective."""
+        """Fill `tensor` from the first worker that sends; return its rank. Not collective."""
         with waiting_for_others(self.heart):
             work = dist.irecv(tensor, group=self._connections, tag=tag)
             assert work is not None
@@ -173,7 +173,7 @@ class Group:
         return self._among(list(range(self.size)), heart)
 
     def part(self, parts: list[list[int]], heart: Heart | None = None) -> Group:
-        """This worker's part of the group, of which every worker names all parts alike."""
+        """This worker's part of the group; every worker must name the same parts."""
         return self._among(next(ranks for ranks in parts if self.rank in ranks), heart)
 
     def of_hosts(self, hosts: Collection[int]) -> Group | None:
@@ -265,7 +265,7 @@ class Group:
         return [json.loads(part[:size].numpy().tobytes()) for part, size in zip(parts, sizes, strict=True)]
 
     def broadcast_json(self, value: Any, source: int = 0) -> Any:
-        """The `source` worker's value everywhere; the others pass anything."""
+        """The `source` worker's value everywhere; what others pass is ignored."""
         return self.gather_json(value if self.rank == source else None)[source]
 
 

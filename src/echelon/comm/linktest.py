@@ -64,7 +64,7 @@ def main() -> None:
     link = measure_link(join_group(float(sys.argv[1])))
     sys.stdout.write(to_json(asdict(link)) + "\n")
     sys.stdout.flush()
-    # The group's threads end with the process: taking them down in order may fail, and serves nobody.
+    # The group's threads end with the process: taking them down in order may fail, and serves no purpose.
     os._exit(0)
 
 

@@ -17,16 +17,16 @@ def can_list_sockets() -> bool:
 
 
 class Sockets:
-    """Keeps account of the sockets that are opened for a group, so that they can be shut down."""
+    """Records the sockets that are opened for a group, so that they can be shut down."""
 
     def __init__(self) -> None:
         self._names: set[str] = set()
         self._before: set[str] | None = None
-        """The sockets that there were when those began to be opened that are being opened now."""
+        """The sockets that existed before the ones being opened now."""
 
     @contextlib.contextmanager
     def opening(self) -> Iterator[None]:
-        """What is opened inside belongs to the group. Only the main thread may open connections meanwhile."""
+        """Sockets opened inside belong to the group. Meanwhile only the main thread may open connections."""
         self._before = set(_find_sockets())
         try:
             yield
@@ -35,8 +35,8 @@ class Sockets:
             self._before = None
 
     def shut_down(self) -> None:
-        """End the group's connections; any thread may call this. Whoever reads from them, here or at their other ends,
-        gets an error. torch still has to close them."""
+        """End the group's connections; any thread may call this. Reading from them, here or at their other ends, then
+        fails. torch still has to close them."""
         before = self._before
         for name, descriptor in _find_sockets().items():
             if name in self._names or (before is not None and name not in before):

@@ -23,7 +23,7 @@ Target = Literal["vertex", "ibmcloud", "skypilot"]
 def render_for(target: Target, path: Path, recipe: Path | None) -> str:
     """What `cloud render` prints."""
     if recipe is not None:
-        load_recipe(recipe, [])  # its problems, before anybody is told
+        load_recipe(recipe, [])  # its problems, before anything is printed
     match target:
         case "vertex":
             return json.dumps(render_job(load_spec(path, VertexSpec)), indent=2) + "\n"

@@ -47,7 +47,7 @@ def score_missing(runs: list[Path], set_name: str, console: Console) -> None:
 
 
 def choose_comparison_form(form: ReportForm | None, to: Path | None) -> ComparisonForm:
-    """As `choose_form`, and the tables of a paper."""
+    """Like `choose_form`, with the tables of a paper as well."""
     table = _TABLES.get(to.suffix.lower()) if to and form is None else None
     return table or choose_form(form, to)
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +10,7 @@ import yaml
 
 from echelon.cloud.cluster_spec import parse_spec
 from echelon.cloud.vertex import VertexSpec
+from echelon.commands.google_account import GoogleAccount
 from echelon.errors import UserError
 from echelon.migrate.ai_platform import convert
 from echelon.recipe.tasks import find_task
@@ -33,22 +33,13 @@ def convert_model(path: Path, to: Path | None) -> dict[str, Any]:
 
 
 def format_model(result: dict[str, Any]) -> str:
-    """The same for people."""
+    """Format the result as text."""
     task: Any = find_task(result["task"])
     return (
         f"{result['run']}: a run with {result['numbers']:,} numbers, which {task.use.does}; "
         f"`echelon {task.use.verb} {result['run']}` uses it. To train it further, name your data in a recipe with the "
         f"same [model] table, and set train.init_from to this run"
     )
-
-
-@dataclass(frozen=True)
-class GoogleAccount:
-    """What an AI Platform configuration leaves out."""
-
-    project: str | None = None
-    bucket: str | None = None
-    image: str | None = None
 
 
 def convert_ai_platform(path: Path, account: GoogleAccount) -> tuple[str, list[str]]:
@@ -86,13 +77,13 @@ def _read_yaml(path: Path) -> Any:
         raise UserError(f"{path}: is not YAML that can be read: nested too deeply") from None
     except OSError as error:
         raise UserError(f"{path}: cannot be read: {error.strerror}") from None
-    except (yaml.YAMLError, ValueError) as error:  # ValueError of dates and numbers that are none
+    except (yaml.YAMLError, ValueError) as error:  # ValueError of malformed dates and numbers
         raise UserError(f"{path}: is not YAML: {error}") from None
 
 
 def _refuse_aliases(text: bytes) -> None:
-    """A few aliases, each of several others, stand for more than any memory holds."""
-    for event in yaml.parse(text):  # reads tokens, and makes nothing of them
+    """A few nested aliases expand to more than any memory holds."""
+    for event in yaml.parse(text):  # reads events, and builds nothing
         if isinstance(event, yaml.AliasEvent):
             line = f"line {event.start_mark.line + 1}" if event.start_mark else "a line"
             raise yaml.YAMLError(f"{line} has an alias (*name); write the value itself there")

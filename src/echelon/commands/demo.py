@@ -20,7 +20,7 @@ SENTENCES = (
     "The small dog sleeps under the table because it is tired.",
     "My grandmother has not read the letter yet.",
 )
-"""Of the grammar, and not in the training set; tests/commands/test_demo.py sees to that."""
+"""Sentences of the grammar that are not in the training set; tests/commands/test_demo.py checks that."""
 
 
 def demo(run: Path, fresh: bool, overrides: list[str], console: Console) -> dict[str, Any]:

@@ -34,7 +34,7 @@ def detach(command: Sequence[str], run: RunFolder, console: Console) -> dict[str
             stderr=subprocess.STDOUT,
             start_new_session=True,
         )
-    # Whoever called this may live longer than it.
+    # The caller may outlive it.
     threading.Thread(target=process.wait, name="reaper", daemon=True).start()
     deadline = time.monotonic() + _START_S
     while process.poll() is None and len(_starts(run)) <= begun and time.monotonic() < deadline:

@@ -20,7 +20,7 @@ def require_room(run: RunFolder, recipe: Recipe, prepared: AnyPrepared) -> str |
 
 
 def judge_room(free: int, one: int, keep: int, there: int, run: RunFolder) -> str | None:
-    """As `require_room`, given the free bytes and the bytes of one checkpoint."""
+    """Like `require_room`, given the free bytes and the bytes of one checkpoint."""
     if free < one:
         raise RunError(
             f"{run.path}: a checkpoint of this model needs {show_megabytes(one)}, and the disk has "

@@ -16,7 +16,7 @@ from echelon.commands.training import TrainOptions, find_or_prepare, open_run
 from echelon.errors import UserError
 from echelon.launch.cores import available_cores
 from echelon.launch.interfaces import LOOPBACK, interface_towards, resolve
-from echelon.launch.local import Placement, WorkerSpec, render_worker
+from echelon.launch.placement import Placement, WorkerSpec, render_worker
 from echelon.launch.site import Place, threads_for
 from echelon.recipe.workers import parse_workers
 from echelon.runfolder import RunFolder

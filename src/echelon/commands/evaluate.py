@@ -65,7 +65,7 @@ class Scorable:
     model: nn.Module
     scorings: dict[str, Scoring]
     files: dict[str, list[dict[str, str]]]
-    """Of each given set, the files and their SHA-256."""
+    """The files of each given set, and their SHA-256."""
 
 
 def evaluate(
@@ -134,7 +134,7 @@ class ScoreDeclaration(Protocol):
     def open_sets(
         self, run: RunFolder, recipe: Recipe, sets: Sequence[GivenSet], folder: Path, device: torch.device
     ) -> Scorable:
-        """What is to be scored; `folder` is for what has to be written first."""
+        """What is scored; files that must be written first go into `folder`."""
         ...
 
 
@@ -162,7 +162,7 @@ def open_texts(
 def open_pictures(
     run: RunFolder, recipe: ClassificationRecipe, sets: Sequence[GivenSet], device: torch.device
 ) -> Scorable:
-    """A classifier, and folders of pictures."""
+    """A classifier, and folders of images."""
     rules = read_rules(run)
     normalise = Normaliser(rules.normalisation, device)
     scorings: dict[str, Scoring] = {}
@@ -177,7 +177,7 @@ def open_pictures(
 
 @dataclass(frozen=True)
 class PictureFiles:
-    """Picture files as a model sees them, read on demand."""
+    """Image files as a model sees them, read on demand."""
 
     files: Sequence[Path]
     rules: PictureRules
@@ -190,7 +190,7 @@ class PictureFiles:
             try:
                 seen.append(self.rules.see(file.read_bytes()))
             except (OSError, ValueError) as error:
-                problems.append(f"{file} cannot be read as a picture: {error}")
+                problems.append(f"{file} cannot be read as an image: {error}")
         if problems:
             raise DataError("\n".join(problems))
         return np.stack(seen)

@@ -1,4 +1,4 @@
-"""The sets given to `evaluate` on the command line: parallel files, or folders of pictures, each with a name."""
+"""The sets given to `evaluate` on the command line: parallel files, or folders of images, each with a name."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class GivenSet:
 
     name: str
     files: tuple[Path, ...]
-    """A source and a target file, or one file with both, or a folder of pictures."""
+    """A source and a target file, or one file with both, or a folder of images."""
 
     def text(self, recipe: TranslationRecipe) -> ParallelText:
         """The lines of parallel files."""

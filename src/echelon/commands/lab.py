@@ -20,7 +20,7 @@ class Removal:
 
     name: str
     removed: bool
-    """False if there was no such lab."""
+    """False if there was no lab of that name."""
     kept: str | None
     """The shared folder, if it holds anything."""
 

@@ -38,7 +38,7 @@ class Launched:
     words: str
     exit_status: int = 0
     is_shown: bool = True
-    """Of a site's processes, only the first speaks."""
+    """Whether this process prints: of a site's processes, only the first does."""
 
 
 def launch(options: TrainOptions, how: LaunchOptions, console: Console) -> Launched:

@@ -11,7 +11,7 @@ from echelon.runfolder import RunFolder, open_regular
 
 _NAME = re.compile(r"(worker|agent)-(\d+)\.log")
 _MOST_BYTES = 2**20
-"""Bytes read from a log per call; the next call reads on."""
+"""Bytes read from a log per call; the next call continues there."""
 
 
 class LogTails:

@@ -51,7 +51,7 @@ from echelon.launch.check import HostReport, check_hosts
 from echelon.launch.container import python_with, render_transfer, send_image
 from echelon.launch.findings import MeasuredLink, Needs, PreparedData
 from echelon.launch.install import ENVIRONMENT, InstallOptions, install_hosts
-from echelon.launch.local import render_worker
+from echelon.launch.placement import render_worker
 from echelon.launch.routes import Route
 from echelon.launch.session import INSTALLED_PYTHON
 from echelon.launch.ssh import Remote, on_all, raise_problems
@@ -211,7 +211,7 @@ def open_hosts(
 
 
 def train_over_ssh(options: TrainOptions, console: Console) -> dict[str, Any]:
-    """As `train`, on the hosts of `options.cluster`."""
+    """Like `train`, on the hosts of `options.cluster`."""
     assert options.cluster is not None
     with begin(options, console) as begun:
         say_what_begins(begun, parse_workers(begun.recipe.train.workers), console)
@@ -382,7 +382,7 @@ def _watch(
         for watch in watches:
             watch.close()
         records.close()
-    for watch in watches:  # now that nobody starts an agent again
+    for watch in watches:  # now that no agent is restarted
         if watch.is_under_way:  # it came back too late and would wait for the others
             stop_host(watch.session, run.path, now=True)
     witnesses = [watch.session for watch in watches if watch.outcome == outcome]

@@ -39,7 +39,7 @@ def format_prepared_text(prepared: Prepared) -> str:
 
 
 def format_prepared_images(prepared: PreparedImages) -> str:
-    """What preparation made of pictures."""
+    """What preparation made of images."""
     manifest = prepared.manifest
     lines = [_format_split(split) for split in manifest.splits]
     seen = f"{len(manifest.classes):,} classes; the model sees {manifest.pixels}x{manifest.pixels} pixels"
@@ -49,7 +49,7 @@ def format_prepared_images(prepared: PreparedImages) -> str:
 def _format_split(split: SplitEntry) -> str:
     fewest, most = min(split.per_class), max(split.per_class)
     each = f"{fewest:,}" if fewest == most else f"{fewest:,} to {most:,}"
-    return f"{split.name}: {split.images:,} pictures, {each} a class: {split.label}"
+    return f"{split.name}: {split.images:,} images, {each} a class: {split.label}"
 
 
 def _format_corpus(corpus: CorpusEntry) -> str:
@@ -245,7 +245,7 @@ def format_export(result: dict[str, Any]) -> str:
     check = result["check"]
     if "pictures" in check:
         compared = (
-            f"{check['pictures']} pictures: probabilities differ by at most {check['largest_difference']:.2g}, "
+            f"{check['pictures']} images: probabilities differ by at most {check['largest_difference']:.2g}, "
             f"{check['equal_classes']} are put into the same class"
         )
     else:

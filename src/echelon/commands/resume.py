@@ -79,7 +79,7 @@ def refuse_other_recipe(run: RunFolder, recipe: Recipe, overrides: Sequence[str]
 
 
 def refuse_other_data(run: RunFolder, prepared: AnyPrepared) -> None:
-    """The same recipe means other data if somebody has changed the files it names."""
+    """The same recipe means other data if the files it names have changed."""
     if not run.data.exists():
         return
     try:
@@ -101,7 +101,7 @@ def refuse_to_leave_hosts(run: RunFolder) -> None:
     if not run.hosts.exists():
         return
     there = f"echelon train {run.path} --hosts HOSTS"
-    with contextlib.suppress(RunError):  # somebody else's hosts go into no command
+    with contextlib.suppress(RunError):  # another user's hosts go into no command
         roster = read_roster(run)
         assert roster is not None
         hosts = [str(Host(entry.host.name, entry.host.workers)) for entry in roster.entries]
@@ -118,7 +118,7 @@ def leave_hosts(run: RunFolder) -> None:
     """Forget the hosts of a run that is trained on this machine from now on, so that `status`, `watch` and `stop` look
     for it here; RunError if they are training it."""
     roster = None
-    with contextlib.suppress(RunError):  # somebody else's hosts are not asked
+    with contextlib.suppress(RunError):  # another user's hosts are not asked
         roster = read_roster(run)
     if roster is not None:
         with open_sessions(roster) as sessions:

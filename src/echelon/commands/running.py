@@ -48,7 +48,7 @@ def watch(run: RunFolder, console: Console, *, may_stop: bool, with_logs: bool =
             reading_keys() if has_dashboard else contextlib.nullcontext(lambda: "") as keys,
             _watching(roster, run, screen) as hosts,
         ):
-            while hosts.is_going_on():
+            while hosts.is_training():
                 screen.show_news()
                 if "q" in keys().lower():
                     stops.ask()
@@ -61,7 +61,7 @@ def watch(run: RunFolder, console: Console, *, may_stop: bool, with_logs: bool =
                 time.sleep(_POLL_S)
             screen.show_news()
             if may_stop:
-                hosts.bring_home(console)
+                hosts.fetch_result(console)
     finally:
         screen.close()
     summary = summarise(run)
@@ -96,30 +96,30 @@ class _RunHere:
     """A run on this machine."""
 
     def __init__(self, run: RunFolder) -> None:
-        self.is_going_on = run.is_locked
+        self.is_training = run.is_locked
 
-    def bring_home(self, console: Console) -> None:
-        """It is at home."""
+    def fetch_result(self, console: Console) -> None:
+        """The result is here already."""
 
 
 class _RunOnHosts:
-    """A run on hosts, each of which is watched."""
+    """A run on hosts, all of them watched."""
 
     def __init__(self, run: RunFolder, watches: Sequence[HostWatch], *, has_launcher: bool) -> None:
         self._run, self._watches, self._has_launcher = run, watches, has_launcher
 
-    def is_going_on(self) -> bool:
+    def is_training(self) -> bool:
         return any(watch.is_under_way for watch in self._watches)
 
-    def bring_home(self, console: Console) -> None:
+    def fetch_result(self, console: Console) -> None:
         """Fetch the result of a run that has finished on hosts with folders of their own, as its launcher would."""
         have_it = [watch.session for watch in self._watches if watch.outcome == "finished"]
-        is_here = any(watch.session.sees_our_folder for watch in self._watches) or self._is_home()
+        is_here = any(watch.session.sees_our_folder for watch in self._watches) or self._has_result()
         if have_it and not is_here and not self._has_launcher:
             console.print("bringing the result here ...", highlight=False)
             fetch_results(have_it, self._run)
 
-    def _is_home(self) -> bool:
+    def _has_result(self) -> bool:
         """Whether the result came here before: the last checkpoint, and after it the scores."""
         return last_step(self._run) >= read_state(self._run).step and any(self._run.scores.iterdir())
 

@@ -34,7 +34,7 @@ class RunSummary:
     name: str
     path: str
     state: str
-    """As `RunState.name`, or "damaged"; of a run whose hosts were asked also "waiting for hosts"."""
+    """`RunState.name`, or "damaged"; if the run's hosts were asked, also "waiting for hosts"."""
     step: int
     steps: int | None
     bleu: float | None
@@ -45,7 +45,7 @@ class RunSummary:
     last_change: float
     """Seconds since the epoch."""
     top1: float | None = None
-    """Of image classification, in percent: test or best validation top-1."""
+    """Test or best validation top-1 of image classification, in percent."""
     top1_of: str | None = None
     own_scores: dict[str, OwnScore] = field(default_factory=dict)
     """By metric, of those that a task asks for first: on the test set, otherwise the best on the validation set."""
@@ -54,7 +54,7 @@ class RunSummary:
     test: dict[str, Any] | None = None
     """The score on the test set at the end of training, with checkpoint, step and signature."""
     metrics: tuple[str, ...] = ("bleu", "top1")
-    """Of the metrics above, those that the run's task has; all of them if its recipe cannot be read."""
+    """Which of the metrics above the run's task has; all of them if its recipe cannot be read."""
 
     def to_json(self) -> dict[str, Any]:
         """The keys of --json; those of metrics that another task has are left out."""

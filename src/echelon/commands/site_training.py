@@ -64,7 +64,8 @@ from echelon.errors import (
 )
 from echelon.launch.cores import available_cores
 from echelon.launch.interfaces import interface_towards, is_loopback, own_address, resolve
-from echelon.launch.local import Placement, listen
+from echelon.launch.local import listen
+from echelon.launch.placement import Placement
 from echelon.launch.site import Address, Place, threads_for
 from echelon.launch.stop_requests import StopRequests, signals_call
 from echelon.monitor.records import RecordWriter
@@ -93,7 +94,7 @@ _NO_SECRET = (
 
 
 def train_at_site(options: TrainOptions, place: Place, console: Console) -> dict[str, Any]:
-    """As `train`, with the other processes of `place`; the result, or the error, is the same in all of them.
+    """Like `train`, with the other processes of `place`; all of them have the same result, or error.
 
     Raises RefusedError if the group does not begin or has failed, which process 0 tells the user, StoppedError if told
     to stop before training began, and other errors for what only this process knows.

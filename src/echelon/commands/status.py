@@ -38,11 +38,11 @@ class RunStatus:
     run: RunSummary
     generation: int | None
     seconds_per_step: float | None
-    """Of the run, also if workers take whole steps side by side."""
+    """The run's time per step, also if workers take whole steps side by side."""
     seconds_left: float | None
     hosts: list[HostState]
     events: list[str]
-    """The last things that its launcher and its agents have told."""
+    """The last messages of its launcher and its agents."""
 
     def to_json(self) -> dict[str, Any]:
         return {**asdict(self), "run": self.run.to_json()}

@@ -1,4 +1,4 @@
-"""`stop`: have whoever trains a run save and leave, here or on its hosts."""
+"""`stop`: have a run's workers save and leave, here or on its hosts."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def stop(run: RunFolder, *, now: bool) -> dict[str, Any]:
 
 
 def ask_to_stop(run: RunFolder, *, now: bool) -> bool:
-    """Tell whoever trains a run to stop: the agents of its hosts, or the process here. Whether anybody was told."""
+    """Tell a run to stop: the agents of its hosts, or the process here. True if any was told."""
     roster = read_roster(run)
     if roster is not None:
         return _stop_hosts(roster, run, now)
@@ -115,7 +115,7 @@ def holder(run: RunFolder) -> int | None:
 
 def _may_hold(pid: int, lock: os.stat_result) -> bool:
     """Whether a process has the lock open and belongs to the user whose file it is; or has ended, while its workers
-    still hold it. Whoever owns the folder could name any process in the lock."""
+    still hold it. The folder's owner could write any process into the lock."""
     process = Path("/proc", str(pid))
     try:
         if process.stat().st_uid != lock.st_uid:

@@ -60,7 +60,7 @@ def find_faults(first: dict[str, Any], other: dict[str, Any]) -> list[str]:
 
 
 def format_check(found: dict[str, Any]) -> str:
-    """The same for people."""
+    """Format the result as text."""
     if not found["findings"]:
         return f"{found['task']}: slots have the same result twice, in another order and on another worker"
     return "\n".join([f"{found['task']}:", *(f"  - {finding}" for finding in found["findings"])])

@@ -168,7 +168,7 @@ def begin(options: TrainOptions, console: Console) -> Iterator[Begun]:
     prepared = find_or_prepare(options, recipe, run, console)
     run.create()
     with run.lock() as lock:
-        recipe, run = open_run(options)  # again: somebody may have begun a run here meanwhile
+        recipe, run = open_run(options)  # again: another process may have begun a run here meanwhile
         refuse_other_data(run, prepared)
         before = load_recipe(run.recipe) if run.recipe.exists() else None
         on_hosts = options.cluster is not None
@@ -223,7 +223,7 @@ def summarise(run: RunFolder, recipe: Recipe, ended: RunOutcome) -> dict[str, An
 
 
 def run_folder(recipe: Path, run: Path | None, overrides: list[str]) -> RunFolder:
-    """Where a run goes that is started with these."""
+    """The folder of a run that is started with these."""
     return _local_run(run, load_recipe(recipe, overrides))
 
 
@@ -332,7 +332,7 @@ def test_scores(run: RunFolder) -> dict[str, Any]:
 
 
 def remove_run(run: RunFolder) -> None:
-    """Delete a run that nobody is training."""
+    """Delete a run that is not being trained."""
     run.require()
     if run.path.is_symlink():
         raise RunError(f"{run.path}: is a link; remove the folder {run.path.resolve()} and the link yourself")

@@ -82,7 +82,7 @@ def translate(options: TranslateOptions, source: Source, console: Console) -> It
 
 
 def _ignore(_: float) -> None:
-    """Progress that nobody watches."""
+    """Progress that is not shown."""
 
 
 def translate_all(
@@ -107,7 +107,7 @@ def _show_within(show: Callable[[float], None], before: int, size: int, share: f
 
 
 def translate_in_processes(options: TranslateOptions, lines: Iterable[str]) -> Iterator[Translation]:
-    """As `_translate_here`, by several processes, each with the model and its share of the cores."""
+    """Like `_translate_here`, by several processes, each with the model and its share of the cores."""
     from echelon.inference.model_folder import default_threads
 
     threads = max(1, default_threads() // options.processes)

@@ -1,7 +1,7 @@
 """`dashboard` and `watch --web`: the page of some runs, live, from a small server in this process.
 
-On loopback anybody of this machine may look, but only under the server's own name, so that no other site's page can; on
-any other address a token is asked for, which the printed address carries and a cookie then keeps.
+On loopback every user of this machine may look, but only under the server's own name, so that no other site's page can;
+on any other address a token is asked for, which the printed address carries and a cookie then keeps.
 """
 
 from __future__ import annotations

@@ -18,7 +18,7 @@ DropReason = Literal["nul_bytes", "empty", "too_short", "too_long", "ratio", "id
 CLEANING_VERSION = 2
 """Changes whenever the same text and rules leave other pairs: since 2, those with NUL bytes and endless words go."""
 LONGEST_WORD = 1000
-"""Characters; what is longer is no word, but data, or a text whose spaces were lost."""
+"""Characters; anything longer is not a word, but data, or a text that has lost its spaces."""
 
 SPACE_MARK = "\u2581"
 """How SentencePiece writes the space in front of a word; the character itself could not be told from one."""

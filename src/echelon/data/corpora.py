@@ -182,7 +182,7 @@ class PairFile:
 
 
 class ChangedText:
-    """Another parallel text, each line of which is changed when it is read; `how` tells the two apart in a key."""
+    """Another parallel text whose lines are changed as they are read; `how` tells the two apart in a key."""
 
     def __init__(self, text: ParallelText, how: str, change: Callable[[bytes], bytes]) -> None:
         self.unchanged = text

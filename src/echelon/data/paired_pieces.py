@@ -23,7 +23,7 @@ _UNK = SPECIAL_PIECES.index("<unk>")
 _LANGUAGE = re.compile(r">>[^<>]+<<")
 
 
-class _PairFile(BaseModel):
+class _ModelsOnDisk(BaseModel):
     model_config = ConfigDict(extra="forbid", strict=True)
 
     format: str
@@ -51,7 +51,7 @@ class PairedModels:
     def from_json(cls, text: bytes) -> PairedModels:
         """ValueError if it is anything else, or its list of pieces is not one."""
         try:
-            file = _PairFile.model_validate_json(text)
+            file = _ModelsOnDisk.model_validate_json(text)
             models = (
                 base64.b64decode(file.source, validate=True),
                 base64.b64decode(file.target, validate=True),

@@ -131,7 +131,7 @@ def fetch_prepared(data: schema.Data, cache: Path) -> Prepared:
 
 
 def find_fetched(data: schema.Data, cache: Path) -> Prepared | None:
-    """As `fetch_prepared`, but only from the cache."""
+    """Like `fetch_prepared`, but only from the cache."""
     return fetch_prepared(data, cache) if _fetched_folder(data, cache).exists() else None
 
 

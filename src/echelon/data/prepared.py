@@ -33,7 +33,7 @@ class InputEntry:
     name: str
     """What it is for, e.g. train-0.source."""
     origin: str
-    """Where it was when it was read."""
+    """The path it was read from."""
     sha256: str
 
 
@@ -166,7 +166,7 @@ def open_prepared(folder: Path, *, verify: bool = False) -> Prepared:
 
 
 class Versioned(Protocol):
-    """A manifest, of text or of pictures."""
+    """A manifest, of text or of images."""
 
     @property
     def format_version(self) -> int: ...
@@ -189,8 +189,8 @@ def read_manifest(folder: Path, kind: type[AnyManifest], format_version: int) ->
     return manifest
 
 
-def check_file(folder: Path, entry: FileEntry, *, verify: bool) -> None:
-    """DataError if a file of prepared data is missing or is not what was written."""
+def check_file(folder: Path, entry: FileEntry, *, verify: bool = False) -> None:
+    """DataError if a file of prepared data is missing or has another size, or with `verify` another content."""
     if not FILE_NAME.fullmatch(entry.name):
         raise damaged(folder, MANIFEST, f"names a file {entry.name!r}, which cannot be one of its own")
     path = folder / entry.name

@@ -21,12 +21,12 @@ class Progress:
     """0 if it is not known."""
     unit: Literal["bytes", "pairs", "words", "pictures"]
     what: str = ""
-    """Of a stage that goes through several things, which."""
+    """What a stage works on now, if it works through several things."""
 
 
 ReportProgress = Callable[[Progress], None]
 
 
 def waiting(report: ReportProgress, what: str) -> Callable[[], None]:
-    """A report that this process waits for another one, and for what."""
+    """Reports that this process waits for another one, and why."""
     return lambda: report(Progress("wait", 0, 0, "bytes", f"for another process that {what}"))

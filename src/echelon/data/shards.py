@@ -68,9 +68,9 @@ class EncodedPairs:
     source: EncodedSide
     target: EncodedSide
     source_text: bytes = b""
-    """Of validation and test sets only: the normalised lines that the model is given."""
+    """Validation and test sets only: the normalised lines that the model is given."""
     reference_text: bytes = b""
-    """Of validation and test sets only: the lines to score against, as they are in the file."""
+    """Validation and test sets only: the lines to score against, as they are in the file."""
 
     @property
     def pairs(self) -> int:

@@ -36,7 +36,7 @@ class Library:
     may_fetch: bool = True
 
     def find(self, name: str) -> Path:
-        """Where the file is; DataError if it is nowhere, or cannot be fetched."""
+        """The file's path; DataError if it is missing, or cannot be fetched."""
         wanted = self._wanted(name)
         if wanted is None:
             return resolve(name, self.recipe_folder)

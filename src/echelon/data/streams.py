@@ -32,7 +32,7 @@ PIECE_BYTES = 1 << 20
 """What is decompressed at a time, however much a block stands for."""
 TAR_READ_BYTES = 1 << 20
 MOST_EXPANSION, EXPANSION_FROM_BYTES = 200, 1 << 26
-"""Text shrinks to a tenth, seldom to a hundredth: what stands for 64 MiB and 200 times its bytes is no text."""
+"""Text shrinks to a tenth, seldom to a hundredth: data that unpacks to 64 MiB and 200 times its size is not text."""
 COMPRESSED_SUFFIXES = {".gz", ".xz", ".zst", ".bz2"}
 PACKED_SUFFIXES = {*COMPRESSED_SUFFIXES, ".tar", ".tgz", ".txz", ".tbz2", ".zip"}
 ZIP_START = b"PK\x03\x04"
@@ -263,7 +263,7 @@ def naming_the_place(place: FileLocation, where: Callable[[], str]) -> Iterator[
             f"{path}: is no archive, or a damaged one ({error}); {how_to_fetch_again(path)}"
         ) from error
     except OSError as error:
-        if error.errno is None:  # not the system's: bz2 says so that its data are damaged
+        if error.errno is None:  # not the system's: bz2 raises it for damaged data
             raise _damaged(where(), error, path) from error
         raise DataError(f"{path} cannot be read: {error.strerror}") from error
 

@@ -27,7 +27,7 @@ COUNTED_WORDS = 1 << 20
 TRAINING_WORDS = 1 << 19
 """Distinct words the vocabulary is learnt from, the most frequent ones."""
 KNOWN_SHARE = 0.9999
-"""Of the running characters of the training text, those that get a piece of their own if half the vocabulary can."""
+"""The share of the training text's characters that get a piece of their own if half the vocabulary suffices."""
 STRETCH = 16
 """Characters that are counted together of a script without spaces, whose lines would be words that never repeat."""
 SHORT_STRETCH = 2

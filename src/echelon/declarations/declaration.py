@@ -47,11 +47,11 @@ class TaskDeclaration(ABC, Generic[R, P]):
     scores: tuple[Score, ...]
     """What models are scored by: the one that people ask for first, and others. Their keys are those of `Scores`."""
     score_title: str = "Score on the validation set"
-    """Of a chart."""
+    """The title of the chart."""
     unit: str
     """What steps are counted in, for names of measurements, as in the worker's `Task`: tokens, images."""
     targets: str
-    """The same for people: target tokens, images."""
+    """The unit as it is shown: target tokens, images."""
     use: Use = Use("evaluate", "only evaluates", "evaluate")
     """The verb that uses its models."""
 
@@ -135,7 +135,7 @@ class TaskDeclaration(ABC, Generic[R, P]):
         return describe_plainly(self, recipe, prepared)
 
     def format_description(self, description: Any) -> str:
-        """The same for people."""
+        """Format a description as text."""
         from echelon.explain.plain import format_plainly
 
         return format_plainly(description)
@@ -196,7 +196,7 @@ class TaskDeclaration(ABC, Generic[R, P]):
     def open_sets(
         self, run: RunFolder, recipe: R, sets: Sequence[GivenSet], folder: Path, device: torch.device
     ) -> Scorable:
-        """The sets that `evaluate` is given, and the model to score; `folder` is for what has to be written first."""
+        """The sets given to `evaluate`, and the model to score; files that must be written first go into `folder`."""
         raise NotImplementedError
 
     def export(self, run: RunFolder, recipe: R, options: ExportOptions) -> dict[str, Any]:
@@ -204,7 +204,7 @@ class TaskDeclaration(ABC, Generic[R, P]):
         raise UserError(f"{run.path}: models of the task {recipe.task} cannot be exported yet")
 
     def load_served(self, options: ServeOptions, place: Path) -> Served:
-        """The model, for `serve`; `place` is for what has to be converted first."""
+        """The model, for `serve`; a model that must be converted first goes into `place`."""
         raise UserError(f"{options.model}: models of this task cannot be served yet")
 
     def add_routes(self, app: Any, model: Any, state: ServerState) -> None:

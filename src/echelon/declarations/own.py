@@ -132,7 +132,7 @@ class OwnDeclaration(TaskDeclaration[OwnRecipe, OwnPrepared]):
             raise UserError(
                 f"{code}: is not the code that Python finds here under {', '.join(own_paths(recipe))}; begin a new run"
             )
-        # Without compiled modules beside the sources: nobody could compare those.
+        # Without compiled modules beside the sources: those could not be compared.
         own = {"PYTHONPATH": str(code), "PYTHONDONTWRITEBYTECODE": "1"}
         return {**super().host_environment(recipe, data), **own}
 

@@ -24,7 +24,14 @@ from echelon.explain.stretches import (
 from echelon.monitor.means import warm_up_steps
 from echelon.monitor.meter import PHASES
 from echelon.monitor.provenance import launch_times
-from echelon.monitor.records import Record, RecordReader, is_number, standing_records, training_records
+from echelon.monitor.records import (
+    COMPLETE,
+    Record,
+    RecordReader,
+    is_number,
+    standing_records,
+    training_records,
+)
 from echelon.monitor.run_state import read_state
 from echelon.monitor.scores import FinalScore, final_score
 from echelon.recipe.loading import load_recipe
@@ -161,7 +168,7 @@ class History:
     @property
     def is_complete(self) -> bool:
         """Whether it came to its own end."""
-        return self.outcome in ("finished", "stopped early")
+        return self.outcome in COMPLETE
 
     @property
     def ahead(self) -> float:

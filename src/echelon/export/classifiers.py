@@ -41,9 +41,9 @@ class PictureCheck:
 
     pictures: int
     largest_difference: float
-    """Of a probability."""
+    """The largest difference of a probability."""
     equal_classes: int
-    """Pictures whose likeliest class is the same."""
+    """Images whose likeliest class is the same."""
 
 
 def export_classifier(run: RunFolder, recipe: ClassificationRecipe, options: ExportOptions) -> dict[str, Any]:
@@ -95,7 +95,7 @@ def _write_model(
 
 
 def real_pictures(run: RunFolder, rules: PictureRules) -> Pixels:
-    """Pictures to compare on: the run's test or validation set, or noise if the data are elsewhere."""
+    """Images to compare on: the run's test or validation set, or noise if the data are elsewhere."""
     try:
         prepared = open_images(Path(read_json(run.data)["folder"]))
         store = prepared.splits.get("test") or prepared.splits.get("valid") or prepared.train
@@ -133,6 +133,6 @@ def compare_pictures(written: NDArray[np.float32], wanted: NDArray[np.float32]) 
     if not difference <= TOLERANCE:
         raise PackageError(
             f"the exported model does not compute what PyTorch computes: probabilities differ by up to "
-            f"{difference:.3g} on {len(wanted)} pictures; nothing was written"
+            f"{difference:.3g} on {len(wanted)} images; nothing was written"
         )
     return PictureCheck(len(wanted), difference, int((written.argmax(1) == wanted.argmax(1)).sum()))

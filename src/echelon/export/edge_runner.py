@@ -130,8 +130,10 @@ class OnnxModel:
             for row, rank in zip(*np.nonzero(is_end[:, :beam])):
                 ended = tokens[row, parents[row, rank], 1:].tolist()
                 finished[row].append((ended, values[row, rank] / length_penalty(length, penalty)))
-            going_on = np.argsort(newest == EOS, axis=1, kind="stable")[:, :beam]
-            parents, newest, scores = (np.take_along_axis(a, going_on, 1) for a in (parents, newest, values))
+            unfinished = np.argsort(newest == EOS, axis=1, kind="stable")[:, :beam]
+            parents, newest, scores = (
+                np.take_along_axis(a, unfinished, 1) for a in (parents, newest, values)
+            )
             tokens = np.concatenate([tokens[rows, parents], newest[:, :, None]], axis=2)
             cache = {name: array[:, rows, parents] for name, array in cache.items()}
             for row in np.flatnonzero(limits == length):

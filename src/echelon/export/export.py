@@ -36,7 +36,7 @@ from echelon.train.weights import Weights, choose_weights
 
 _CHECKED_SENTENCES = 64
 _STEPS = 6
-"""Of an export: loading, writing, and the four of `compare`."""
+"""Steps of an export: loading, writing, and the four of `compare`."""
 _RUNNER = Path(__file__).with_name("edge_runner.py")
 _REQUIREMENTS = {"ctranslate2": "ctranslate2>=4.5", "onnx": "onnxruntime>=1.17"}
 
@@ -55,7 +55,7 @@ def export_run(run: RunFolder, options: ExportOptions) -> dict[str, Any]:
 
 
 def export_translator(run: RunFolder, recipe: TranslationRecipe, options: ExportOptions) -> dict[str, Any]:
-    """The same of a model that translates."""
+    """Export a model that translates."""
     options.show(0.0, "loading the model")
     weights = choose_weights(
         run, options.checkpoint or default_choice(run.checkpoints, recipe.evaluate.final)

@@ -28,7 +28,7 @@ class ExportOptions:
     format: ExportFormat
     to: Path
     precision: Literal["float32", "int8"] = "float32"
-    """Of the weights; int8 is CTranslate2's."""
+    """The format of the weights; int8 is CTranslate2's."""
     checkpoint: str | None = None
     edge: bool = False
     """Add the runner script, which needs neither torch nor Echelon."""
@@ -67,7 +67,7 @@ def packaged(options: ExportOptions) -> Iterator[PackageFolder]:
 def manifest_of(
     recipe: Recipe, weights: Weights, model: nn.Module, options: ExportOptions, sizes: Mapping[str, int]
 ) -> ExportManifest:
-    """What the manifests of all models say; the rules for text or pictures are missing."""
+    """What the manifests of all models say; the rules for text or images are missing."""
     return ExportManifest(
         version=FORMAT_VERSION,
         task=recipe.task,

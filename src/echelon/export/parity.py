@@ -39,7 +39,7 @@ class Check:
 
     sentences: int
     largest_difference: float
-    """Of a token's log-probability."""
+    """The largest difference of a token's log-probability."""
     mean_difference: float
     equal_translations: int
     """Greedy translations that are the same to the token."""

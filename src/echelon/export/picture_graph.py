@@ -1,6 +1,6 @@
-"""A network for pictures as one ONNX graph: from bytes to probabilities, normalisation and all views included.
+"""A network for images as one ONNX graph: from bytes to probabilities, normalisation and all views included.
 
-N  pictures    P  height and width    C  channels    H, W  height and width    K  classes
+N  images    P  height and width    C  channels    H, W  height and width    K  classes
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ def _normalised(graph: Graph, pictures: str, values: Normalisation) -> str:
 
 
 def _views(graph: Graph, x: str, pixels: int, evaluate: ImageEvaluation) -> list[tuple[str, float]]:
-    """As `echelon.tasks.classification.views`."""
+    """The same views as `echelon.tasks.classification.views`."""
     found = [(x, 1.0)]
     if evaluate.shift:
         around = graph.constant([0, 0, evaluate.shift, evaluate.shift] * 2)

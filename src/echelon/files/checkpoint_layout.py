@@ -98,7 +98,7 @@ def best_beside(folder: Path) -> Path | None:
 
 
 def default_choice(checkpoints: Path, final: str) -> str:
-    """Which checkpoint to use if nobody names one: the recipe's `evaluate.final`, or the last if none is best yet."""
+    """Which checkpoint to use if none is named: the recipe's `evaluate.final`, or the last if none is best yet."""
     newest = complete_folders(checkpoints)[-1:]
     is_unscored = bool(newest) and best_beside(newest[0][1]) is None
     return "last" if final == "best" and is_unscored else final

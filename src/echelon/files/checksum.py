@@ -1,4 +1,4 @@
-"""Checksums of a checkpoint's files: what finds a truncated file or a flipped bit.
+"""Checksums of a checkpoint's files: they find a truncated file or a flipped bit.
 
 XXH3-128 runs at the speed of memory, so that training does not notice it. It is no signature, and neither was SHA-256,
 which older checkpoints have: whoever can write a file can write the sidecar that vouches for it.
@@ -17,7 +17,7 @@ import xxhash
 from echelon.runfolder import require_regular
 
 ALGORITHM = "xxh3_128"
-"""Of new checkpoints; `xxhsum -H2` computes the same."""
+"""The algorithm for new checkpoints; `xxhsum -H2` computes the same."""
 OLDER_ALGORITHM = "sha256"
 _READ_BYTES = 2**20
 

@@ -1,4 +1,4 @@
-"""Pictures in, classes with probabilities out, in order, whatever the engine and the batches are."""
+"""Images in, classes with probabilities out, in order, whatever the engine and the batches are."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _AT_A_TIME = 64
 
 
 class Classifier:
-    """A trained model that tells classes of pictures apart.
+    """A trained model that tells classes of images apart.
 
     >>> classifier = Classifier.load("runs/digits")
     >>> [guesses[0].name for guesses in classifier.classify(["seven.png"])]
@@ -63,7 +63,7 @@ class Classifier:
         return [guesses for start in starts for guesses in self.guess(seen[start : start + _AT_A_TIME], top)]
 
     def _see(self, picture: str | Path | bytes, number: int) -> Pixels:
-        name = f"picture {number}" if isinstance(picture, bytes) else str(picture)
+        name = f"image {number}" if isinstance(picture, bytes) else str(picture)
         try:
             content = picture if isinstance(picture, bytes) else Path(picture).read_bytes()
         except OSError as error:
@@ -71,10 +71,10 @@ class Classifier:
         try:
             return self.rules.see(content)
         except (OSError, ValueError) as error:
-            raise UserError(f"{name}: is not a picture that can be read ({error})") from None
+            raise UserError(f"{name}: is not an image that can be read ({error})") from None
 
     def guess(self, pictures: Sequence[Pixels], top: int) -> list[list[Guess]]:
-        """The same for pictures as the model sees them."""
+        """The same for images as the model sees them."""
         probabilities_NK = self.engine.probabilities(np.stack(pictures))
         best = np.argsort(-probabilities_NK, axis=1, kind="stable")[:, :top]
         names = self.rules.classes

@@ -112,7 +112,7 @@ def translate_options(decoding: Decoding, longest: int) -> dict[str, Any]:
 
 
 def longest_target(decoding: Decoding, job: SourceSentence) -> int:
-    """Where a translation is cut off, as our own beam search does."""
+    """The length at which a translation is cut off, as in our own beam search."""
     by_source = floor(1.5 * len(job.tokens) + 20) + len(job.prefix)
     return decoding.max_length or max(by_source, decoding.min_length)
 

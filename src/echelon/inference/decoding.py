@@ -31,7 +31,7 @@ class Decoding:
     top_k: int = 0
     """When drawing, only among this many most likely tokens; 0: among all."""
     seed: int | None = None
-    """The same seed draws the same translations, of the same lines on the same machine."""
+    """The same seed draws the same translations of the same lines on the same machine."""
     sentences: bool = False
     """Translate each sentence of a line by itself, not only those of a line too long for the model."""
     alignment: bool = False
@@ -139,7 +139,7 @@ class Translation:
     alternatives: tuple[Alternative, ...]
     """Best first; at least one."""
     alignment: Alignment | None = None
-    """Of the best one, if it was asked for."""
+    """The alignment of the best translation, if it was asked for."""
 
     @property
     def text(self) -> str:

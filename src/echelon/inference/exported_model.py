@@ -128,7 +128,7 @@ class PackageFolder:
             if name not in found:
                 raise PackageError(f"{self.path / name}: is missing; export or copy the folder again")
             if name not in recorded:
-                continue  # what somebody put beside it is never read
+                continue  # other files beside it are never read
             if self._checksum(found[name]) != recorded[name]:
                 raise PackageError(f"{self.path / name}: its checksum is not the recorded one; copy it again")
         for needed in (self.manifest, self.tokeniser):
@@ -142,7 +142,7 @@ class PackageFolder:
             raise PackageError(f"{file}: cannot be read: {error.strerror}") from None
 
     def num_bytes(self) -> int:
-        """Of everything in the folder."""
+        """The bytes of everything in the folder."""
         return sum(file.stat().st_size for file in self.path.rglob("*") if file.is_file())
 
     def _files(self) -> list[Path]:

@@ -42,7 +42,7 @@ def load_text_model(path: Path, checkpoint: str | None, threads: int | None) -> 
 
 
 def load_picture_model(path: Path, checkpoint: str | None, threads: int | None) -> PictureModel:
-    """The same of a model that classifies pictures."""
+    """Load a model that classifies images."""
     package, run = PackageFolder(path), RunFolder(path)
     if package.is_there():
         _refuse_checkpoint(checkpoint, path)

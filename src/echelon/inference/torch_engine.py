@@ -60,7 +60,7 @@ class TorchEngine:
 
 
 def as_search(decoding: Decoding) -> Search:
-    """The same in the words of the beam search."""
+    """The same options as the beam search takes them."""
     return Search(
         beam=max(decoding.beam, decoding.n_best),
         n_best=decoding.n_best,

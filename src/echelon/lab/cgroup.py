@@ -58,7 +58,7 @@ class CpuController:
             return []
 
     def remove(self, group: str) -> None:
-        """End all processes of a group, and the group; one that is just being started into it does not start."""
+        """End all processes of a group, and the group; a process that is just being started in it does not start."""
         deadline = time.monotonic() + _PATIENCE_S
         while self.folder(group).exists():
             send(signal.SIGKILL, self.processes(group))

@@ -42,7 +42,7 @@ class HostStatus:
 
 
 class Change:
-    """One change of a lab. Programs inherit `lock`, so nothing of a killed change runs on unlocked."""
+    """One change of a lab. Programs inherit `lock`, so nothing of a killed change continues unlocked."""
 
     def __init__(self, plan: LabPlan, controller: CpuController, lock: int) -> None:
         self.plan = plan
@@ -66,7 +66,7 @@ class Change:
             else:
                 path.unlink(missing_ok=True)
         for folder in reversed(self.plan.made_folders):
-            with contextlib.suppress(OSError):  # not empty: somebody's work
+            with contextlib.suppress(OSError):  # not empty: it holds a user's files
                 folder.rmdir()
 
     def status(self, host: HostLayout) -> HostStatus:

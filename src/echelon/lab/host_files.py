@@ -70,7 +70,7 @@ def _gather(plan: LabPlan, host: HostLayout, hidden: Sequence[Path]) -> list[str
 
 
 def _arrange(plan: LabPlan, hidden: Sequence[Path]) -> list[str]:
-    """Private places come up empty. So does the lab's folder, read-only, but for the shared folder and the host's
+    """Private places come up empty. So does the lab's folder, read-only, except for the shared folder and the host's
     disk; `cut` leaves nothing but that."""
     commands = [f"mount -n --move {plan.stage} /run"]
     for path, mode in _PRIVATE.items():

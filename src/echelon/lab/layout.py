@@ -32,7 +32,7 @@ class LabSpec:
 
     name: str = "lab"
     folder: Path | None = None
-    """Where its files go; None: a folder of the lab's name, here."""
+    """Where its files go; None: a folder here that has the lab's name."""
     hosts: int = 4
     rate: str = "1gbit"
     """Line rate of each host, in each direction."""
@@ -40,7 +40,7 @@ class LabSpec:
     """CPUs' worth of time that each host gets; None: an equal share of this machine."""
 
     def check(self) -> None:
-        """UserError if the lab cannot be as asked."""
+        """UserError if such a lab is impossible."""
         check_name(self.name)
         if not 1 <= self.hosts <= MAX_HOSTS:
             raise UserError(f"--hosts {self.hosts} is not allowed: use 1 to {MAX_HOSTS}")
@@ -73,7 +73,7 @@ class HostLayout:
 
     @property
     def key(self) -> Path:
-        """By which it shows who it is."""
+        """The key by which it shows who it is."""
         return self.machine / "ssh_host_ed25519_key"
 
 
@@ -89,7 +89,7 @@ class LabPlan:
     rates: dict[str, str]
     """Line rate by host; its keys are the hosts."""
     made_folders: list[Path] = field(default_factory=list)
-    """Folders that were not there before, outermost first; removed with the lab if nobody else put anything in."""
+    """Folders that were not there before, outermost first; removed with the lab if they are empty then."""
 
     @property
     def hosts(self) -> list[HostLayout]:

@@ -50,7 +50,7 @@ def connect(plan: LabPlan, host: HostLayout) -> Command:
 
 
 def disconnect(plan: LabPlan, host: HostLayout) -> Command:
-    """As pulling the cable out: the host sees no carrier, keeps its address, and nobody is told."""
+    """Like pulling the cable out: the host sees no carrier, keeps its address, and its connections get no notice."""
     return f"ip -n {plan.switch} link set {host.name} down".split()
 
 

@@ -29,7 +29,7 @@ def is_stopped(process: int) -> bool:
 
 
 def listens(process: int, port: int) -> bool:
-    """Whether anybody listens on a port of the network that the process is in."""
+    """Whether anything listens on a port of the network that `process` is in."""
     sockets = [line.split()[1:4] for line in _read(process, "net/tcp")[1:]]
     return any(local.endswith(f":{port:04X}") and state == "0A" for local, _, state in sockets)
 

@@ -13,7 +13,7 @@ _LEAST_BURST_KB = 32
 
 
 def parse_rate(text: str) -> float:
-    """Bits per second of `100mbit`; UserError if it is no rate."""
+    """Bits per second of `100mbit`; UserError if it is not a rate."""
     match = re.fullmatch(r"(\d+(?:\.\d+)?)(kbit|mbit|gbit)", text)
     if match is None:
         raise UserError(f"rate {text!r} is not allowed: write it as 100mbit or 1gbit")

@@ -25,7 +25,7 @@ _SUBNETS = 256
 
 
 def register(spec: LabSpec, cpus: float, controller: CpuController) -> LabPlan:
-    """Write down what is about to be made; UserError if it is there already or would be in somebody's way."""
+    """Write down what is about to be made; UserError if it exists already or would conflict with something else."""
     try:
         LABS.mkdir(parents=True, exist_ok=True)
     except OSError as error:
@@ -119,7 +119,7 @@ def read_plans() -> list[LabPlan]:
 
 
 def find_plan(name: str) -> LabPlan | None:
-    """The plan of the lab of that name; None if there is no such lab."""
+    """The plan of the lab of that name; None if there is none."""
     file = LABS / name / "plan.json"
     try:
         values = read_json(file)
@@ -134,7 +134,7 @@ def find_plan(name: str) -> LabPlan | None:
 def choose_lab(name: str | None, here: Path) -> str:
     """The lab that is meant: the one of that name, otherwise the one whose folder is `here`.
 
-    A lab elsewhere may be somebody else's: it is only taken if it is named.
+    A lab elsewhere may be another user's: it is only chosen by name.
     """
     if name is not None:
         return name
@@ -156,7 +156,7 @@ def _is_here(plan: LabPlan, here: Path) -> bool:
 
 @contextlib.contextmanager
 def registered(name: str) -> Iterator[tuple[LabPlan | None, int]]:
-    """A lab's plan, None if there is no such lab, while nobody else changes the lab.
+    """A lab's plan, locked against changes by others; None if there is no such lab.
 
     Also yields the lock's descriptor: programs that inherit it keep the lock until they end, even if we are killed.
     """

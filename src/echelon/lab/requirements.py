@@ -24,7 +24,7 @@ def search_path() -> str:
 
 
 def find_program(name: str) -> str:
-    """Where a program is; UserError if it is missing."""
+    """A program's path; UserError if it is missing."""
     found = shutil.which(name, path=search_path())
     if found is None:
         raise UserError(_format_missing([name]))

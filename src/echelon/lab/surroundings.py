@@ -22,7 +22,7 @@ class Surroundings:
 
 
 def find_surroundings(environ: Mapping[str, str] = os.environ) -> Surroundings:
-    """Those of this process: this Python comes first on the PATH, and a development tree on PYTHONPATH works."""
+    """This process's variables, with this Python first on the PATH and a development tree on PYTHONPATH."""
     here = Path(sys.executable).parent
     environment = {"PATH": f"{here}:{environ.get('PATH', os.defpath)}"}
     imported = [str(Path(entry).resolve()) for entry in environ.get("PYTHONPATH", "").split(":") if entry]

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 MARK = "echelon-answer "
-"""As in launch/dialogue.py, which this host does not have."""
+"""A copy of launch/dialogue.py's, which this host does not have."""
 SHOW_VERSIONS = (
     "import dataclasses, json; from echelon.launch.machine import own_versions;"
     " print(json.dumps(dataclasses.asdict(own_versions())))"
@@ -89,7 +89,7 @@ def _install_locked(pip: list[str], lock: Path, package: Path) -> None:
 
 
 def _install_pinned(pip: list[str], order: dict[str, Any], constraints: Path, package: Path) -> None:
-    """torch first, and exactly this one: what else wants torch then finds it and pulls no other."""
+    """Install torch first, at exactly this version, so that other packages find it and pull no other."""
     constraints.write_text(order["constraints"])
     _step("installing torch", [*pip, "--constraint", str(constraints), order["torch"]])
     _step("installing what Echelon needs", [*pip, "--constraint", str(constraints), str(package)])

@@ -33,7 +33,7 @@ from echelon.launch.ssh import Remote, side_by_side
 
 _ANSWER_S = 60.0
 _LINK_S = 150.0
-"""Importing torch on a slow, busy host takes a good part of it."""
+"""Importing torch on a slow, busy host takes much of it."""
 Value = TypeVar("Value")
 
 

@@ -60,11 +60,11 @@ class DockerHost:
     gid: int
     gpus: int
     folders: frozenset[Path]
-    """Those of the folders asked about that are there."""
+    """The folders asked about that exist."""
 
 
 def check_image(image: str) -> None:
-    """HostsError if docker would not take this for an image: a name with a dash in front is an option to it."""
+    """HostsError if docker would not read this as an image: a name that begins with a dash is an option."""
     try:
         require_image(image)
     except ValueError as error:
@@ -100,7 +100,7 @@ def render_run(
         ),
         f"--name={container.name}",
         "--network=host",  # workers meet at the host's own addresses
-        "--ipc=host",  # workers share memory, of which a container has 64 MB
+        "--ipc=host",  # workers share memory, and a container has only 64 MB
         *("--ulimit=memlock=-1", "--ulimit=stack=67108864"),  # as NCCL asks for
         f"--user={host.uid}:{host.gid}",  # so that files in the run folder are the user's
         *(["--gpus=all"] if host.gpus else []),

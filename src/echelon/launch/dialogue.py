@@ -21,7 +21,7 @@ _LEAVE_S = 3.0
 
 
 def say(answer: dict[str, Any]) -> None:
-    """The host's end: answer the launcher, `{"error": TEXT}` for what cannot be done."""
+    """The host's end: answer the launcher; `{"error": TEXT}` if a request fails."""
     sys.stdout.write(MARK + to_json(answer) + "\n")
     sys.stdout.flush()
 
@@ -93,7 +93,7 @@ class Dialogue:
         return parse_answer(self.host, line, f"{question} failed there: ")
 
     def close(self) -> None:
-        """End it; what is at work there notices that its input has ended."""
+        """End it; the program there notices that its input has ended."""
         assert self._process.stdin is not None
         with contextlib.suppress(OSError):  # it may have ended already
             self._process.stdin.close()

@@ -11,24 +11,22 @@ import os
 import signal
 import socket
 import subprocess
-import sys
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from echelon.errors import INTERRUPTED_STATUS, TrainingError, WorkerError
-from echelon.launch.cores import available_cores
-from echelon.launch.library_settings import ALLOCATOR, thread_waiting
+from echelon.launch.placement import WORKER_PROGRAM, Placement, WorkerSpec, render_worker
 from echelon.launch.stop_requests import StopRequests, signals_call
+from echelon.launch.worker_process import Survivors, WorkerProcess
 from echelon.monitor.heartbeat import HEARTBEAT_VARIABLE, Heartbeats, Pulse, find_hung
 from echelon.monitor.records import read_records
 from echelon.monitor.regrouping import REGROUP_VARIABLE, STORE_VARIABLE, LauncherEnd
 from echelon.runfolder import RunFolder, open_no_link, open_regular
 
-WORKER_PROGRAM = (sys.executable, "-P", "-m", "echelon.train.worker")
 _EXPECTED_STATUSES = {None, 0, INTERRUPTED_STATUS}
 """None: still running."""
 _POLL_S = 0.1
@@ -37,7 +35,7 @@ _PATIENCE_S = 300.0
 _FAILURE_GRACE_S = 2.0
 """How long the other workers have to notice that one failed, and to say so."""
 _REGROUP_S = 60.0
-"""How long those have that keep their weights to come to the end of what they are computing, and leave their group."""
+"""How long workers that keep their weights may take to finish what they are computing and leave their group."""
 _ASK_AGAIN_S = 0.5
 START_S = 120.0
 """The least time that a worker may be silent before its first step: importing libraries cannot beat."""
@@ -45,73 +43,6 @@ _STACKS_S = 2.0
 """How long workers may take to write their stacks."""
 _LAST_LINES = 12
 _STACK_LINES = 24
-
-
-@dataclass(frozen=True)
-class WorkerSpec:
-    """What one worker is started with."""
-
-    command: list[str]
-    environment: dict[str, str]
-
-
-@dataclass(frozen=True)
-class Placement:
-    """Where one host's workers stand in their group; by default they are all of it, on this machine alone."""
-
-    size: int
-    """Workers of the whole group."""
-    first_rank: int = 0
-    """Rank of this host's first worker; the others follow."""
-    address: str = "127.0.0.1"
-    """Where the group's store listens."""
-    port: int = 0
-    interface: str = "lo"
-    """The network interface that leads to the other workers."""
-    num_hosts: int = 1
-    first_local_rank: int = 0
-    """If this host runs several launchers: how many of its workers others start before ours."""
-    local_size: int | None = None
-    """If this host runs several launchers: the workers of all of them."""
-    threads: int | None = None
-    """Threads of a worker; its share of this process's cores unless the launcher says otherwise."""
-    generation: int = 0
-    """Whose lease on the run folder the workers depend on; 0 for none."""
-    shares_folder: bool = True
-    """Whether the other hosts see the same run folder; if not, each host keeps its own checkpoints."""
-
-
-def render_worker(
-    run: RunFolder,
-    place: Placement,
-    local_rank: int,
-    workers: int,
-    arguments: Sequence[str] = (),
-    *,
-    program: Sequence[str] = WORKER_PROGRAM,
-) -> WorkerSpec:
-    """Command and environment of one of a host's `workers`."""
-    threads = place.threads or max(1, available_cores() // workers)
-    return WorkerSpec(
-        command=[*program, str(run.path), *arguments],
-        environment={
-            "RANK": str(place.first_rank + local_rank),
-            "LOCAL_RANK": str(place.first_local_rank + local_rank),
-            "WORLD_SIZE": str(place.size),
-            "LOCAL_WORLD_SIZE": str(place.local_size or workers),
-            "MASTER_ADDR": place.address,
-            "MASTER_PORT": str(place.port),
-            "GLOO_SOCKET_IFNAME": place.interface,
-            "NCCL_SOCKET_IFNAME": f"={place.interface}",  # NCCL takes a name for a prefix
-            "ECHELON_HOSTS": str(place.num_hosts),
-            "ECHELON_GENERATION": str(place.generation),
-            "ECHELON_FOLDER": "shared" if place.shares_folder else "own",
-            "OMP_NUM_THREADS": os.environ.get("OMP_NUM_THREADS") or str(threads),
-            "PYTHONUNBUFFERED": "1",
-            **ALLOCATOR,
-            **thread_waiting(os.environ),
-        },
-    )
 
 
 @dataclass(frozen=True)
@@ -125,68 +56,6 @@ class _Hang:
     def cause(self) -> str:
         stopped = ", stopped by a signal" if self.pulse.is_stopped else ""
         return f"no progress for {self.pulse.silent_s:.0f} seconds at step {self.pulse.step}{stopped}"
-
-
-@dataclass
-class _Worker:
-    """A worker's process, which may see several generations."""
-
-    local_rank: int
-    process: subprocess.Popen[bytes]
-    pulse_place: int
-    """In the memory of the heartbeats."""
-    log: Path
-    """Named after the rank that it was started with."""
-    log_start: int
-    line: LauncherEnd | None
-
-    @property
-    def status(self) -> int | None:
-        return _status(self.process)
-
-    @property
-    def is_able(self) -> bool:
-        """Whether it would continue in another group."""
-        return self.line is not None and self.line.readiness != "no"
-
-    @property
-    def is_waiting(self) -> bool:
-        """Whether it has left its group, and waits for another one."""
-        return self.line is not None and self.line.readiness == "waiting" and self.status is None
-
-    def abandon(self) -> None:
-        """Have it leave its group, if it would continue in another."""
-        if self.line is not None and self.is_able:
-            self.line.abandon()
-
-    def join(self, local_rank: int, spec: WorkerSpec, store: socket.socket | None) -> None:
-        """Have a waiting worker join a group as another would be started into it."""
-        assert self.line is not None, "only a worker with a line waits"
-        self.local_rank = local_rank
-        self.line.join(spec.environment, store)
-
-
-@dataclass
-class Survivors:
-    """Workers that have lost others of their group, and wait for a new one with the weights that they have."""
-
-    heartbeats: Heartbeats
-    workers: list[_Worker] = field(default_factory=list)
-
-    def __len__(self) -> int:
-        return len(self.workers)
-
-    def release(self, taken: Sequence[_Worker] = ()) -> None:
-        """End those that nobody has taken over."""
-        for worker in self.workers:
-            if worker not in taken:
-                _end(worker)
-        self.workers.clear()
-
-    def end(self) -> None:
-        """End all of them."""
-        self.release()
-        self.heartbeats.close()
 
 
 class LocalJob:
@@ -225,9 +94,9 @@ class LocalJob:
             survivors = None
         self._heartbeats = survivors.heartbeats if survivors else Heartbeats(workers)
         self.survivors: Survivors | None = None
-        """Who is left after `watch` raised an error."""
+        """The workers that are left after `watch` raised an error."""
         self._started = time.time()
-        self._workers: list[_Worker] = []
+        self._workers: list[WorkerProcess] = []
         self._killed: set[int] = set()
         self._has_asked = False
         self._is_released = False
@@ -237,29 +106,40 @@ class LocalJob:
             if place is None:
                 listener = listen("127.0.0.1")
                 self._place = replace(self._place, port=listener.getsockname()[1])
-            seated = _seat(survivors.workers if survivors else [], workers)
-            taken = {worker.pulse_place for worker in seated.values()}
-            places = [number for number in range(self._heartbeats.size) if number not in taken]
-            for local_rank in range(workers):
-                spec = render_worker(run, self._place, local_rank, workers, arguments, program=program)
-                store = listener if local_rank == 0 else None
-                survivor = seated.get(local_rank)
-                if survivor is None:
-                    self._workers.append(self._start(local_rank, places.pop(0), spec, store, lock))
-                else:
-                    survivor.join(local_rank, spec, store)
-                    self._workers.append(survivor)
-            if survivors is not None:
-                survivors.release(self._workers)
+            specs = [
+                render_worker(run, self._place, local_rank, workers, arguments, program=program)
+                for local_rank in range(workers)
+            ]
+            self._put_to_work(specs, lock, listener, survivors)
         except BaseException:
-            if survivors is not None:
-                survivors.release(self._workers)
             self._end_all(grace_s=0.0)
             self._close(None)
             raise
         finally:
+            if survivors is not None:
+                survivors.release(self._workers)
             if listener is not None:
                 listener.close()  # the first worker has it
+
+    def _put_to_work(
+        self,
+        specs: Sequence[WorkerSpec],
+        lock: int | None,
+        listener: socket.socket | None,
+        survivors: Survivors | None,
+    ) -> None:
+        """Start a worker for each spec, or have a survivor take its place."""
+        taken_over = _assign(survivors.workers if survivors else [], len(specs))
+        taken_places = {worker.pulse_place for worker in taken_over.values()}
+        free_places = [number for number in range(self._heartbeats.size) if number not in taken_places]
+        for local_rank, spec in enumerate(specs):
+            store = listener if local_rank == 0 else None
+            survivor = taken_over.get(local_rank)
+            if survivor is None:
+                self._workers.append(self._start(local_rank, free_places.pop(0), spec, store, lock))
+            else:
+                survivor.join(local_rank, spec, store)
+                self._workers.append(survivor)
 
     def _start(
         self,
@@ -268,7 +148,7 @@ class LocalJob:
         spec: WorkerSpec,
         listener: socket.socket | None,
         lock: int | None,
-    ) -> _Worker:
+    ) -> WorkerProcess:
         self._heartbeats.clear(pulse_place)
         environment = {**os.environ, **spec.environment, "ECHELON_LAUNCHER": str(os.getpid())}
         environment[HEARTBEAT_VARIABLE] = f"{self._heartbeats.descriptor}:{pulse_place}"
@@ -298,10 +178,10 @@ class LocalJob:
             process = _starter().submit(begin).result()
         if line is not None:
             line.worker_end.close()
-        return _Worker(local_rank, process, pulse_place, path, log_start, line)
+        return WorkerProcess(local_rank, process, pulse_place, path, log_start, line)
 
     def wait(self, on_poll: Callable[[], None]) -> bool:
-        """As `watch`, with SIGINT, SIGTERM and SIGHUP as stop requests."""
+        """Like `watch`, with SIGINT, SIGTERM and SIGHUP as stop requests."""
         with signals_call(self.stop):
             return self.watch(on_poll)
 
@@ -309,8 +189,8 @@ class LocalJob:
         """Wait for all workers, calling `on_poll` often; True if they finished, False if they were interrupted.
 
         A stop request makes the workers save and leave, another kills them. Raises WorkerError if a worker failed,
-        TrainingError if they were killed before they had saved. No worker is left when this returns or raises but the
-        `survivors`.
+        TrainingError if they were killed before they had saved. When this returns or raises, only the
+        `survivors` are left.
         """
         try:
             while self._those_at_work():
@@ -336,7 +216,7 @@ class LocalJob:
         self._raise_first_failure()
         return all(worker.process.returncode == 0 for worker in self._workers)
 
-    def _those_at_work(self) -> list[tuple[int, _Worker]]:
+    def _those_at_work(self) -> list[tuple[int, WorkerProcess]]:
         """The workers that run, by local rank, without those that wait for another group."""
         return [
             (rank, worker)
@@ -375,7 +255,7 @@ class LocalJob:
             time.sleep(0.02)
         for rank, worker in left:
             self._killed.add(rank)
-            _end(worker)
+            worker.end()
 
     def stop(self) -> None:
         """Have the workers save and leave; asked again, kill them. `wait` does it, so signal handlers may call this."""
@@ -388,7 +268,7 @@ class LocalJob:
     def _local_pulses(self) -> dict[int, Pulse]:
         pulses = self._heartbeats.read()
         return {
-            rank: replace(pulses[worker.pulse_place], is_stopped=_is_stopped(worker.process))
+            rank: replace(pulses[worker.pulse_place], is_stopped=worker.is_stopped)
             for rank, worker in enumerate(self._workers)
             if worker.status is None
         }
@@ -422,7 +302,7 @@ class LocalJob:
         self._hang = _Hang(rank, pulses[rank])
         self._ask_for_stacks()
         self._killed.add(rank)
-        _end(self._workers[rank])
+        self._workers[rank].end()
         self._end_all_but_survivors()
 
     def _ask_for_stacks(self) -> None:
@@ -454,7 +334,7 @@ class LocalJob:
         for rank, worker in enumerate(self._workers):
             if worker.status is None:
                 self._killed.add(rank)
-            _end(worker)
+            worker.end()
 
     def _raise_first_failure(self) -> None:
         codes = [worker.process.returncode for worker in self._workers]
@@ -512,38 +392,12 @@ def _starter() -> ThreadPoolExecutor:
     return ThreadPoolExecutor(1, thread_name_prefix="starter")
 
 
-def _seat(survivors: Sequence[_Worker], workers: int) -> dict[int, _Worker]:
+def _assign(survivors: Sequence[WorkerProcess], workers: int) -> dict[int, WorkerProcess]:
     """Which survivor is which of `workers`: the one that it was, if it can."""
     seated = {worker.local_rank: worker for worker in survivors if worker.local_rank < workers}
     free = [number for number in range(workers) if number not in seated]
     others = [worker for worker in survivors if worker.local_rank >= workers]
     return seated | dict(zip(free, others, strict=False))
-
-
-def _end(worker: _Worker) -> None:
-    if worker.status is None:
-        os.killpg(worker.process.pid, signal.SIGKILL)
-    worker.process.wait()
-    if worker.line is not None:
-        worker.line.close()
-
-
-def _status(process: subprocess.Popen[bytes]) -> int | None:
-    """A worker's exit status, None while it runs. Whatever it started ends with it."""
-    if process.returncode is None:
-        ended = os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT)
-        if ended is not None:  # but not reaped, so its group's number cannot belong to anyone else yet
-            os.killpg(process.pid, signal.SIGKILL)
-    return process.poll()
-
-
-def _is_stopped(process: subprocess.Popen[bytes]) -> bool:
-    """Whether a running worker is stopped by SIGSTOP or a debugger; False if the system does not tell."""
-    try:
-        state = Path(f"/proc/{process.pid}/stat").read_text().rpartition(")")[2].split()[0]
-    except OSError:
-        return False
-    return state in "Tt"
 
 
 def listen(address: str, port: int = 0) -> socket.socket:

@@ -51,7 +51,7 @@ class NetworkInterface:
     networks: tuple[str, ...]
     """The network of each address, e.g. 10.0.0.0/24."""
     speed_mbit: int
-    """As the driver reports it; 0 if it does not."""
+    """The driver's figure; 0 if it reports none."""
     is_loopback: bool
 
 
@@ -82,7 +82,7 @@ class Machine:
 
     hostname: str
     identity: str
-    """The same for two processes that share a kernel and its network interfaces."""
+    """Equal for two processes that share a kernel and its network interfaces."""
     user: str
     executable: str
     versions: Versions

@@ -1,4 +1,4 @@
-"""The files that Echelon consists of: what is sent to hosts, and by what hosts are compared."""
+"""The files that Echelon consists of: they are sent to hosts, and hosts are compared by them."""
 
 from __future__ import annotations
 

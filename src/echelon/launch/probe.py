@@ -65,7 +65,7 @@ class Probe:
         return None
 
     def listen(self, addresses: Sequence[str], name: str) -> dict[str, int]:
-        """Answer callers on these addresses with `name`; the ports by address, without those that cannot be used."""
+        """Answer callers on these addresses with `name`; return the ports by address, unusable ones left out."""
         ports = {}
         for address in addresses:
             with contextlib.suppress(OSError):
@@ -165,7 +165,7 @@ def main() -> None:
     probe = Probe()
     for line in sys.stdin:
         say(answer(probe, line))
-    os._exit(0)  # at once: threads may be waiting for callers, and nobody is left to read an answer
+    os._exit(0)  # at once: threads may be waiting for callers, and no one is left to read an answer
 
 
 if __name__ == "__main__":

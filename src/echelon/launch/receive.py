@@ -67,7 +67,7 @@ class SyncReceiver:
         return shutil.disk_usage(self._folder).free
 
     def take(self, name: str, offset: int, source: IO[bytes]) -> bool:
-        """Read the rest of a file, from `offset` on; whether the whole is what it should be. A wrong one is removed."""
+        """Read the rest of a file, from `offset` on; if the whole is wrong, remove it and return False."""
         file, part = self._files[name], self._part(name)
         part.parent.mkdir(parents=True, exist_ok=True)
         digest = hashlib.sha256()
@@ -136,7 +136,7 @@ def main() -> None:
     try:
         receive(target, [SentFile(**file) for file in plan["files"]], source)
     except (EOFError, BrokenPipeError):
-        sys.exit(1)  # the sender has gone; what has come stays for the next time
+        sys.exit(1)  # the sender has gone; what has arrived stays for the next time
     except OSError as error:
         say({"error": f"{error.filename or target}: {error.strerror}"})
         sys.exit(1)

@@ -46,7 +46,7 @@ class Place:
     master: Address | None = None
     """Where process 0 listens, if that is known beforehand."""
     secret_file: Path | None = None
-    """What the processes know each other by if they meet at `master`; ECHELON_SECRET if not given."""
+    """The secret of processes that meet at `master`; ECHELON_SECRET if not given."""
     is_host: bool = False
     """The process stands for a whole host and starts its workers; otherwise it is one worker's."""
 
@@ -150,7 +150,7 @@ def _open_mpi(variables: _Variables) -> Place:
 
 
 def _mpich(variables: _Variables) -> Place:
-    # Hydra gives its job no name. Stale notes do no harm: nobody listens where they lead, or not with their secret.
+    # Hydra gives its job no name. Stale files do no harm: no process listens there, or none with their secret.
     names = ("PMI_RANK", "PMI_SIZE", "MPI_LOCALRANKID")
     return variables.place(names, variables.number("MPI_LOCALNRANKS"), "", variables.given_master())
 

@@ -23,7 +23,7 @@ class StopRequests:
         self._is_told = False
 
     def news(self) -> str | None:
-        """What the user is to be told of the first request, once."""
+        """The message about the first request; returned once."""
         if self.since is None or self._is_told:
             return None
         self._is_told = True
@@ -35,7 +35,7 @@ class StopRequests:
 
     @property
     def level(self) -> Literal[0, 1, 2]:
-        """0: nobody wants to stop; 1: save and leave; 2: end at once."""
+        """0: no stop was requested; 1: save and leave; 2: end at once."""
         if self.since is None:
             return 0
         return 2 if self.must_kill else 1

@@ -79,7 +79,7 @@ def sync_folder(
 
 
 def list_files(folder: Path) -> list[SentFile]:
-    """The files in a folder, by name, with their SHA-256; DataError if there is something else in it."""
+    """The files in a folder, by name, with their SHA-256; DataError if it holds anything else."""
     if not folder.is_dir():
         raise DataError(f"{folder}: there is no such folder to copy")
     paths = sorted(path for path in folder.rglob("*") if path.is_symlink() or not path.is_dir())

@@ -1,4 +1,4 @@
-"""Which files that say what to run are this user's own: a run folder may come from anybody, and its hosts.json too.
+"""Which files that say what to run are this user's own: a run folder may come from anyone, and its hosts.json too.
 
 ~/.echelon/rosters/SHA256      an empty file for each that a run of this user's has written, or that they accepted
 """

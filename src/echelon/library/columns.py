@@ -1,4 +1,4 @@
-"""A run's measurements as columns: of plain lists, or as a data frame of whoever is installed."""
+"""A run's measurements as columns: plain lists, or a data frame of pandas or polars."""
 
 from __future__ import annotations
 

@@ -21,7 +21,7 @@ _KINDS: Mapping[str, EventKind] = {
     "end": "end",
     "event": "note",
 }
-"""Of records, what each is to those who follow a run."""
+"""The event that each kind of record becomes for those who follow a run."""
 _OWN = ("kind", "time", "step")
 
 

@@ -65,15 +65,15 @@ class Run:
 
     def __iter__(self) -> Iterator[Event]:
         reader = RecordReader(self._folder.worker_records(0))
-        is_going_on = True
-        while is_going_on:
-            is_going_on = self.is_training  # asked before reading: what is written last is still read
+        is_training = True
+        while is_training:
+            is_training = self.is_training  # asked before reading: what is written last is still read
             yield from events_of(reader.read())
-            if is_going_on:
+            if is_training:
                 time.sleep(POLL_S)
 
     def wait(self, on_event: Callable[[Event], object] | None = None) -> Run:
-        """Return when nobody trains it any more; TrainingError if that is because it failed.
+        """Wait until it is no longer being trained; TrainingError if it failed.
 
         KeyboardInterrupt only ends the waiting; `stop` ends the training.
         """

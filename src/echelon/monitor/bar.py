@@ -1,4 +1,4 @@
-"""Progress of anything that takes a while: a bar with ETA on a terminal, a line now and then elsewhere."""
+"""Progress of anything that takes a while: a bar with ETA on a terminal, occasional lines elsewhere."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def open_bars(console: Console) -> Progress:
 
 
 class Show(Protocol):
-    """Takes the share that is done, from 0 to 1, or None if it is not known; and what is being done now."""
+    """Called with the share that is done, from 0 to 1 or None if it is not known, and with what is being done now."""
 
     def __call__(self, share: float | None, doing: str = "") -> None: ...
 

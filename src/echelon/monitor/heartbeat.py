@@ -20,7 +20,7 @@ HEARTBEAT_VARIABLE = "ECHELON_HEARTBEAT_FD"
 """Environment variable with the descriptor of the shared memory and this worker's place in it, as `3:0`; a launcher
 that does not watch leaves it out."""
 _NUMBERS = struct.Struct("=QQQ")
-"""Of one worker: its beats, the collectives it has entered and left, its step."""
+"""One worker's numbers: its beats, the collectives it has entered and left, its step."""
 
 
 class Heart:
@@ -73,13 +73,13 @@ class Pulse:
     """Collectives entered and left: odd inside one, and lowest for the worker that is farthest behind."""
     step: int
     silent_s: float
-    """Since its last beat, or since it was started."""
+    """Seconds since its last beat, or since it was started."""
     is_stopped: bool = False
-    """By SIGSTOP or a debugger."""
+    """Whether it is stopped, by SIGSTOP or a debugger."""
 
     @property
     def is_waiting(self) -> bool:
-        """For others: while it waits, its silence is theirs."""
+        """Whether it waits for others: its silence is then theirs."""
         return self.turns % 2 == 1 and not self.is_stopped
 
 
@@ -104,7 +104,7 @@ class Heartbeats:
 
     @property
     def size(self) -> int:
-        """For how many workers there is room."""
+        """The number of workers that there is room for."""
         return len(self._seen)
 
     def clear(self, place: int) -> None:
@@ -143,7 +143,7 @@ def find_hung(
 
 
 def _make_memory(size: int) -> int:
-    """A descriptor of shared memory that no file name leads to."""
+    """A descriptor of shared memory without a file name."""
     if hasattr(os, "memfd_create"):
         descriptor = os.memfd_create("echelon-heartbeats")
     else:

@@ -10,7 +10,7 @@ _RECEIVED, _SENT = 0, 8
 
 
 def read_interfaces() -> dict[str, tuple[int, int]]:
-    """Bytes received and sent by every interface since it came up; nothing if the system does not say."""
+    """Bytes received and sent by every interface since it came up; empty if the system does not count."""
     try:
         with open(_TABLE, "rb") as file:
             return parse_interfaces(file.read().decode())

@@ -1,4 +1,4 @@
-"""The loss and the speed of a run as everybody is shown them: terminal, page, report and comparison.
+"""The loss and the speed of a run as they are shown everywhere: terminal, page, report and comparison.
 
 The loss is the mean of the last twentieth of the steps so far. Speed is targets over seconds of all steps with the
 current workers but the first twentieth, during which caches fill and libraries load; scoring and saving between steps
@@ -28,7 +28,7 @@ def warm_up_steps(steps: int) -> int:
 
 
 class StepMeans:
-    """Both of them, step by step, for those who see a run's steps once and as they come."""
+    """Both of them, updated step by step, for readers that see each step once, as it comes."""
 
     def __init__(self) -> None:
         self._steps, self._loss_steps = array("q"), array("q")
@@ -38,7 +38,7 @@ class StepMeans:
         self._layout_step = 0
 
     def resume(self, record: dict[str, Any]) -> None:
-        """Go on from a `start` record; with other workers, speed is counted anew."""
+        """Continue from a `start` record; with other workers, speed is counted anew."""
         layout = tuple(record.get(key) for key in ("workers", "hosts", "host", "exchange"))
         if self._layout not in (None, layout):
             self._layout_step = record["step"]
@@ -63,7 +63,7 @@ class StepMeans:
 
     @property
     def loss(self) -> float | None:
-        """None before any step had a finite one."""
+        """The loss; None before any step had a finite one."""
         count = len(self._loss_steps)
         width = min(count, smoothing_width(count))
         return (self._losses[-1] - self._losses[-1 - width]) / width if width else None

@@ -25,24 +25,24 @@ Record = dict[str, Any]
 
 _STEP = b'{"kind": "step",'
 """How the line of a step begins."""
-_COMPLETE = ("finished", "stopped early")
+COMPLETE = ("finished", "stopped early")
 """Outcomes after which a run has no more steps to make."""
 _MOST_BYTES = 2**32
-"""Of a file of records: that of ten million steps."""
+"""The largest file of records that is read: ten million steps fit."""
 _MOST_LINE_BYTES = 2**24
 _BATCH_LINES, _BATCH_BYTES = 1000, 2**22
-"""Of what is parsed together: the bytes, and the line that exceeds them."""
+"""How much is parsed at a time: up to these bytes, and the line that exceeds them."""
 _END_BYTES = 2**15
-"""Of each end of a file, for those who want no more than the first and the last records."""
+"""How much of each end of a file is read for its first and last records."""
 _MOST_WAITING_BYTES = 2**26
-"""Of records that a full disk does not take; those that come later are lost."""
+"""Records that wait for a full disk; later ones are lost."""
 
 
 class RecordWriter:
     """Writes one process's records. Steps reach the file with the first record that comes `flush_s` seconds after
     the last flush; other kinds at once. Any thread may write.
 
-    A full disk must not end a training: what it does not take waits in memory until there is room.
+    A full disk must not end a training: records wait in memory until there is room.
     """
 
     def __init__(self, path: Path, flush_s: float = 0.5) -> None:
@@ -97,7 +97,7 @@ class RecordReader:
         return self.position > 0 and (not self._path.exists() or self._path.stat().st_size < self.position)
 
     def read_batches(self, *, skip_steps: bool = False) -> Iterator[list[Record]]:
-        """As `read`, in lists of many records, which are parsed together: a long run has millions of steps."""
+        """Like `read`, in lists of many records, which are parsed together: a long run has millions of steps."""
         lines = _complete_lines(self._path, self.position)
         while batch := _take_batch(lines):
             self.position += sum(map(len, batch))
@@ -108,7 +108,7 @@ class RecordReader:
             yield believed
 
     def read(self) -> Iterator[Record]:
-        """The records that were completed since the last call. Lines that are no records are passed over."""
+        """The records that were completed since the last call. Lines that are not records are skipped."""
         for line in _complete_lines(self._path, self.position):
             self.position += len(line)
             record = _parse(line)
@@ -153,7 +153,7 @@ def read_ends(path: Path) -> list[Record]:
 
 
 def skim_records(path: Path) -> list[Record]:
-    """As `read_records`, but of steps in a row only the last: a long run has millions, which take long to parse."""
+    """Like `read_records`, but only the last of consecutive steps: parsing a long run's millions takes long."""
     lines: list[bytes] = []
     for line in _complete_lines(path):
         if lines and line.startswith(_STEP) and lines[-1].startswith(_STEP):
@@ -187,17 +187,17 @@ def standing_records(
 
 
 class TrainingFilter:
-    """`training_records` for those who see records as they come."""
+    """`training_records` for readers that see records as they come."""
 
     def __init__(self, *, is_over: bool = False) -> None:
         self.is_over = is_over
         self.repeated: list[Record] = []
-        """Those since the last start of a run that is over."""
+        """Records since the last start of a run that is over."""
 
     def take(self, record: Record) -> list[Record]:
         """The records that are known to count now that this one has come."""
         if not self.is_over:
-            self.is_over = record["kind"] == "end" and record.get("outcome", "finished") in _COMPLETE
+            self.is_over = record["kind"] == "end" and record.get("outcome", "finished") in COMPLETE
             self.repeated = []
             return [record]
         self.repeated = [record] if record["kind"] == "start" else [*self.repeated, record]
@@ -232,7 +232,7 @@ def _parse(line: bytes) -> Record | None:
 
 
 def _parse_together(lines: Sequence[bytes]) -> list[Record]:
-    """What is JSON among the lines; one that is not costs parsing them one by one."""
+    """The lines that are JSON; if one is not, all are parsed one by one."""
     try:
         records = parse_json(b"[" + b",".join(lines) + b"]")
     except ValueError:
@@ -241,7 +241,7 @@ def _parse_together(lines: Sequence[bytes]) -> list[Record]:
 
 
 def _is_believable(record: Record) -> bool:
-    """Whether the values that our own readers count on can be what they are said to be."""
+    """Whether the values that our own readers use have possible types and sizes."""
     rules = _rules()
     return isinstance(record.get("kind"), str) and all(
         rules[name](value) for name, value in record.items() if name in rules
@@ -249,7 +249,7 @@ def _is_believable(record: Record) -> bool:
 
 
 _NUMBERS = (int, float)
-"""And not bool, which Python counts among them."""
+"""Excludes bool, which Python counts as a number."""
 
 
 def is_number(value: Any) -> TypeGuard[float]:
@@ -262,7 +262,7 @@ def _is_count(value: Any) -> bool:
 
 
 def _is_amount(value: Any) -> bool:
-    """Of bytes or of operations."""
+    """Whether a value is a number of bytes or of operations."""
     return type(value) in _NUMBERS and 0 <= value < 1e24
 
 

@@ -1,6 +1,6 @@
 """How a worker that has lost others of its group, and keeps its weights, is put into a new group by its launcher.
 
-Each worker has a line to its launcher: a pair of sockets, of which it inherits an end.
+Each worker has a line to its launcher: a pair of sockets, one end of which it inherits.
 
     worker -> launcher    able       if others are lost, it can join a new group
                           waiting    it has left its group, and waits for the new one
@@ -38,7 +38,7 @@ class LauncherEnd:
 
     @property
     def readiness(self) -> Readiness:
-        """What the worker has said last."""
+        """The worker's last message."""
         with contextlib.suppress(OSError):
             while news := self._socket.recv(_MOST_BYTES):
                 self._readiness = "waiting" if news.endswith(_WAITING) else "able"
@@ -54,7 +54,7 @@ class LauncherEnd:
         self._send({"do": "join", "environment": dict(environment)}, listener)
 
     def _send(self, message: object, listener: socket.socket | None) -> None:
-        # A worker that has died, or that reads nothing, is found in other ways.
+        # A worker that has died, or does not read, is noticed in other ways.
         with contextlib.suppress(OSError):
             descriptors = [listener.fileno()] if listener else []
             socket.send_fds(self._socket, [json.dumps(message).encode() + b"\n"], descriptors)

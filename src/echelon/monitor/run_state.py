@@ -20,7 +20,7 @@ class RunState:
 
     name: str
     """training, finished, stopped early, interrupted, not started; or unknown, if hosts with folders of their own train
-    it and nobody brings back what they write."""
+    it and no launcher fetches what they write."""
     step: int
     steps: int | None
     as_of: float
@@ -30,8 +30,8 @@ class RunState:
 def read_state(
     run: RunFolder, records: Sequence[dict[str, Any]] | None = None, *, is_over: bool = False
 ) -> RunState:
-    """A run's state; `records` are those of its first worker, if they have been read already. `is_over`: somebody
-    knows that it is, though its lock may still be held, by a launcher about to leave or a host that is cut off."""
+    """A run's state; `records` are those of its first worker, if they have been read already. `is_over`: it is
+    known to be over, though a launcher about to leave or a host that is cut off may still hold its lock."""
     records = training_records(skim_records(run.worker_records(0)) if records is None else records)
     steps = [record["steps"] for record in records if record["kind"] == "start" and "steps" in record]
     # A start goes back behind the steps that were made after its checkpoint.
@@ -72,7 +72,7 @@ def _name_elsewhere(run: RunFolder) -> str:
 
 
 def _last_words(run: RunFolder) -> Iterator[dict[str, Any]]:
-    """Each agent's last record of whether the run continues; not of one that only waited for others in vain."""
+    """Each agent's last record of whether the run continues; none of an agent that gave up waiting for others."""
     for file in run.records.glob("agent-*.jsonl"):
         words = [record for record in read_records(file) if record["kind"] in ("start", "outcome")]
         if words and words[-1].get("outcome") != "alone":

@@ -20,7 +20,7 @@ SAMPLE_S = 2.0
 
 
 class Gpus:
-    """The GPUs of this host as NVIDIA's management library shows them; none if there is no such library."""
+    """The GPUs of this host as NVIDIA's management library shows them; none if the library is missing."""
 
     def __init__(self) -> None:
         self._nvml: Any = None
@@ -31,7 +31,7 @@ class Gpus:
             self._nvml = pynvml
 
     def sample(self) -> list[dict[str, float]]:
-        """Each GPU's load (`busy`) and memory as shares, watts, degrees Celsius; without what it does not tell."""
+        """Each GPU's load (`busy`) and memory as shares, watts and degrees Celsius, as far as it reports them."""
         count = self._ask(lambda nvml: nvml.nvmlDeviceGetCount()) if self._nvml else None
         return [self._sample(number) for number in range(count or 0)]
 
@@ -58,7 +58,7 @@ class Gpus:
 
 
 class HostSampler:
-    """Takes samples; what is counted is the difference to the sample before."""
+    """Takes samples; counters are given as differences to the sample before."""
 
     def __init__(self, host: str, card: str | None, gpus: Gpus | None = None) -> None:
         self._host, self._card, self._gpus = host, card, gpus or Gpus()
@@ -143,5 +143,5 @@ class SamplerThread:
         self._write()
 
     def _write(self) -> None:
-        with contextlib.suppress(Exception):  # whatever cannot be measured here must not end a training
+        with contextlib.suppress(Exception):  # a failed measurement must not end a training
             self._records.write("host", **self._sampler.sample())

@@ -29,7 +29,7 @@ class FinalScore:
         }
 
     def __str__(self) -> str:
-        """The scores, the checkpoint they are of, and how they were computed."""
+        """The scores, their checkpoint, and how they were computed."""
         shown = [
             f"{score.name} {self.metrics[score.key]:.2f}"
             for score in all_scores()
@@ -53,7 +53,7 @@ def final_score(run: RunFolder, records: Sequence[dict[str, Any]]) -> FinalScore
         elif record["kind"] == "start":
             began = record
         elif record["kind"] == "step" and began is not None:
-            # Made longer: what it scored at its earlier end is not a score of what it is now.
+            # The run was made longer: the score at its earlier end is not that of its present model.
             found, began = None, None
     if found is None:
         found = read_scores(run, "test")

@@ -55,10 +55,10 @@ class Speed(StepMeans):
     def __init__(self) -> None:
         super().__init__()
         self.unit = "tokens"
-        """What targets are: the word that the run's `start` record has for them."""
+        """The unit of targets, from the run's `start` record."""
 
     def start(self, record: dict[str, Any]) -> None:
-        """Go on from a `start` record."""
+        """Continue from a `start` record."""
         self.unit = str(record.get("unit", "tokens"))
         self.resume(record)
 
@@ -111,7 +111,7 @@ class LineScreen:
             self._say(f"{describe_step(record, self._speed)}  ETA {self._eta(record['step'], at)}")
 
     def _eta(self, step: int, at: float) -> str:
-        """By the records' own times: several may be shown in one moment."""
+        """Timed by the records: several may be shown at the same moment."""
         assert self._started is not None
         began, first = self._started
         if step == first:
@@ -180,7 +180,7 @@ class BarScreen:
 
 
 def follow_records(path: Path, screen: Screen) -> RecordReader:
-    """A reader of what comes into a worker's records from now on; `screen` recalls those before."""
+    """A reader of a worker's records from now on; `screen` is given those before."""
     reader = RecordReader(path)
     for record in reader.read():
         screen.recall(record)
@@ -201,7 +201,7 @@ def open_screen(console: Console, log_every: int) -> Screen:
 
 
 def is_complete(record: dict[str, Any]) -> bool:
-    """Whether a record has what is shown of its kind; only the loss and the gradient of a step may be unknown."""
+    """Whether a record has all that its kind shows; only the loss and the gradient of a step may be unknown."""
     unknown = {"loss", "gradient_norm"} if record["kind"] == "step" else set[str]()
     return unknown <= record.keys() and all(
         record.get(name) is not None for name in _SHOWN.get(record["kind"], ())

@@ -57,7 +57,7 @@ def secret_problems(value: Any, key: str = "") -> Iterator[Problem]:
 
 
 def division_problems(key: str, whole: int, slots: int) -> Iterator[Problem]:
-    """That a step of a given size cannot be shared out evenly."""
+    """The problem that a step of a given size cannot be divided evenly."""
     if whole % slots:
         below, above = whole - whole % slots, whole + slots - whole % slots
         advice = f"use {below} or {above}" if below else f"use {above}"
@@ -65,7 +65,7 @@ def division_problems(key: str, whole: int, slots: int) -> Iterator[Problem]:
 
 
 def address_problems(key: str, address: str | None) -> Iterator[Problem]:
-    """That an address is none."""
+    """The problem that an address is not one."""
     if address is not None and not re.fullmatch(r"[a-z][a-z0-9+.-]*://.+", address):
         yield Problem(key, f"{address!r} is no address; write it as s3://bucket/folder or gs://bucket/folder")
 
@@ -103,7 +103,7 @@ def _schedule_problems(recipe: Recipe) -> Iterator[Problem]:
                 f"{schedule.warmup_steps} leaves no step for the first rate, which ends before step "
                 f"{schedule.boundaries[0]}; lower it",
             )
-    # A warm-up longer than the training is no mistake: it is how a short trial of a long recipe looks.
+    # A warm-up longer than the training is not a mistake: a short trial of a long recipe has one.
     if isinstance(schedule, Cosine | Polynomial) and schedule.final_learning_rate > schedule.learning_rate:
         yield Problem("schedule.final_learning_rate", "is above the peak learning_rate; lower it")
 
@@ -142,7 +142,7 @@ def _exchange_problems(recipe: Recipe) -> Iterator[Problem]:
 
 
 def find_exchange_problems(recipe: Recipe) -> list[Problem]:
-    """What stands between a recipe and the exchange that it names."""
+    """Problems that keep a recipe from using the exchange that it names."""
     return [*_replica_problems(recipe), *_server_problems(recipe), *_feedback_problems(recipe)]
 
 

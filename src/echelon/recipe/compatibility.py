@@ -44,7 +44,7 @@ def require_same_learning(address: str, theirs: Recipe, ours: Recipe) -> None:
 
 
 def find_changes_in_tables(before: dict[str, Any], now: dict[str, Any]) -> list[str]:
-    """As `find_changes`, of recipes as tables."""
+    """Like `find_changes`, for recipes as tables."""
     return [
         key
         for key in changed_keys(before, now)

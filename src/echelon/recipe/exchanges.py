@@ -27,6 +27,6 @@ def names_of(allowed: Collection[ExchangeClass]) -> list[ExchangeChoice]:
 
 
 def most_exact(step_s: Mapping[Key, float]) -> Key:
-    """Of exchanges with these step times, the most exact one first, the first than which no other is much faster."""
+    """The first of these exchanges, ordered from the most exact, that is nearly as fast as the fastest."""
     fastest_s = min(step_s.values())
     return next(key for key, seconds in step_s.items() if WORTH_IT * seconds <= fastest_s)

@@ -19,7 +19,7 @@ def recipe_keys() -> tuple[str, ...]:
 
 
 def keys_called(name: str) -> list[str]:
-    """The keys that end in `name`: what somebody means who leaves out the table."""
+    """The keys that end in `name`: what a user means who leaves out the table."""
     return [key for key in recipe_keys() if key.rpartition(".")[2] == name]
 
 

@@ -52,7 +52,7 @@ def load_recipe(path: Path, overrides: Sequence[str] = ()) -> Recipe:
 
 def allow_named(path: Path) -> None:
     """Let the user's own code be imported that a recipe file names; not what the recipe in a run's folder does, which
-    may be anybody's. What is wrong with the file is for those to say who read it."""
+    may be anybody's. Errors in the file are reported when it is read."""
     is_of_a_run = (
         path.name == RunFolder(path.parent).recipe.name and RunFolder(path.parent).checkpoints.is_dir()
     )
@@ -70,7 +70,7 @@ def change_recipe(recipe: Recipe, overrides: Sequence[str]) -> Recipe:
 
 
 def load_recipe_of(kind: type[R], path: Path, overrides: Sequence[str] = ()) -> R:
-    """The same for those who can use the recipes of one task only; UserError if it is another's."""
+    """Load a recipe of one task; UserError if it is another's."""
     recipe = load_recipe(path, overrides)
     if not isinstance(recipe, kind):
         raise UserError(f"{path}: its task is {recipe.task}; this needs one of {task_name(kind)}")

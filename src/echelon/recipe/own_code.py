@@ -48,7 +48,7 @@ def own_paths(recipe: BaseModel) -> list[str]:
 
 
 def allow(paths: Iterable[str]) -> None:
-    """Let this process, and those that it starts from now on, import these."""
+    """Let this process, and processes that it starts from now on, import these."""
     for path in paths:
         if not is_import_path(path):
             raise UserError(f"{path!r} is no import path; write it as package.module:name")
@@ -61,7 +61,7 @@ def allowed() -> list[str]:
 
 
 def require_allowed(paths: Iterable[str]) -> None:
-    """UserError that says how to allow those of the paths that nobody has allowed."""
+    """UserError that says how to allow the paths that are not allowed yet."""
     missing = [path for path in dict.fromkeys(paths) if path not in allowed()]
     if missing:
         flags = " ".join(f"--own-code {path}" for path in missing)
@@ -72,7 +72,7 @@ def require_allowed(paths: Iterable[str]) -> None:
 
 
 def import_own(path: str) -> Any:
-    """What an import path names; UserError if nobody has allowed it, or it cannot be imported."""
+    """What an import path names; UserError if it is not allowed, or cannot be imported."""
     require_allowed([path])
     name, _, attribute = path.partition(":")
     if name == "__main__":
@@ -80,7 +80,7 @@ def import_own(path: str) -> Any:
             f"{path}: workers cannot import what is defined in a notebook or a script; use a module"
         )
     if name.partition(".")[0] in sys.stdlib_module_names:
-        # A recipe from somebody else has no code with it, and could use what lies about here, with its own arguments.
+        # A recipe from someone else has no code with it, and could call what is installed here with its own arguments.
         raise UserError(
             f"{path}: is Python's own and not yours; name a function or class that you have written"
         )

@@ -102,7 +102,7 @@ class OwnRecipe(Recipe):
     """When to stop before the end."""
 
     def model_post_init(self, _context: Any) -> None:
-        """Whoever shows the run's scores asks the table of tasks for them, without the code that measures them."""
+        """Code that shows the run's scores asks the table of tasks for them, without the code that measures them."""
         note_own_scores(self.task, self.evaluate.scores)
 
     @property

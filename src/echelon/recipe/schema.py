@@ -223,7 +223,7 @@ class Train(Section):
     """Largest norm of the step's gradient; a longer one is scaled down to it."""
     init_from: str | None = None
     """What training starts from, for fine-tuning: a run folder, whose best weights and vocabulary are used, or a model
-    of transformers, timm or torchvision (docs/using-a-model.md). A network for pictures may have other classes; its
+    of transformers, timm or torchvision (docs/using-a-model.md). A network for images may have other classes; its
     last layer then begins anew."""
     freeze: list[str] = Field(default=[])
     """Parts of the model that training does not change, by the beginning of their parameters' names, e.g.
@@ -280,10 +280,10 @@ class TranslationTrain(Train):
 
 
 class ImageTrain(Train):
-    """The length of training and what a step of pictures is."""
+    """The length of training and what a step of images is."""
 
     batch_images: PositiveInt = 128
-    """Pictures in a step. Must divide evenly into `slots`; BatchNorm's statistics are those of a slot."""
+    """Images in a step. Must divide evenly into `slots`; BatchNorm's statistics are those of a slot."""
     label_smoothing: Fraction = 0.0
     """Share of the probability spread evenly over all classes in the training targets."""
 
@@ -292,8 +292,8 @@ class ExchangeSettings(Section):
     """Settings of the exchange that `train.exchange` names; the others' are not looked at."""
 
     hosts: PositiveInt | None = None
-    """So many hosts train, the first ones, and the others stand by; all of them if it is not given. "auto" sets it to 1
-    if the line makes more hosts slower: then the fastest host trains."""
+    """The number of hosts that train, the first ones; the others stand by. By default all train. "auto" sets it to 1 if
+    the line makes more hosts slower: then the fastest host trains."""
     bucket_bytes: PositiveInt = 2**23
     """all_reduce, compressed: gradients, in bytes of float32, that go out together while backward is still running.
     "auto" chooses them for the line."""
@@ -364,9 +364,9 @@ class Sgd(Section):
     nesterov: bool = False
     """Look ahead along the momentum before taking the gradient's step."""
     weight_decay: NonNegativeFloat = 0.0
-    """Weight decay; never on biases and norms, but for the bias of speednet's first layer."""
+    """Weight decay; never on biases and norms, except the bias of speednet's first layer."""
     vector_rate: PositiveFloat = 1.0
-    """Learning rate of biases and norms, but for that one, as a multiple of the schedule's."""
+    """Learning rate of biases and norms, except that one, as a multiple of the schedule's."""
 
 
 class OwnOptimiser(Section):
@@ -554,7 +554,7 @@ class CheckpointSettings(Section):
 
 
 class ImageCheckpoint(CheckpointSettings):
-    """When the state of a training on pictures is saved, and what is kept."""
+    """When the state of a training on images is saved, and what is kept."""
 
     best: ImageMetric = "top1"  # type: ignore[assignment]
     """Validation metric that decides which checkpoint is the best."""
@@ -572,7 +572,7 @@ class EarlyStop(Section):
 
 
 class ImageEarlyStop(EarlyStop):
-    """Stop when a validation metric of pictures no longer improves. With several, all must have stopped improving."""
+    """Stop when a validation metric of images no longer improves. With several, all must have stopped improving."""
 
     metric: ImageMetric = "top1"  # type: ignore[assignment]
     """The metric to look at."""
@@ -588,7 +588,7 @@ class RestartSettings(Section):
     window_minutes: PositiveFloat = 60.0
     """Restarts longer ago than this no longer count."""
     hang_seconds: NonNegativeFloat = 300.0
-    """A worker that gets nothing done for so long counts as failed; 0 waits for ever. Loading data, a slot of a step,
+    """A worker that makes no progress for this long counts as failed; 0 waits for ever. Loading data, a slot of a step,
     a batch of scoring and writing a checkpoint must each take less."""
     silence_seconds: PositiveFloat = 5.0
     """On several hosts: a host that is not heard for this long is lost, and the others continue without it."""
@@ -659,12 +659,12 @@ class TranslationRecipe(Recipe):
 
 
 class ClassificationRecipe(Recipe):
-    """A recipe that learns to tell classes of pictures apart."""
+    """A recipe that learns to tell classes of images apart."""
 
     task: Literal["classification"]
     """What is learnt."""
     data: ImageData
-    """The pictures."""
+    """The images."""
     model: ImageModel = ImageModel()
     """The network."""
     train: ImageTrain
@@ -672,7 +672,7 @@ class ClassificationRecipe(Recipe):
     optimiser: Optimiser = Sgd(kind="sgd")
     """How gradients become updates."""
     evaluate: ImageEvaluation = ImageEvaluation()
-    """When and how pictures are scored."""
+    """When and how images are scored."""
     checkpoint: ImageCheckpoint = ImageCheckpoint()
     """When the run's state is saved, and what is kept."""
     early_stop: list[ImageEarlyStop] = Field([])  # type: ignore[assignment]

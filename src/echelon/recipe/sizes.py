@@ -39,12 +39,12 @@ def transformer_shape(model: Model, vocabulary: int) -> TransformerShape:
 
 
 def model_pixels(data: ImageData) -> int:
-    """Height and width of the pictures that the model sees."""
+    """Height and width of the images that the model sees."""
     return data.pixels or NATIVE_PIXELS[data.source]
 
 
 def image_shape(model: ImageModel, classes: int, pixels: int) -> ImageShape:
-    """The whole shape of a network for this many classes, and pictures of this size."""
+    """The whole shape of a network for this many classes, and images of this size."""
     if model.preset == "speednet":
         shape = speednet.SpeedNetShape(classes=classes, pixels=pixels)
         return replace(shape, width=model.width or shape.width)

@@ -47,7 +47,7 @@ class StepSize:
     """The size of a step, as a recipe gives it."""
 
     key: str
-    """Of the recipe: `train.batch_tokens`."""
+    """Its key in the recipe: `train.batch_tokens`."""
     size: int
     unit: str
     """What is counted, in the plural: tokens, images."""
@@ -63,7 +63,7 @@ class Use:
     """What a task's models are for, in the words of messages."""
 
     verb: str
-    """Of the command line: `echelon translate`."""
+    """A verb of the command line: `echelon translate`."""
     does: str
     """`translates`"""
     do: str
@@ -88,12 +88,12 @@ class RecipeDeclaration(Protocol):
 
     @property
     def targets(self) -> str:
-        """The same for people: target tokens, images."""
+        """The unit as it is shown: target tokens, images."""
         ...
 
     @property
     def score_title(self) -> str:
-        """Of the chart of scores on the validation set."""
+        """The title of the chart of validation scores."""
         ...
 
     def batch(self, recipe: Recipe) -> StepSize:
@@ -114,7 +114,7 @@ class RecipeDeclaration(Protocol):
 
 
 _own_scores: dict[str, tuple[Score, ...]] = {}
-"""Of the users' tasks whose recipes this process has read."""
+"""The scores of users' tasks whose recipes this process has read."""
 
 
 def note_own_scores(path: str, keys: Sequence[str]) -> None:

@@ -25,7 +25,7 @@ def flat_settings(recipe: Recipe) -> dict[str, str]:
 
 
 def flat_table(table: dict[str, Any]) -> dict[str, str]:
-    """The same of a table as TOML has it."""
+    """The same for a table as it is read from TOML."""
     return _flatten(table, "")
 
 

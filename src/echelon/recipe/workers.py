@@ -29,7 +29,7 @@ class WorkerRange:
         return self.fewest == self.most
 
     def at_start(self, cores: int) -> int:
-        """As many as allowed, but not more than there are cores to run them."""
+        """The number to start with: as many as allowed, but at most one for each core."""
         return min(self.most, max(self.fewest, cores))
 
 

@@ -102,6 +102,6 @@ def _read_found(run: RunFolder) -> ResolvedExchange | None:
 
 
 def _gather_alone(run: RunFolder, peers: Peers) -> dict[str, float]:
-    """What `ResolvedExchange.alone` is, from any host that has it. Collective."""
+    """`ResolvedExchange.alone` of any host that has it. Collective."""
     here = _read_found(run)
     return next((alone for alone in peers.gather_json(here.alone if here else {}) if alone), {})

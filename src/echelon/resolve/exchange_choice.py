@@ -26,7 +26,7 @@ SETTINGS: dict[Candidate, dict[str, Any]] = {
 }
 """The recipe's settings that select it."""
 _BACKWARD = 2 / 3
-"""Of a slot's time."""
+"""The share of a slot's time that backward takes."""
 _AS_FAST = 1.1
 """Measured times that differ by less say nothing."""
 _SMALLEST_BUCKET, _LARGEST_BUCKET = 2**20, 2**24
@@ -44,7 +44,7 @@ class Measured:
     optimiser_s: float
     line_bytes_per_s: float
     latency_s: float
-    """Of adding up one number."""
+    """The time that an all-reduce of one number takes."""
     cpu_s_per_byte: float
     """Processor time that a byte on the line costs a worker."""
     num_bytes: Mapping[Candidate, float]
@@ -54,9 +54,9 @@ class Measured:
     alone: Mapping[str, float]
     """Seconds of a step on each of the hosts alone, by its name."""
     steps_between: int
-    """Of `local`: steps from one agreement to the next."""
+    """`local`: steps from one agreement to the next."""
     steps_behind: int
-    """Of `local`: steps that are taken while an agreement is on its way."""
+    """`local`: steps taken while an agreement is in flight."""
 
     @property
     def fastest(self) -> str:
@@ -82,7 +82,7 @@ class Measured:
         match name:
             case "all_reduce" | "compressed bf16" | "compressed int8":
                 return compute_s + busy_s + self._exposed_s(line_s)
-            case "low_rank":  # two rounds, the second of which needs the first, and the rest beside them
+            case "low_rank":  # two dependent rounds, with the rest beside them
                 return compute_s + busy_s + line_s + 2 * self.latency_s
             case "local":
                 late_s = max(0.0, line_s - self.steps_behind * compute_s)
@@ -107,7 +107,7 @@ class Choice:
 
 
 def choose(measured: Measured, allowed: Collection[ExchangeClass]) -> Choice:
-    """The most exact of the allowed exchanges than which no other is much faster; one host if none of them pays."""
+    """The most exact of the allowed exchanges that is nearly as fast as the fastest; one host if none of them pays."""
     best = _best([name for name in measured.num_bytes if class_of(name) in allowed], measured)
     line = f"a line of {show_rate(measured.line_bytes_per_s)}"
     advice = _advice(measured, best, allowed)

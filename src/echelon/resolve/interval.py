@@ -20,7 +20,7 @@ class SavingCost:
     failure_s: float
     """Mean time between failures of any host."""
     period: int
-    """Steps of which the interval must be a multiple."""
+    """The interval must be a multiple of these steps."""
 
     def choose_interval(self) -> int:
         """Steps between two saves."""

@@ -35,7 +35,7 @@ class TrialMachine:
 
     cores: int
     free_bytes: int
-    """Of memory."""
+    """Free memory."""
     measure: Callable[[Recipe, int, int], dict[str, Any]]
     """Train a recipe with a number of workers for a number of steps; the keys of `benchmark --json`."""
 
@@ -164,7 +164,7 @@ def with_slot_tokens(recipe: TranslationRecipe, slot_tokens: int) -> Translation
 
 
 def largest_slot(recipe: TranslationRecipe, prepared: Prepared) -> int:
-    """Above this, a step is no small part of the data any more."""
+    """Above this, a step is no longer a small part of the data."""
     longer = (np.maximum(store.source_lengths, store.target_lengths) for store in prepared.train)
     tokens = sum(int(lengths.sum(dtype=np.int64)) for lengths in longer)
     return min(LARGEST_SLOT, tokens // (recipe.train.slots * STEPS_OF_AN_EPOCH))

@@ -1,4 +1,4 @@
-"""A network for pictures before it exists, whichever of them it is: parameters, bytes and FLOPs, without torch."""
+"""A network for images before it exists, whichever of them it is: parameters, bytes and FLOPs, without torch."""
 
 from __future__ import annotations
 
@@ -41,5 +41,5 @@ def parameters_by_part(shape: ImageShape) -> dict[str, int]:
 
 
 def training_flops(shape: ImageShape, pictures: int) -> int:
-    """FLOPs of forward and backward of a number of pictures."""
+    """FLOPs of forward and backward of a number of images."""
     return 3 * pictures * sum(layer.flops for layer in layers(shape))

@@ -18,19 +18,19 @@ class ResNetShape:
     """Everything that decides which parameters a ResNet has."""
 
     blocks: tuple[int, ...]
-    """Blocks in each stage; every stage after the first halves the picture."""
+    """Blocks in each stage; every stage after the first halves the image."""
     width: int = 64
     """Channels of the first stage; each later one has twice as many."""
     block: Literal["basic", "bottleneck"] = "basic"
     stem: Literal["imagenet", "cifar"] = "imagenet"
-    """A 7x7 convolution and a pooling, each halving the picture; or one 3x3 convolution."""
+    """A 7x7 convolution and a pooling, each halving the image; or one 3x3 convolution."""
     has_projections: bool = True
     """Whether shortcuts that change the shape have a 1x1 convolution, or pad with zeros."""
     classes: int = 1000
     pixels: int = 224
-    """Height and width of the picture."""
+    """Height and width of the image."""
     groups: int = 1
-    """Of a bottleneck's 3x3 convolution, each of which sees its own channels (ResNeXt)."""
+    """Groups of a bottleneck's 3x3 convolution; each sees only its own channels (ResNeXt)."""
     group_width: int = 64
     """Channels of such a group in the first stage, if `width` is 64; 128 makes a wide ResNet."""
 
@@ -63,7 +63,7 @@ class LayerShape:
     part: str
     """`stem`, `layer1` ... or `fc`."""
     flops: int
-    """Of the forward pass for one picture; a multiply-add is 2."""
+    """FLOPs of the forward pass for one image; a multiply-add counts as 2."""
 
     @property
     def count(self) -> int:
@@ -91,7 +91,7 @@ def layers(shape: ResNetShape) -> list[LayerShape]:
 def _block(
     shape: ResNetShape, name: str, channels: int, inner: int, *, entering: int, side: int
 ) -> list[LayerShape]:
-    """`entering` is the picture's side before the block, `side` after it."""
+    """`entering` is the image's side before the block, `side` after it."""
     if shape.block == "basic":
         outer = inner
         convolutions = [_Convolution(channels, inner, 3, side), _Convolution(inner, inner, 3, side)]
@@ -100,7 +100,7 @@ def _block(
         middle = bottleneck_width(shape, inner)
         convolutions = [
             _Convolution(channels, middle, 1, entering),
-            # It is this one that halves the picture.
+            # It is this one that halves the image.
             _Convolution(middle // shape.groups, middle, 3, side),
             _Convolution(middle, outer, 1, side),
         ]
@@ -123,11 +123,11 @@ class _Convolution:
     """A convolution with its norm."""
 
     channels: int
-    """That each of its filters sees."""
+    """Channels that each of its filters sees."""
     outer: int
     kernel: int
     side: int
-    """Of the picture it gives."""
+    """The side of its output."""
 
     def layers(self, name: str, norm: str) -> list[LayerShape]:
         part = name.split(".", maxsplit=1)[0] if "." in name else "stem"

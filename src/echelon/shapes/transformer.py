@@ -36,7 +36,7 @@ class TransformerShape:
     activation: Literal["relu", "gelu", "swish"] = "relu"
     """Inside the feed-forward blocks."""
     output_bias: bool = False
-    """Whether the logits have a bias, which is not trained; so it is no parameter."""
+    """Whether the logits have a bias; it is not trained, so it does not count as a parameter."""
 
     def __post_init__(self) -> None:
         if min(self.vocabulary, self.d_model, self.d_ff, self.heads) < 1:
@@ -204,7 +204,7 @@ class TokenCounts:
         )
 
     def times(self, factor: int) -> TokenCounts:
-        """Of a batch that holds every pair so often."""
+        """The counts of a batch that holds every pair `factor` times."""
         return TokenCounts(**{name: factor * count for name, count in asdict(self).items()})
 
 

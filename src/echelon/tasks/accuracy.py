@@ -1,4 +1,4 @@
-"""Top-1, top-5, accuracy by class and the confusion matrix, from what was guessed of each picture."""
+"""Top-1, top-5, accuracy by class and the confusion matrix, from the guesses for each image."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _CONFUSED_PAIRS = 20
 
 
 def ranked_guesses(logits_NK: Tensor, labels_N: Tensor) -> tuple[list[int], list[int]]:
-    """How many classes were thought likelier than the right one, and the likeliest, of each picture.
+    """How many classes were thought likelier than the right one, and the likeliest, of each image.
 
     Classes that are as likely as the right one count as likelier if their number is lower, so that a network which
     says nothing scores by chance, and as a sorted list would.
@@ -24,7 +24,7 @@ def ranked_guesses(logits_NK: Tensor, labels_N: Tensor) -> tuple[list[int], list
         labels_N.new_tensor(range(logits_NK.shape[1]))[None] < labels_N[:, None]
     )
     ranks_N = ((logits_NK > right_N1) | is_before).sum(1)
-    ranks_N[right_N1[:, 0].isnan()] = logits_NK.shape[1]  # what is not a number is never right
+    ranks_N[right_N1[:, 0].isnan()] = logits_NK.shape[1]  # NaN is never right
     return ranks_N.tolist(), logits_NK.argmax(1).tolist()
 
 

@@ -1,6 +1,6 @@
-"""Classification: pictures, a convolutional network, cross-entropy, top-1 and top-5.
+"""Classification: images, a convolutional network, cross-entropy, top-1 and top-5.
 
-N  pictures    P  height and width    K  classes
+N  images    P  height and width    K  classes
 """
 
 from __future__ import annotations
@@ -42,16 +42,16 @@ _WHITENING_IMAGES = 5000
 
 @dataclass(frozen=True)
 class ImageBatch:
-    """Normalised pictures, channels last in memory, and their classes."""
+    """Normalised images, channels last in memory, and their classes."""
 
     images_NCPP: Tensor
     labels_N: Tensor
     mixed: tuple[Tensor, float] | None = None
-    """With mixup: the labels that pictures were blended with, and the share of the first."""
+    """With mixup: the labels that images were blended with, and the share of the first."""
 
 
 class ClassificationTask:
-    """Implements `Task` on prepared pictures."""
+    """Implements `Task` on prepared images."""
 
     unit = "images"
     kernels = "PyTorch"
@@ -66,7 +66,7 @@ class ClassificationTask:
 
     @classmethod
     def of_run(cls, recipe: ClassificationRecipe, run: RunFolder, device: torch.device) -> ClassificationTask:
-        """The task on the pictures that `train` prepared for this run."""
+        """The task on the images that `train` prepared for this run."""
         named = find_run_data(run)
         prepared = open_images(named.folder)
         named.check(prepared.key)
@@ -126,17 +126,17 @@ class ClassificationTask:
 
 @dataclass(frozen=True)
 class ScoredPictures:
-    """A set of pictures to score."""
+    """A set of images to score."""
 
     name: str
     labels: NDArray[np.int64]
     see: Callable[[NDArray[np.int64]], Pixels]
-    """The pictures at some places as the model sees them: [N, P, P, 3]."""
+    """The images at some places as the model sees them: [N, P, P, 3]."""
 
 
 @dataclass(frozen=True)
 class ClassificationScoring:
-    """Implements `Scoring` on a set of pictures."""
+    """Implements `Scoring` on a set of images."""
 
     evaluate: ImageEvaluation
     pictures: ScoredPictures
@@ -146,7 +146,7 @@ class ClassificationScoring:
     def share(
         self, model: nn.Module, *, rank: int, size: int, on_batch: Callable[[float], None]
     ) -> list[Any]:
-        """Every size-th batch: its number, its loss, and of each picture where its class came and what was guessed."""
+        """Every `size`-th batch: its number, its loss, and for each image the rank of its class and the guess."""
         shares = []
         for number, indices in _batches(len(self.pictures.labels)):
             if number % size == rank:
@@ -166,7 +166,7 @@ class ClassificationScoring:
         loss = math.fsum(batch[1] for batch in batches) / len(labels)
         ranks = [rank for batch in batches for rank in batch[2]]
         guesses = [guess for batch in batches for guess in batch[3]]
-        assert len(guesses) == len(labels), "every picture counts once"
+        assert len(guesses) == len(labels), "every image counts once"
         metrics, details = combine_guesses(labels.tolist(), ranks, guesses, classes)
         signature = f"{self.pictures.name}:{len(labels)}|classes:{len(classes)}|{format_views(self.evaluate)}"
         outputs, right = ([classes[number] for number in each] for each in (guesses, labels))
@@ -195,7 +195,7 @@ def build_network(recipe: ClassificationRecipe, classes: int, pixels: int) -> nn
 
 
 def classify(model: nn.Module, images_NCPP: Tensor, evaluate: ImageEvaluation) -> Tensor:
-    """Logits [N, K] in float32; with several views of a picture, the log of the mean of their probabilities."""
+    """Logits [N, K] in float32; with several views of an image, the log of the mean of their probabilities."""
     seen = views(images_NCPP, evaluate)
     if len(seen) == 1:
         logits_NK: Tensor = model(images_NCPP).float()
@@ -205,7 +205,7 @@ def classify(model: nn.Module, images_NCPP: Tensor, evaluate: ImageEvaluation) -
 
 
 def views(images_NCPP: Tensor, evaluate: ImageEvaluation) -> list[tuple[Tensor, float]]:
-    """What is looked at to classify pictures, and what each counts for: themselves, moved, mirrored."""
+    """The views that classify an image, and their weights: the image itself, moved, mirrored."""
     found = [(images_NCPP, 1.0)]
     if evaluate.shift:
         pixels, wide = images_NCPP.shape[2], 2 * evaluate.shift
@@ -222,6 +222,6 @@ def format_views(evaluate: ImageEvaluation) -> str:
 
 
 def _batches(count: int) -> Iterator[tuple[int, NDArray[np.int64]]]:
-    """Pictures in fixed batches, whoever scores them."""
+    """Images in fixed batches, so the scores do not depend on how many workers compute them."""
     for number, start in enumerate(range(0, count, _SCORING_IMAGES)):
         yield number, np.arange(start, min(start + _SCORING_IMAGES, count))

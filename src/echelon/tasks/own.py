@@ -27,7 +27,7 @@ from echelon.tasks.task import Scores, Slot, Split
 TARGETS = "targets"
 """What steps of own tasks are counted in."""
 _BATCH_OF_SLOT = 32
-"""What random bits are drawn for."""
+"""The stream of random bits that a slot's examples are drawn and varied with."""
 
 
 class OwnTask(Protocol):

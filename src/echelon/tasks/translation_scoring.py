@@ -70,7 +70,7 @@ class TranslationScoring:
     def _share_of_losses(
         self, model: nn.Module, rank: int, size: int, on_batch: Callable[[float], None]
     ) -> list[list[Any]]:
-        """Of every size-th batch its number, its loss and its targets."""
+        """Score every `size`-th batch: its number, its loss and its targets."""
         lengths = longer_sides(self.store, self.count)
         counted = np.flatnonzero(lengths <= longest_scored(self.recipe.data))
         losses: list[list[Any]] = []

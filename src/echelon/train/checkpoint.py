@@ -123,7 +123,7 @@ def newest_good_checkpoint(checkpoints: Path) -> tuple[Checkpoint | None, list[s
                 checkpoint.load_state()
                 return checkpoint, messages
             if not is_finished(folder):
-                continue  # a save that a crash cut short: not damaged, never whole
+                continue  # a save that a crash cut short: not damaged, just incomplete
             problem = f"{folder}: a file is missing or has another size than recorded"
         except CheckpointError as error:
             problem = str(error)

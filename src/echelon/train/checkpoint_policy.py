@@ -1,4 +1,4 @@
-"""When checkpoints are taken, that they get written, and what is cleared away after them."""
+"""Decides when to save, sees that checkpoints get written, and removes old ones."""
 
 from __future__ import annotations
 
@@ -56,9 +56,9 @@ class CheckpointPolicy:
     exchange: Exchange
     writer: CheckpointWriter
     mirror: Mirror | None
-    """Where checkpoints go as well."""
+    """Where checkpoints are uploaded as well."""
     first_step: int
-    """Where this start of the run began."""
+    """The step at which this start of the run began."""
     num_hosts: int = 1
     may_write: Callable[[], None] = lambda: None
     """Raises if this worker's generation has been replaced, so that it no longer owns the run folder."""
@@ -113,7 +113,7 @@ class CheckpointPolicy:
         self._blocked_s += time.perf_counter() - started
 
     def _make_room(self, folder: Path) -> bool:
-        """Clear what an unfinished save left; whether this very checkpoint is there already, whole.
+        """Clear what an unfinished save left; True if this very checkpoint is there already, complete.
 
         One that was saved before its step had been scored is saved again, with the score.
         """
@@ -141,7 +141,7 @@ class CheckpointPolicy:
         self.writer.wait_copied()
 
     def after_step(self, seconds: float | None = None) -> None:
-        """See how far the save under way is; `seconds` is how long the step took."""
+        """Check the save under way; `seconds` is how long the step took."""
         if seconds is not None:
             (self._saving_steps if self.writer.is_writing else self._quiet_steps).append(seconds)
         if self.writer.is_writing:
@@ -189,7 +189,7 @@ class CheckpointPolicy:
             problems = [text for text in self.group.gather_json(self._problem()) if text]
             if not problems:
                 self._conclude()
-                self.group.barrier()  # nobody looks at the checkpoints while worker 0 prunes them
+                self.group.barrier()  # no worker looks at the checkpoints while worker 0 prunes them
                 return
             self.records.write("event", message=f"saving failed: {problems[0]}; trying again")
             time.sleep(min(2.0**attempt, 10.0))
@@ -206,7 +206,7 @@ class CheckpointPolicy:
             self.after_step()
 
     def _problem(self) -> str:
-        """What went wrong with this worker's part of a save that has come to its end; "" if all is well."""
+        """What went wrong with this worker's part of a save that has ended; "" if all is well."""
         if self._pending is None:
             return ""
         error = self.writer.take_error()

@@ -1,4 +1,4 @@
-"""Saving behind training's back.
+"""Saving in the background, while training continues.
 
 A checkpoint is a snapshot of tensors that only an update changes. So a thread copies them while the next step's
 forward and backward run, and only the next update waits for the copy; writing, checksums and fsync follow behind. The
@@ -47,7 +47,7 @@ class SaveJob:
     state: TrainingState | None = None
     all_files: tuple[str, ...] = ()
     may_write: Callable[[], None] = lambda: None
-    """Raises if this worker must not vouch for anything any more."""
+    """Raises if this worker must no longer mark files as complete."""
 
 
 class CheckpointWriter:
@@ -72,7 +72,7 @@ class CheckpointWriter:
         self._run(lambda: self._save(job, images))
 
     def tidy(self, action: Callable[[], None]) -> None:
-        """Remove old checkpoints, for example, which takes as long if the file system frees the blocks at once."""
+        """Run `action` in the background: removing old checkpoints can take as long as saving."""
         self.wait_written()
         self._is_copied.set()
         self._run(action)

@@ -1,4 +1,4 @@
-"""A step's slots dealt by speed: who has computed slots faster lately gets more of them.
+"""A step's slots dealt by speed: workers that were faster lately get more of them.
 
 Every worker deals for all, from the same table of seconds, and so comes to the same shares. They have no effect on the
 result: an exact sum does not depend on who computed what.
@@ -13,7 +13,7 @@ from collections.abc import Sequence
 _WORTH = 0.95
 """Slots are dealt anew if a step then takes less than this share of its time."""
 _REMEMBERED = 5
-"""Steps of which the median counts: a pause of one step moves nothing."""
+"""The median of these steps counts, so a pause in one step changes nothing."""
 _HOPE = 0.99
 """A worker without slots is taken to be faster by this with each step, so that it gets another chance: the slower it
 was, the later."""

@@ -24,7 +24,7 @@ _LONGEST_NAME = 120
 
 
 class _BrokenOffError(Exception):
-    """This worker was told to stop in the middle of scoring."""
+    """This worker was told to stop while it was scoring."""
 
 
 def score_together(
@@ -36,7 +36,7 @@ def score_together(
     *,
     show: Callable[[float], None] = lambda _: None,
 ) -> Scores | None:
-    """Score a set, shared out over the workers; the same Scores everywhere, but for the references. Collective.
+    """Score a set, shared out over the workers; the same Scores everywhere, except for the references. Collective.
 
     `must_stop` is asked before every batch, and `show` told the share of this worker's work that is done. If any worker
     has to stop, all of them get None.

@@ -40,7 +40,7 @@ class Outcome(enum.Enum):
     STOPPED_EARLY = "stopped early"
     INTERRUPTED = "interrupted"
     PAUSED = "paused"
-    """At the step where the recipe has it stop; to be resumed."""
+    """At `train.stop_at`; the run can be resumed."""
 
 
 @dataclass
@@ -312,7 +312,7 @@ def roll_back(training: Training) -> None:
 
 
 def own_votes(training: Training) -> Votes:
-    """What this worker wants, from what it knows by now."""
+    """This worker's votes, from what it knows by now."""
     return Votes(
         stop=training.stop.is_set,
         save=training.checkpoints.wants_retry,
@@ -322,7 +322,7 @@ def own_votes(training: Training) -> Votes:
 
 
 def agreed_votes(training: Training) -> Votes:
-    """What the workers have agreed on in this step, the same on all of them."""
+    """What the workers have agreed on in this step; the same everywhere."""
     counted = count_votes(training.model.flat.votes)
     return with_own_view(counted, own_votes(training)) if training.exchange.traits.shares_updates else counted
 

@@ -51,14 +51,13 @@ class Mirror:
         self._thread.start()
 
     def put(self, folder: Path) -> None:
-        """Upload a checkpoint that is complete, and the best that it names, unless a newer one comes before there is
-        time."""
+        """Upload a checkpoint that is complete, and the best that it names, unless a newer one comes first."""
         with self._changed:
             self._newest = folder
             self._changed.notify()
 
     def finish(self, heart: Heart) -> None:
-        """Return when everything is uploaded, with what makes a run of it; the heart beats meanwhile."""
+        """Return when everything is uploaded, with the files that make it a run; the heart beats meanwhile."""
         with self._changed:
             self._is_over = True
             self._changed.notify()
@@ -73,7 +72,7 @@ class Mirror:
         self._try(self._upload_run)
 
     def _take_newest(self) -> Path | None:
-        """The newest checkpoint that waits, from now on held; None when there will be none."""
+        """The newest checkpoint that waits, held from now on; None when there will be no more."""
         with self._changed:
             self._changed.wait_for(lambda: self._newest is not None or self._is_over)
             folder, self._newest = self._newest, None

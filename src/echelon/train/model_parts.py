@@ -15,7 +15,7 @@ def belongs_to(name: str, part: str) -> bool:
 
 
 def require_parts(model: nn.Module, key: str, parts: Iterable[str]) -> None:
-    """UserError if a part of the recipe's key is none of the model."""
+    """UserError if the recipe's key names a part that the model does not have."""
     names = [name for name, _ in model.named_parameters()]
     for part in parts:
         if not any(belongs_to(name, part) for name in names):

@@ -25,7 +25,7 @@ class ModelState:
     """Its parameters are views of the flat weights."""
     flat: FlatParameters
     statistics: SlotStatistics
-    """BatchNorm's."""
+    """BatchNorm's running statistics."""
     optimiser: FlatOptimiser
     average: WeightAverage
     precision: Precision

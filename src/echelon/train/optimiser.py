@@ -39,16 +39,16 @@ class FlatOptimiser:
         ]
         self._optimiser = _build(self._recipe, groups) if groups else None
 
-    def _stretches(self, start: int, end: int) -> Iterator[_Stretch]:
+    def _stretches(self, start: int, end: int) -> Iterator[_UpdatedTogether]:
         """Neighbouring parameters with the same decay and rate, as one."""
-        stretch: _Stretch | None = None
+        stretch: _UpdatedTogether | None = None
         for s in self._flat.slices:
             if not start <= s.start < end:
                 continue
             is_decayed = s.start < self._flat.num_decayed
             decay = self._recipe.weight_decay if is_decayed else 0.0
             rate = rate_of(s.name, self._layer_rates) * (1.0 if is_decayed else _vector_rate(self._recipe))
-            new = _Stretch(s.start, s.end, is_decayed, decay, rate)
+            new = _UpdatedTogether(s.start, s.end, is_decayed, decay, rate)
             if stretch is not None and stretch.fits(new):
                 stretch = replace(stretch, end=s.end)
                 continue
@@ -111,7 +111,7 @@ class FlatOptimiser:
 
 
 @dataclass(frozen=True)
-class _Stretch:
+class _UpdatedTogether:
     """A part of the flat weights that is updated in one way."""
 
     start: int
@@ -120,7 +120,7 @@ class _Stretch:
     decay: float
     rate: float
 
-    def fits(self, other: _Stretch) -> bool:
+    def fits(self, other: _UpdatedTogether) -> bool:
         return (self.is_decayed, self.rate) == (other.is_decayed, other.rate)
 
 

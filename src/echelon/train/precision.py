@@ -8,7 +8,7 @@ from typing import Any, Literal
 import torch
 
 _BF16_CAPABILITY = (8, 0)
-"""Of the first NVIDIA GPUs with bf16 (Ampere)."""
+"""The compute capability of the first NVIDIA GPUs with bf16 (Ampere)."""
 _DTYPES = {"float32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
 
 

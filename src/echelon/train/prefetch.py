@@ -25,7 +25,7 @@ class SlotPrefetch:
         """The slot that is being loaded, by step and number."""
 
     def read(self, step: int, number: int, slot: Slot, mine: range) -> Any:
-        """Return the slot's tensors; what went wrong while they were loaded ahead is raised here.
+        """Return the slot's tensors; an error of loading them ahead is raised here.
 
         `mine` are the slots that this worker computes in the step, and most likely in the next one.
         """
@@ -38,7 +38,7 @@ class SlotPrefetch:
         return batch
 
     def close(self) -> None:
-        """Leave no thread behind; what it has loaded is dropped."""
+        """End the thread; what it has loaded is dropped."""
         if self._thread is not None:
             self._thread.shutdown(cancel_futures=True)
             self._ahead = {}

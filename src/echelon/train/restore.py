@@ -43,11 +43,13 @@ class Newest:
 
 @dataclass(frozen=True)
 class Restored:
-    """Where training starts, the model being there already."""
+    """Where training starts, once the model is loaded."""
 
     state: TrainingState
     must_save: bool = False
     """Whether some run folder lacks the checkpoint."""
+    num_skipped: int = 0
+    """Steps that were skipped in a row before that."""
 
 
 @dataclass(frozen=True)
@@ -55,7 +57,7 @@ class Survivor:
     """A worker that has kept its weights while others of its group were lost: where training stands there."""
 
     state: TrainingState
-    """Of the last step that it has finished, as are its weights and its optimiser."""
+    """The state after the last step that it has finished, as are its weights and its optimiser."""
     shared: Mapping[str, Tensor]
     """The exchange's state then."""
     num_skipped: int = 0
@@ -63,21 +65,21 @@ class Survivor:
 
     @property
     def progress(self) -> list[int]:
-        """Of two survivors the one with more has seen something happen that the other has not."""
+        """Compares survivors: the one with more progress has seen something that the other has not."""
         state = self.state
         return [state.step, not state.awaits_scoring, state.checkpoint_every is not None]
 
 
 @dataclass(frozen=True)
 class Healing:
-    """From whom the others get what they lack."""
+    """The worker that sends the others what they lack."""
 
     number: int
-    """Of workers that have kept their weights."""
+    """How many workers have kept their weights."""
     holder: int
     """Rank of the first of them that is ahead."""
     is_here: bool
-    """Whether this worker is as far."""
+    """Whether this worker is as far as that."""
     num_skipped: int
     """Steps that were skipped in a row."""
 
@@ -139,10 +141,10 @@ class Restorer:
                 f"{self.group.size} workers kept"
             )
             self.records.write("event", step=state.step, message=message)
-        # Who was lost may have been writing its part of this step's checkpoint.
+        # A lost worker may have been writing its part of this step's checkpoint.
         is_best = state.best is not None and state.best.step == state.step
         must_save = state.step > 0 and (is_best or healing.num_skipped == 0)
-        return Restored(state, must_save)
+        return Restored(state, must_save, healing.num_skipped)
 
     def _require_whole_best(self, state: TrainingState) -> None:
         """CheckpointError if the best checkpoint was being written when a worker was lost: its weights are nowhere, so

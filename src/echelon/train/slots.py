@@ -14,7 +14,7 @@ class Update:
     slots: range
     """Whose gradients make the update."""
     mine: range
-    """Those of them that this worker computes."""
+    """The slots that this worker computes."""
     is_applied_here: bool = True
     """Whether this worker's optimiser makes the update, and not a parameter server's."""
 

@@ -37,7 +37,7 @@ def measure_steps(training: Training, steps: int, warm_up_steps: int) -> dict[st
             results.append(result)
             phases.update(measured["phases"])
             flops += training.task.step_flops(step)
-            training.meter.take()  # counting FLOPs is no part of the next step
+            training.meter.take()  # counting FLOPs is not part of the next step
     training.exchange.settle()  # a worker of parameter servers may still wait for one that is at its end
     seconds = sum(result.seconds for result in results)
     # Other programs may have used the machine during one measurement; a peak is never less than what was reached.

@@ -25,7 +25,7 @@ _BLOCK_BYTES = 4096
 _PIECE_BYTES = 2**28
 """Large: between two pieces the interpreter's lock is taken, which a thread of low priority is slow to give back."""
 _DIRECT = getattr(os, "O_DIRECT", 0)
-"""0 if the system has no such thing."""
+"""0 if the system does not have the flag."""
 _DTYPES = {torch.float32: "F32", torch.float64: "F64", torch.int64: "I64", torch.int32: "I32"}
 
 
@@ -53,7 +53,7 @@ class TensorImage:
         """
         temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
         try:
-            temporary.unlink(missing_ok=True)  # never write through a link that somebody put there
+            temporary.unlink(missing_ok=True)  # never write through a link that was put there
             with open(temporary, "xb", buffering=0) as file:
                 checksum = self._write(file.fileno())
                 file.truncate(self.bytes)
@@ -66,7 +66,7 @@ class TensorImage:
         return Written(checksum, self.bytes)
 
     def _write(self, descriptor: int) -> str:
-        """Write whole blocks, of which the last may be longer than the file; the checksum is the file's."""
+        """Write whole blocks, the last perhaps beyond the file's end; the checksum is the file's."""
         _set_direct(descriptor, True)
         checksum = new_checksum()
         for start in range(0, self.bytes, _PIECE_BYTES):
@@ -92,7 +92,7 @@ def _set_direct(descriptor: int, is_wanted: bool) -> None:
     try:
         fcntl.fcntl(descriptor, fcntl.F_SETFL, flags | _DIRECT if is_wanted else flags & ~_DIRECT)
     except OSError as error:
-        if error.errno != errno.EINVAL:  # this file system has no such thing
+        if error.errno != errno.EINVAL:  # this file system does not support it
             raise
 
 

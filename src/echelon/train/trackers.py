@@ -132,7 +132,7 @@ class WandbTracker:
 
     @cached_property
     def _run(self) -> Any:
-        """Begun with the first point."""
+        """Started with the first point."""
         return self._begin()
 
     def scalars(self, values: dict[str, float], step: int, at: float) -> None:
@@ -165,7 +165,7 @@ class BehindTracker:
         self._later(partial(self._other.text, name, text, step))
 
     def close(self) -> None:
-        """What waits is handed on, as long as that takes no longer than a training can do without."""
+        """Hand on what waits, for as long as training can wait."""
         self._later(self._other.close)
         self._later(None)
         deadline = time.monotonic() + _PATIENCE_S
@@ -231,7 +231,7 @@ def _store_address(store: str) -> str:
 
 
 def _known(run: RunFolder, tracker: str) -> str | None:
-    """By which name a tracker knows this run already."""
+    """The name by which a tracker already knows this run."""
     with contextlib.suppress(OSError, ValueError):
         names = read_json(run.trackers)
         if isinstance(names, dict) and isinstance(names.get(tracker), str):

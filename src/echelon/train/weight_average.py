@@ -35,7 +35,7 @@ class WeightAverage:
 
     @contextlib.contextmanager
     def in_place(self) -> Iterator[None]:
-        """The model holds the average meanwhile."""
+        """Inside, the model holds the average."""
         kept = [live.clone() for live in self._live]
         self._put(self.averages)
         try:

@@ -51,14 +51,14 @@ from echelon.tasks.task import Task
 from echelon.train.checkpoint_policy import CheckpointPolicy
 from echelon.train.checkpoint_writer import CheckpointWriter
 from echelon.train.evaluation import is_patience_over, save_scores, score_summary, score_together
-from echelon.train.exchange import build_exchange
+from echelon.train.exchange import Exchange, build_exchange
 from echelon.train.exchange.measure import measure
 from echelon.train.loop import Outcome, Skips, StopFlag, Training, train
 from echelon.train.mirror import Mirror
-from echelon.train.model_state import build_model_state
+from echelon.train.model_state import ModelState, build_model_state
 from echelon.train.precision import warning_of
 from echelon.train.prefetch import SlotPrefetch, gains_by_prefetch
-from echelon.train.restore import Restorer, Survivor
+from echelon.train.restore import Restored, Restorer, Survivor
 from echelon.train.step_timing import measure_steps
 from echelon.train.trackers import build_trackers
 from echelon.train.weights import Weights, choose_weights, load_weights
@@ -77,6 +77,12 @@ class Kept:
     """To the launcher, if that forms new groups."""
     training: Training | None = None
     """What it can continue with; None as long as it could not."""
+
+    def keep(self, training: Training) -> None:
+        """Keep what this worker can continue with in another group, and tell the launcher."""
+        if self.line is not None and can_continue(training):
+            self.training = training
+            self.line.say_able()
 
 
 def main(arguments: Sequence[str]) -> NoReturn:
@@ -275,29 +281,18 @@ def set_up(
     stop: StopFlag | None = None,
     kept: Kept | None = None,
 ) -> Training:
-    """Build everything from the run folder, except for what is kept, and go to where the others stand who have kept
-    something, or else the newest checkpoint. Collective."""
+    """Build everything from the run folder, except for what is kept, and continue where other workers that have kept
+    something are, or else at the newest checkpoint. Collective."""
     kept = kept or Kept(None)
     recipe, device = load_recipe(run.recipe), choose_device()
     require_one_recipe(recipe, group)
     group.heart.beat()
-    before = kept.training
-    task = build_task(recipe, run, device) if before is None else before.task
-    group.heart.beat()
-    model = build_model_state(recipe, task, device) if before is None else before.model
-    writer = CheckpointWriter() if before is None else before.checkpoints.writer
-    writer.wait_written()
-    survivor = None if before is None else describe_survivor(before)
-    exchange = build_exchange(recipe, group)
-    model.flat.release()
-    exchange.attach(model.flat, model.optimiser, writer.wait_copied)
-    group.heart.beat()
+    task, model, writer = _keep_or_build(recipe, run, group, device, kept.training)
+    survivor = None if kept.training is None else describe_survivor(kept.training)
+    exchange = _attach_exchange(recipe, group, model, writer)
     mirror = _open_mirror(recipe, run, group, records, task)
     restorer = Restorer(recipe, run, group, records, model, exchange, mirror)
-    healing = restorer.find_survivors(survivor)
-    if healing is None or not healing.is_here:
-        kept.training = None  # weights change now; if others are lost meanwhile, they are worth nothing
-    restored = restorer.start() if healing is None else restorer.heal(healing, survivor)
+    restored = _restore(restorer, survivor, kept)
     state = restored.state
     checkpoints = CheckpointPolicy(
         run=run,
@@ -334,12 +329,39 @@ def set_up(
         trackers=build_trackers(recipe, run, state.step + 1, records, group.heart) if group.is_first else [],
         meter=open_meter(device),
         stop=stop or StopFlag(),
-        skips=Skips(healing.num_skipped if healing else 0),
+        skips=Skips(restored.num_skipped),
     )
-    if kept.line is not None and can_continue(training):
-        kept.training = training
-        kept.line.say_able()
+    kept.keep(training)
     return training
+
+
+def _keep_or_build(
+    recipe: Recipe, run: RunFolder, group: Group, device: torch.device, before: Training | None
+) -> tuple[Task, ModelState, CheckpointWriter]:
+    """What does not depend on the group: that of `before`, if there is one."""
+    if before is not None:
+        before.checkpoints.writer.wait_written()
+        return before.task, before.model, before.checkpoints.writer
+    task = build_task(recipe, run, device)
+    group.heart.beat()
+    return task, build_model_state(recipe, task, device), CheckpointWriter()
+
+
+def _attach_exchange(recipe: Recipe, group: Group, model: ModelState, writer: CheckpointWriter) -> Exchange:
+    """The recipe's exchange, which works on the model's flat parameters from now on. Collective."""
+    exchange = build_exchange(recipe, group)
+    model.flat.release()
+    exchange.attach(model.flat, model.optimiser, writer.wait_copied)
+    group.heart.beat()
+    return exchange
+
+
+def _restore(restorer: Restorer, survivor: Survivor | None, kept: Kept) -> Restored:
+    """Go to where those stand who have kept their weights, or else to the newest checkpoint. Collective."""
+    healing = restorer.find_survivors(survivor)
+    if healing is None or not healing.is_here:
+        kept.training = None  # weights change now; if others are lost meanwhile, they are worth nothing
+    return restorer.start() if healing is None else restorer.heal(healing, survivor)
 
 
 def can_continue(training: Training) -> bool:

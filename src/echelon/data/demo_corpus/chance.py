@@ -49,9 +49,3 @@ class Chance:
         """One of the items, by weight."""
         bounds = weighted.bounds
         return weighted.items[bisect_right(bounds, int(self._random() * bounds[-1]))]
-
-    def shuffle(self, items: list[T]) -> None:
-        """Put the items into random order, in place."""
-        for last in range(len(items) - 1, 0, -1):
-            other = self.below(last + 1)
-            items[last], items[other] = items[other], items[last]

@@ -14,7 +14,7 @@ _SHORTEST, _LONGEST = 3, 20
 """Words of an English sentence."""
 _PUNCTUATION = ".,!?'-"
 SHA256 = "74af15b9b8046f10dba8167a6b359ef605599ec44201228542a8cf023cab2be2"
-"""Of the text that `generate()` makes: by this, prepared data is found again without generating anything. A change to
+"""The digest of the text that `generate()` makes, by which prepared data is found without generating it. A change to
 the grammar changes it; the tests hold the two together."""
 
 

@@ -1,4 +1,4 @@
-"""The pictures of each slot and their augmentation: pure functions of the recipe, the step and the slot."""
+"""The images of each slot and their augmentation: pure functions of the recipe, the step and the slot."""
 
 from __future__ import annotations
 
@@ -35,13 +35,13 @@ class ImageSlot:
 
 @dataclass(frozen=True)
 class Batch:
-    """Pictures as the model sees them, before normalisation."""
+    """Images as the model sees them, before normalisation."""
 
     images: Pixels
     """[N, P, P, 3]"""
     labels: NDArray[np.int64]
     mixed_share: float | None = None
-    """With mixup: the share of a picture in its blend with its opposite in the batch, counted from the other end."""
+    """With mixup: the share of an image in its blend with its opposite in the batch, counted from the other end."""
 
 
 class ImagePlan:
@@ -68,7 +68,7 @@ class ImagePlan:
 
 
 def load_slot(store: ImageStore, slot: ImageSlot, augment: Augment, pixels: int, seed: int) -> Batch:
-    """A slot's pictures, augmented as the recipe says."""
+    """A slot's images, augmented as the recipe says."""
     bits = bit_generator(seed, VARIATION_OF_SLOT, slot.step, slot.number)
     count = len(slot.images)
     if augment.min_area is not None:
@@ -88,19 +88,19 @@ def load_slot(store: ImageStore, slot: ImageSlot, augment: Augment, pixels: int,
 
 
 def take_middle(store: ImageStore, indices: NDArray[np.int64], pixels: int) -> Pixels:
-    """[N, P, P, 3]: the pictures for scoring."""
+    """[N, P, P, 3]: the images for scoring."""
     if store.is_uniform and tuple(store.sizes[0]) == (pixels, pixels):
         return store.gather(indices)
     return np.stack([middle(store.picture(int(index)), pixels) for index in indices])
 
 
 def crop_padded(images: Pixels, pad: int, mirrored: bool, bits: np.random.PCG64) -> Pixels:
-    """Pad pictures and crop each back to its size at a random offset."""
+    """Pad images and crop each back to its size at a random offset."""
     count, height, width, _ = images.shape
     around = ((0, 0), (pad, pad), (pad, pad), (0, 0))
     padded = np.pad(images, around, mode="reflect") if mirrored else np.pad(images, around)
     tops, lefts = below(bits, 2 * pad + 1, count), below(bits, 2 * pad + 1, count)
-    # Rows of bytes, so that what is copied lies together: a picture's row is 3 * width bytes in a longer one.
+    # Rows of bytes, so that what is copied lies together: an image's row is 3 * width bytes in a longer one.
     rows = padded.reshape(count, height + 2 * pad, -1)
     windows = np.lib.stride_tricks.sliding_window_view(rows, 3 * width, axis=2)
     row_numbers = tops[:, None] + np.arange(height)
@@ -109,14 +109,14 @@ def crop_padded(images: Pixels, pad: int, mirrored: bool, bits: np.random.PCG64)
 
 
 def mirror(images: Pixels, which: NDArray[np.bool_]) -> Pixels:
-    """Flip the chosen pictures horizontally."""
+    """Flip the chosen images horizontally."""
     images = images.copy() if not images.flags.writeable else images
     images[which] = images[which][:, :, ::-1]
     return images
 
 
 def cut_out(images: Pixels, side: int, bits: np.random.PCG64) -> Pixels:
-    """Cutout: fill a square of each picture, centred anywhere in it, with the mean colour of them all."""
+    """Cutout: fill a square of each image, centred anywhere in it, with the mean colour of them all."""
     count, height, width, _ = images.shape
     tops = below(bits, height, count)[:, None] - side // 2
     lefts = below(bits, width, count)[:, None] - side // 2
@@ -129,7 +129,7 @@ def cut_out(images: Pixels, side: int, bits: np.random.PCG64) -> Pixels:
 
 
 def _is_mirrored(slot: ImageSlot, seed: int, num_images: int) -> NDArray[np.bool_]:
-    """Flip half of the pictures in even epochs, the other half in odd ones."""
+    """Flip half of the images in even epochs, the other half in odd ones."""
     first = _mirrored_first(seed, num_images)
     is_mirrored: NDArray[np.bool_] = (first[slot.images] + slot.epochs) % 2 == 1
     return is_mirrored
@@ -151,7 +151,7 @@ def _resized_crops(
 
 
 def crop_boxes(sizes: NDArray[np.float64], min_area: float, bits: np.random.PCG64) -> NDArray[np.float64]:
-    """[N, 4] left, top, right, bottom of random crops of pictures of the given heights and widths.
+    """[N, 4] left, top, right, bottom of random crops of images of the given heights and widths.
 
     The first of a few tries that fits is taken; if none does, the largest square in the middle.
     """

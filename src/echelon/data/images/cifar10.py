@@ -1,6 +1,6 @@
-"""CIFAR-10: 60,000 pictures of 32x32 pixels in ten classes, in its six binary files, whose hashes are known.
+"""CIFAR-10: 60,000 images of 32x32 pixels in ten classes, in its six binary files, whose hashes are known.
 
-A record is a label byte and 3,072 bytes: the red, green and blue planes of the picture.
+A record is a label byte and 3,072 bytes: the red, green and blue planes of the image.
 """
 
 from __future__ import annotations
@@ -107,8 +107,8 @@ class Cifar10:
 
 
 def find_cifar10(path: Path) -> Path | None:
-    """What `data.path` may be: a file, a folder with the binary files, or the archive in a folder; None if there is
-    none of them."""
+    """What `data.path` may be: a file, a folder with the binary files, or the archive in a folder; None if it is
+    none of these."""
     if path.is_file() or any((place / name).is_file() for place in _places(path) for name in SHA256):
         return path
     archive = path / ARCHIVE_FILE

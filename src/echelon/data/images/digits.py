@@ -1,4 +1,4 @@
-"""The 8x8 handwritten digits of scikit-learn: the embedded picture set, with nothing to download."""
+"""The 8x8 handwritten digits of scikit-learn: the embedded image set, with nothing to download."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from echelon.errors import DataError
 from echelon.extras import require_extra
 
 SHA256 = "e1d88a0854e29e01d16358d2cd026aa8fc20dfc4cdb3fce004300857ea82aa70"
-"""Of the labels and pixels, a byte each."""
+"""The digest of the labels and pixels, a byte each."""
 TEST_IMAGES, VALID_IMAGES = 360, 180
 _BRIGHTEST = 16
 _ORDER = 1797
-"""The key of the order in which the pictures are dealt out to the splits; the same for everybody, for ever."""
+"""The key of the order in which the images are dealt to the splits; it never changes."""
 
 
 class Digits:
-    """1,797 pictures of ten classes. In one fixed random order, the last 36 of each class are the test set."""
+    """1,797 images of ten classes. In one fixed random order, the last 36 of each class are the test set."""
 
     origin = "scikit-learn's digits"
     sha256 = SHA256

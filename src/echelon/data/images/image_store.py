@@ -1,9 +1,9 @@
-"""Prepared pictures: memory-mapped shards of raw pixels, an index, and a manifest.
+"""Prepared images: memory-mapped shards of raw pixels, an index, and a manifest.
 
-NAME.labels         uint16, one a picture
-NAME.sizes          uint16, height and width of each picture
-NAME.places         int64, shard and first byte of each picture
-NAME-00000.pixels   uint8, pictures one after another: height x width x 3 (red, green, blue)
+NAME.labels         uint16, one an image
+NAME.sizes          uint16, height and width of each image
+NAME.places         int64, shard and first byte of each image
+NAME-00000.pixels   uint8, images one after another: height x width x 3 (red, green, blue)
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class SplitEntry:
 
     name: ImageSplit
     label: str
-    """Where its pictures come from, in words."""
+    """A description of where its images come from."""
     images: int
     per_class: tuple[int, ...]
     shards: int
@@ -43,7 +43,7 @@ class SplitEntry:
 
 @dataclass(frozen=True)
 class Normalisation:
-    """Mean and standard deviation of the training pictures' colours, on a scale from 0 to 255."""
+    """Mean and standard deviation of the training images' colours, on a scale from 0 to 255."""
 
     mean: tuple[float, float, float]
     deviation: tuple[float, float, float]
@@ -51,7 +51,7 @@ class Normalisation:
 
 @dataclass(frozen=True)
 class ImageManifest:
-    """All metadata of prepared pictures."""
+    """All metadata of prepared images."""
 
     format_version: int
     key: str
@@ -71,7 +71,7 @@ class ImageManifest:
 
 @dataclass(frozen=True)
 class ImageStore:
-    """The pictures of a split, mapped from disk: opening them costs no memory."""
+    """The images of a split, mapped from disk: opening them costs no memory."""
 
     labels: NDArray[np.uint16]
     sizes: NDArray[np.uint16]
@@ -85,7 +85,7 @@ class ImageStore:
 
     @cached_property
     def is_uniform(self) -> bool:
-        """Whether all pictures have one size and are in one shard, so that a batch can be gathered at once."""
+        """Whether all images have one size and are in one shard, so that a batch can be gathered at once."""
         return len(self.shards) == 1 and bool((self.sizes == self.sizes[0]).all())
 
     def picture(self, index: int) -> Pixels:
@@ -95,7 +95,7 @@ class ImageStore:
         return self.shards[shard][start : start + 3 * height * width].reshape(height, width, 3)
 
     def gather(self, indices: NDArray[np.int64]) -> Pixels:
-        """[N, H, W, 3] of pictures that are all of one size."""
+        """[N, H, W, 3] of images that are all of one size."""
         assert self.is_uniform
         height, width = map(int, self.sizes[0])
         gathered: Pixels = self.shards[0].reshape(-1, height, width, 3)[indices]
@@ -104,7 +104,7 @@ class ImageStore:
 
 @dataclass(frozen=True)
 class PreparedImages:
-    """Prepared pictures, open."""
+    """Prepared images, open."""
 
     folder: Path
     manifest: ImageManifest
@@ -119,7 +119,7 @@ class PreparedImages:
         return self.splits["train"]
 
     def what_classifying_needs(self) -> dict[str, Any]:
-        """What a model needs besides its weights: class names, picture size, normalisation."""
+        """What a model needs besides its weights: class names, image size, normalisation."""
         manifest = self.manifest
         return {
             "classes": list(manifest.classes),
@@ -134,7 +134,7 @@ class PreparedImages:
 
 
 class StoreWriter:
-    """Writes a split picture after picture, one file open at a time; a context manager that closes the last."""
+    """Writes a split image after image, one file open at a time; a context manager that closes the last."""
 
     def __init__(self, folder: Path, name: ImageSplit, shard_bytes: int = SHARD_BYTES) -> None:
         self._folder = folder
@@ -147,7 +147,7 @@ class StoreWriter:
         self._sizes: list[tuple[int, int]] = []
         self._places: list[tuple[int, int]] = []
         self.sums = np.zeros((2, 3))
-        """Of the colours and their squares, and ..."""
+        """Sums of the colours and of their squares, and ..."""
         self.num_pixels = 0
 
     def __enter__(self) -> StoreWriter:
@@ -157,7 +157,7 @@ class StoreWriter:
         self._close_last()
 
     def add(self, picture: Pixels, label: int) -> None:
-        """Append one picture [H, W, 3]."""
+        """Append one image [H, W, 3]."""
         if not self._shards or self._filled + picture.nbytes > self._shard_bytes:
             self._open(f"{self._name}-{self._shards:05d}.pixels")
             self._shards, self._filled = self._shards + 1, 0
@@ -205,19 +205,16 @@ def _three(values: Iterable[float]) -> tuple[float, float, float]:
     return red, green, blue
 
 
-def open_images(folder: Path, *, verify: bool = False) -> PreparedImages:
-    """Open prepared pictures; DataError naming the file that is missing or damaged.
-
-    Sizes are always checked, contents (SHA-256) with `verify`.
-    """
+def open_images(folder: Path) -> PreparedImages:
+    """Open prepared images; DataError naming the file that is missing or has another size."""
     manifest = read_manifest(folder, ImageManifest, FORMAT_VERSION)
     for entry in manifest.files:
-        check_file(folder, entry, verify=verify)
+        check_file(folder, entry)
     splits: dict[str, ImageStore] = {
         split.name: _open_store(folder, split, manifest) for split in manifest.splits
     }
     if "train" not in splits or not len(splits["train"]):
-        raise damaged(folder, MANIFEST, "names no training pictures")
+        raise damaged(folder, MANIFEST, "names no training images")
     return PreparedImages(folder, manifest, splits)
 
 
@@ -227,7 +224,7 @@ def _open_store(folder: Path, split: SplitEntry, manifest: ImageManifest) -> Ima
     def open_array(name: str, dtype: np.dtype[Any], *shape: int) -> NDArray[Any]:
         size = int(np.prod(shape)) * dtype.itemsize
         if bytes_of.get(name) != size:
-            raise damaged(folder, MANIFEST, f"and {name} disagree on the number of pictures")
+            raise damaged(folder, MANIFEST, f"and {name} disagree on the number of images")
         if not size:
             return np.zeros(shape, dtype)  # an empty file cannot be mapped
         return np.asarray(np.memmap(folder / name, dtype, "r", shape=shape))

@@ -1,4 +1,4 @@
-"""Decoding picture files to pixels, and resizing."""
+"""Decoding image files to pixels, and resizing."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from echelon.data.images.image_store import Pixels
 from echelon.extras import require_extra
 
 DECODING_VERSION = 2
-"""Changes whenever the same picture file gives other pixels: since 2 it is turned as its EXIF orientation says."""
+"""Changes whenever the same image file gives other pixels: since 2 it is turned as its EXIF orientation says."""
 FORMATS = ("JPEG", "PNG", "WEBP", "GIF", "BMP", "TIFF", "PPM", "AVIF")
 """What Pillow may decode. Left to itself it tries all of its 40 decoders, and EPS runs Ghostscript on the file."""
 LONGEST_RATIO = 4
-"""Of a picture's sides; the ends of longer ones are cut off."""
+"""The largest ratio of an image's sides; the ends of longer images are cut off."""
 _ORIENTATION = 0x0112
 _TURNS = {
     2: "FLIP_LEFT_RIGHT",
@@ -29,13 +29,13 @@ _TURNS = {
     7: "TRANSVERSE",
     8: "ROTATE_90",
 }
-"""What brings a picture upright, by its EXIF orientation."""
+"""What brings an image upright, by its EXIF orientation."""
 
 
 _SCAN = b"\xff\xda"
 """What a scan of a JPEG begins with; elsewhere in its data these two bytes do not follow each other."""
 _MOST_SCANS = 200
-"""Progressive pictures have about ten. Every scan costs as much as decoding a whole picture."""
+"""Progressive images have about ten. Every scan costs as much as decoding a whole image."""
 
 
 _EXIF = b"Exif\0\0"
@@ -44,13 +44,13 @@ _MOST_EXIF = 16
 
 
 class TooManyPixelsError(ValueError):
-    """A picture with more pixels than Pillow's limit for harmless ones."""
+    """An image with more pixels than Pillow's limit for harmless ones."""
 
 
 def decode(content: bytes, stored_pixels: int | None) -> Pixels:
-    """[H, W, 3] of a picture in one of FORMATS, upright: grey, palette, CMYK and transparent ones become plain colours.
+    """[H, W, 3] of an image in one of FORMATS, upright: grey, palette, CMYK and transparent ones become plain colours.
 
-    The shorter side becomes `stored_pixels` long, if given. Raises OSError or ValueError if it is no such picture.
+    The shorter side becomes `stored_pixels` long, if given. Raises OSError or ValueError for any other content.
     """
     with open_picture(content) as picture:
         if stored_pixels is not None and picture.format == "JPEG":
@@ -64,10 +64,10 @@ def decode(content: bytes, stored_pixels: int | None) -> Pixels:
 
 @contextmanager
 def open_picture(content: bytes) -> Iterator[Any]:
-    """Pillow's picture of a file's content. Whatever is wrong with it, also within the context, is raised as OSError or
+    """Pillow's image of a file's content. Whatever is wrong with it, also within the context, is raised as OSError or
     ValueError, in words that a user understands."""
     image = require_extra("PIL.Image", "images")
-    # Pillow warns of many pixels and of odd EXIF; it can read such pictures, and refuses the dangerous ones by itself.
+    # Pillow warns of many pixels and of odd EXIF; it can read such images, and refuses the dangerous ones by itself.
     warnings.filterwarnings("ignore", module=r"PIL\.")
     try:
         if content.count(_EXIF) > _MOST_EXIF:
@@ -87,7 +87,7 @@ def open_picture(content: bytes) -> Iterator[Any]:
 
 
 def _upright(picture: Any) -> Any:
-    """The picture turned as its EXIF orientation says; EXIF that cannot be read counts for nothing.
+    """The image turned as its EXIF orientation says; EXIF that cannot be read counts for nothing.
 
     Not by Pillow's exif_transpose, which also writes the EXIF anew, and fails if it cannot.
     """
@@ -100,7 +100,7 @@ def _upright(picture: Any) -> Any:
 
 
 def _to_colours(picture: Any) -> Any:
-    """As red, green and blue; what is transparent shows white behind it; 16 bits of grey become 8."""
+    """As red, green and blue; transparent parts become white; 16 bits of grey become 8."""
     if picture.mode.startswith("I;16"):
         picture = picture.point(lambda value: value / 256).convert("L")
     if picture.mode in ("RGBA", "LA", "PA") or "transparency" in picture.info:
@@ -130,13 +130,13 @@ def _constant(group: str, name: str) -> Any:
 
 
 def resize(picture: Pixels, pixels: int, box: tuple[float, float, float, float] | None = None) -> Pixels:
-    """A part of a picture, given as left, top, right and bottom, brought to a square of `pixels`."""
+    """A part of an image, given as left, top, right and bottom, brought to a square of `pixels`."""
     image = require_extra("PIL.Image", "images").fromarray(picture)
     return np.asarray(image.resize((pixels, pixels), _bilinear(), box=box), np.uint8)
 
 
 def middle(picture: Pixels, pixels: int) -> Pixels:
-    """The square in the middle; the picture is enlarged first if it is smaller than that."""
+    """The square in the middle; the image is enlarged first if it is smaller than that."""
     height, width = picture.shape[:2]
     if min(height, width) < pixels:
         side = min(height, width)

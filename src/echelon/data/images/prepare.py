@@ -1,4 +1,4 @@
-"""Prepares the pictures that a recipe names; prepared data are made once and found again by content."""
+"""Prepares the images that a recipe names; prepared data are made once and found again by content."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ _MOST_NAMED = 20
 def prepare_images(
     data: ImageData, *, recipe_folder: Path, cache: Path, progress: ReportProgress = ignore
 ) -> PreparedImages:
-    """Prepare the pictures of a recipe, or find them prepared.
+    """Prepare the images of a recipe, or find them prepared.
 
     If this process is killed on the way, nothing is left that could be taken for prepared data.
     """
@@ -62,7 +62,7 @@ def prepare_images(
 
 
 def find_images(data: ImageData, *, recipe_folder: Path, cache: Path) -> PreparedImages | None:
-    """A recipe's prepared pictures; None if they are not prepared yet, or the source is missing."""
+    """A recipe's prepared images; None if they are not prepared yet, or the source is missing."""
     try:
         folder = prepared_folder(cache, _key(data, find_source(data, recipe_folder, cache)))
     except DataError:
@@ -73,7 +73,7 @@ def find_images(data: ImageData, *, recipe_folder: Path, cache: Path) -> Prepare
 def find_source(
     data: ImageData, recipe_folder: Path, cache: Path, progress: ReportProgress = ignore
 ) -> ImageSource:
-    """The recipe's source of pictures; nothing is fetched yet."""
+    """The recipe's source of images; nothing is fetched yet."""
     path = None if data.path is None else resolve(data.path, recipe_folder)
     match data.source:
         case "digits":
@@ -94,15 +94,15 @@ def find_source(
 
 
 def stored_pixels(data: ImageData) -> int:
-    """Shorter side of a folder's pictures as they are stored."""
+    """Shorter side of a folder's images as they are stored."""
     return data.stored_pixels or round(model_pixels(data) * 8 / 7)
 
 
 def _settings(data: ImageData) -> dict[str, Any]:
-    """The settings that affect prepared pictures; augmentation belongs to training."""
+    """The settings that affect prepared images; augmentation belongs to training."""
     settings: dict[str, Any] = {"source": data.source, "valid_images": data.valid_images}
     settings["pixels"] = model_pixels(data)
-    if data.source == "folder":  # the only one whose pictures are decoded
+    if data.source == "folder":  # the only one whose images are decoded
         settings |= {"stored_pixels": stored_pixels(data), "decoding": DECODING_VERSION}
     if data.class_names is not None:
         settings["class_names"] = data.class_names
@@ -179,18 +179,18 @@ def _write_splits(data: ImageData, opened: Opened, folder: Path, progress: Repor
 
 def _name_unreadable(origin: str, files: list[Unreadable]) -> str:
     if len(files) == 1:
-        return f"{origin}: {files[0].name} cannot be read as a picture: {files[0].reason}; mend or remove it"
+        return f"{origin}: {files[0].name} cannot be read as an image: {files[0].reason}; mend or remove it"
     lines = [f"  {file.name}: {file.reason}" for file in files[:_MOST_NAMED]]
     if len(files) > _MOST_NAMED:
         lines.append(f"  and {len(files) - _MOST_NAMED:,} more")
-    head = f"{origin}: {len(files):,} files cannot be read as pictures; mend or remove them:"
+    head = f"{origin}: {len(files):,} files cannot be read as images; mend or remove them:"
     return "\n".join([head, *lines])
 
 
 def _in_order(
     data: ImageData, name: ImageSplit, pictures: Pictures, progress: ReportProgress
 ) -> Iterator[tuple[int, Pixels | Unreadable]]:
-    """Labels and pictures as they are stored, read in parallel, a bounded number at a time."""
+    """Labels and images as they are stored, read in parallel, a bounded number at a time."""
 
     def read(index: int) -> Pixels | Unreadable:
         picture = pictures.read(index)
@@ -207,7 +207,7 @@ def _in_order(
 
 
 def _exactly(picture: Pixels, pixels: int) -> Pixels:
-    """A picture of a set with one picture size, resized as the recipe asks."""
+    """An image of a set with one image size, resized as the recipe asks."""
     if picture.shape[0] == picture.shape[1]:
         return picture if picture.shape[0] == pixels else resize(picture, pixels)
     return middle(picture, pixels)

@@ -1,4 +1,4 @@
-"""A common interface to picture sets: classes, splits, and pictures that are read one by one."""
+"""A common interface to image sets: classes, splits, and images that are read one by one."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from echelon.data.images.image_store import ImageSplit, Pixels
 
 @dataclass(frozen=True)
 class Unreadable:
-    """A file that should have been a picture."""
+    """A file that should have been an image."""
 
     name: str
     reason: str
@@ -22,7 +22,7 @@ class Unreadable:
 
 @dataclass(frozen=True)
 class Pictures:
-    """The pictures of a split; `read` may be called from several threads at once."""
+    """The images of a split; `read` may be called from several threads at once."""
 
     label: str
     labels: NDArray[np.int64]
@@ -41,7 +41,7 @@ class Opened:
 
 
 class ImageSource(Protocol):
-    """One kind of picture set."""
+    """One kind of image set."""
 
     @property
     def origin(self) -> str:
@@ -50,7 +50,7 @@ class ImageSource(Protocol):
 
     @property
     def sha256(self) -> str:
-        """Its identity; the same for the same pictures."""
+        """Its identity; the same for the same images."""
         ...
 
     def open(self) -> Opened:
@@ -70,10 +70,10 @@ def hold_out(labels: NDArray[np.int64], count: int) -> tuple[NDArray[np.int64], 
 
 
 def from_array(label: str, images: Pixels, labels: NDArray[np.int64]) -> Pictures:
-    """Pictures in memory: [N, H, W, 3]."""
+    """Images in memory: [N, H, W, 3]."""
     return Pictures(label, labels, lambda index: images[index])
 
 
 def chosen(pictures: Pictures, indices: NDArray[np.int64], label: str) -> Pictures:
-    """Some of the pictures, in the given order."""
+    """Some of the images, in the given order."""
     return Pictures(label, pictures.labels[indices], lambda index: pictures.read(int(indices[index])))

@@ -40,7 +40,7 @@ def how_long(case: Case) -> Answer:
             f"{show_duration(history.pause_seconds)} of pauses without training: between a stop and the next "
             "launch, or because the machine slept"
         )
-    state = "took" if history.outcome in ("finished", "stopped early") else "has taken"
+    state = "took" if history.is_complete else "has taken"
     answer = f"It {state} {show_duration(taken)} for {show_count(len(history.steps))} steps"
     if history.pause_seconds >= 1:
         answer += f", and {show_duration(history.pause_seconds)} of pauses between"

@@ -228,7 +228,7 @@ def _required(settings: Settings, key: str) -> float:
 
 
 def _decay_steps(settings: Settings, parameters: Settings, steps_per_epoch: int | None) -> int:
-    """As given; otherwise those of the whole training, as OpenSeq2Seq had it."""
+    """The steps given, or else those of the whole training, as in OpenSeq2Seq."""
     steps, epochs = settings.number("max_steps"), settings.number("num_epochs")
     if steps is None and epochs is not None and steps_per_epoch is not None:
         steps = round(epochs * steps_per_epoch)

@@ -58,7 +58,7 @@ def translate(arguments: list[str]) -> Modern:
         return Modern([*words, *given_arguments(known.settings)], notes)
     match known.mode:
         case "train" | "train_eval":
-            _check_folder(config.run, goes_on=known.continue_learning or known.no_dir_check)
+            _check_folder(config.run, may_resume=known.continue_learning or known.no_dir_check)
             if known.mode == "train":
                 notes.append(_TRAIN_SCORES)
             words = ["train", config.write_recipe(), "--run", run, *_length_arguments(config)]
@@ -123,11 +123,11 @@ def _length_arguments(config: _Config) -> list[str]:
     return ["--steps", str(train.steps)] if train.steps is not None else ["--epochs", f"{train.epochs:g}"]
 
 
-def _check_folder(run: Path, *, goes_on: bool) -> None:
-    """As run.py did: a folder that holds a training is only gone on with when the user says so."""
+def _check_folder(run: Path, *, may_resume: bool) -> None:
+    """Like run.py: a folder that holds a training is resumed only if the user says so."""
     place = find_place(os.environ)
     is_first = place is None or place.is_first  # others may come when the first has made the folder already
-    if is_first and not goes_on and RunFolder(run).recipe.exists():
+    if is_first and not may_resume and RunFolder(run).recipe.exists():
         raise UserError(
             f"{run} holds a run already; give --continue_learning to resume it, or another --logdir"
         )

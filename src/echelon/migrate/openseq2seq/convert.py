@@ -55,7 +55,7 @@ def convert(
     """The recipe that a configuration means.
 
     `workers` is how many processes or GPUs the configuration was used with, if the file does not say; `changes`
-    replace settings of base_params. UserError if the file is no such configuration, or has no equivalent.
+    replace settings of base_params. UserError if the file is not such a configuration, or has no equivalent.
     """
     variables, problem = read_what_can_be(text, where)
     model = variables.get("base_model")

@@ -13,7 +13,7 @@ LARGEST_NUMBER = 1e18
 
 
 class Settings:
-    """A table of the configuration. A key that nobody asks for ends up in the notes."""
+    """A table of the configuration. A key that is never read ends up in the notes."""
 
     def __init__(self, table: Table, where: str, place: str = "") -> None:
         self._table = table
@@ -30,14 +30,14 @@ class Settings:
         return default if value is None else value
 
     def number(self, key: str, default: Any = None) -> Any:
-        """As `get`; UserError if it is given and no number."""
+        """Like `get`; UserError if it is given and not a number."""
         value = self.get(key, default)
         if value is not None and not _is_number(value):
             raise self.error(key, f"is {value!r}, not a number")
         return value
 
     def count(self, key: str, default: int) -> int:
-        """As `number`; UserError if it is below 1."""
+        """Like `number`; UserError if it is below 1."""
         value = self.number(key, default)
         if value < 1:
             raise self.error(key, f"is {value}; give 1 or more")
@@ -51,7 +51,7 @@ class Settings:
         return list(values)
 
     def text(self, key: str) -> str | None:
-        """As `get`; UserError if it is given and no text."""
+        """Like `get`; UserError if it is given and not text."""
         value = self.get(key)
         if value is not None and not isinstance(value, str):
             raise self.error(key, f"is {value!r}, not a text")

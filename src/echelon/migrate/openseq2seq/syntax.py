@@ -95,7 +95,7 @@ def read_what_can_be(text: str, where: str) -> tuple[Table, UserError | None]:
 
 
 def _refuse_endless(variables: Table, where: str) -> None:
-    """UserError if values hold each other: a few lines can name a list of lists that nobody could walk through."""
+    """UserError if values hold each other: a few lines can name a list of lists too large to walk through."""
     left = LONGEST_VALUE
     waiting: list[tuple[Any, int]] = [(variables, 0)]
     while waiting:
