@@ -92,3 +92,15 @@ def test_the_bill_in_words() -> None:
         "  prices of 2025-11-01 (aws.amazon.com/ec2/pricing/on-demand and aws.amazon.com/efs/pricing, Linux, us-east-1)"
         "; traffic to the internet is extra"
     )
+
+
+def test_whose_code_the_machines_run_is_told_before_the_question() -> None:
+    spec = sample_spec(image="ami-0123456789", container="registry.example/team/echelon:1")
+    assert format_bill(spec, estimate(spec)).endswith(
+        "\n  runs image ami-0123456789 and container registry.example/team/echelon:1: whoever made that controls the "
+        "machines and what they may do with s3://mine/runs"
+    )
+    alone = sample_spec(image="ami-0123456789", bucket=None)
+    assert format_bill(alone, estimate(alone)).endswith(
+        "\n  runs image ami-0123456789: whoever made that controls the machines"
+    )

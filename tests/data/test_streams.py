@@ -110,7 +110,9 @@ def test_a_member_of_a_zip_is_held_to_the_same_whatever_its_directory_says(
     honest = path.read_bytes()
     entry = honest.rindex(b"PK\x01\x02")  # of the central directory, with the packed size at 20
     larger = honest[: entry + 20] + struct.pack("<I", 2**31) + honest[entry + 24 :]
-    noticed = "ends early|Overlapped entries"  # the latter by Pythons that look for it, such as Debian's 3.11.2
+    noticed = (
+        "ends early|Overlapped entries"  # the latter by Pythons that look for it, such as Debian's 3.11.2
+    )
     for content, problem in ((honest, "unpacks to more than 200 times its size"), (larger, noticed)):
         path.write_bytes(content)
         with pytest.raises(DataError, match=problem):

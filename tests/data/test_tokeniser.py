@@ -3,6 +3,7 @@ from __future__ import annotations
 import gzip
 import io
 import random
+import struct
 from collections import Counter
 from pathlib import Path
 
@@ -26,6 +27,7 @@ from echelon.data.tokeniser import (
 )
 from echelon.data.training_text import TextBlock, count_blocks
 from echelon.errors import DataError
+from echelon.launch.pins import find_requirements
 
 TEXT = [
     "Ein kleiner Hund läuft über die Straße.",
@@ -282,3 +284,39 @@ def test_file_that_is_no_tokeniser_is_named(tmp_path: Path, capfd: pytest.Captur
     with pytest.raises(DataError, match=r"other\.model has pad, eos, bos, unk at \(-1, 2, 1, 0\)"):
         Tokeniser.load(tmp_path / "other.model")
     assert capfd.readouterr() == ("", "")
+
+
+def field(number: int, content: bytes) -> bytes:
+    """A field of bytes as a SentencePiece model has it; what stands behind a whole model is read as more of it."""
+    size, digits = len(content), bytearray()
+    while size > 127:
+        digits.append(size & 127 | 128)
+        size >>= 7
+    return bytes([number << 3 | 2, *digits, size]) + content
+
+
+PIECE, TRAINER, NORMALISER = 1, 2, 3
+TEXT_OF_PIECE, TRIE = 1, 2
+OF_UNIGRAMS = field(TRAINER, b"\x18\x01")
+
+
+@pytest.mark.parametrize(
+    "more",
+    [
+        # SentencePiece 0.2.1 recurses over the first, and follows the second out of its memory.
+        OF_UNIGRAMS + field(PIECE, field(TEXT_OF_PIECE, b"a" * 2**20)),
+        field(NORMALISER, field(TRIE, struct.pack("<I", 1024) + b"\xff" * 1024 + b"a\0")),
+        field(PIECE, field(TEXT_OF_PIECE, b"\xff\xfe")),
+    ],
+    ids=["a piece of a megabyte", "a trie that leads out of itself", "a piece that is not UTF-8"],
+)
+def test_a_model_that_is_made_to_crash_its_reader_is_refused(tmp_path: Path, more: bytes) -> None:
+    model = train_tokeniser({"hund": 5, "katze": 3}, 32)
+    (tmp_path / "hostile.model").write_bytes(model + more)
+    with pytest.raises(DataError, match=r"hostile\.model (is not a SentencePiece model|has pieces that are)"):
+        Tokeniser.load(tmp_path / "hostile.model")
+
+
+def test_libraries_that_such_a_model_crashes_are_not_installed() -> None:
+    (wanted,) = (each for each in find_requirements() if each.name == "sentencepiece")
+    assert not wanted.specifier.contains("0.2.1")

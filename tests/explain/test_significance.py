@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import random
+import tracemalloc
 from collections.abc import Sequence
 from statistics import fmean, stdev
 
@@ -13,6 +14,7 @@ from sacrebleu.metrics.chrf import CHRF
 from sacrebleu.significance import PairedTest, Result
 
 from echelon.explain.significance import (
+    RESAMPLES,
     agree,
     compare_classes,
     compare_seeds,
@@ -45,6 +47,19 @@ def test_translations_are_compared_as_sacrebleu_does() -> None:
             assert (each.first, each.second) == (first.score, second.score)
             assert each.p[test] == second.p_value
         assert each.low < each.size < each.high
+
+
+def test_a_large_set_does_not_take_memory_for_every_sample() -> None:
+    references = sentences(600)
+    systems = with_errors(references, 0.2, 2), with_errors(references, 0.3, 3)
+    tracemalloc.start()
+    try:
+        compare_translations(*systems, references, trials=100)
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    all_samples = RESAMPLES * len(references) * 18 * 4  # chrF counts 18 things in every line
+    assert peak < all_samples / 2
 
 
 def test_a_real_difference_is_found_and_the_same_outputs_are_not_called_different() -> None:
@@ -122,6 +137,12 @@ def test_seeds_are_compared_by_welch_s_test() -> None:
     assert found.p["Welch"] == pytest.approx(0.00474, abs=0.0001)
     assert found.is_significant()
     assert found.low == pytest.approx(2 - 3.2193 * error, abs=0.001), "the 97.5% quantile of t at 2.941"
+
+
+def test_seeds_whose_scores_hardly_differ_have_degrees_of_freedom() -> None:
+    found = compare_seeds("bleu", [1e-100, 2e-100], [1e-100, 3e-100])
+    larger = compare_seeds("bleu", [1.0, 2.0], [1.0, 3.0])
+    assert found.p["Welch"] == pytest.approx(larger.p["Welch"])
 
 
 def test_seeds_that_give_the_same_scores_have_no_spread() -> None:

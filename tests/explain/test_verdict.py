@@ -15,7 +15,7 @@ import pytest
 from echelon.commands.compare import choose_comparison_form, compare_runs, render_comparison
 from echelon.errors import UserError
 from echelon.explain.significance import compare_seeds, compare_translations
-from echelon.explain.verdict import Verdict, find_verdict
+from echelon.explain.verdict import LONGEST_LINE, MOST_EXAMPLES, Verdict, find_verdict
 from echelon.recipe.toml import dump_recipe
 from echelon.runfolder import RunFolder, write_json
 from tests.explain.made_runs import MadeRun
@@ -129,6 +129,18 @@ def test_there_is_no_verdict_without_the_same_set(tmp_path: Path) -> None:
         found = find_verdict([("one", one), (run.name, run)], "test")
         assert isinstance(found, str)
         assert words in found
+
+
+@pytest.mark.parametrize("content", ["\n" * (MOST_EXAMPLES + 1), "a" * (LONGEST_LINE + 1) + "\n"])
+def test_there_is_no_verdict_on_what_would_take_all_memory(tmp_path: Path, content: str) -> None:
+    one, two = write_scored(tmp_path / "one", 0.3), write_scored(tmp_path / "two", 0.1, "train.steps=40")
+    for file in (one.outputs_file("test"), one.references_file("test")):
+        file.write_text(content)
+    found = find_verdict([("one", one), ("two", two)], "test")
+    assert isinstance(found, str)
+    assert found.startswith(
+        "No verdict: the test set has more than 100,000 examples, or outputs of more than"
+    )
 
 
 def test_classifiers_are_compared_by_mcnemar_s_test(tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ from echelon import Classifier, Translator
 from echelon.data.images.batches import take_middle
 from echelon.data.images.image_store import Normalisation
 from echelon.data.images.prepare import prepare_images
-from echelon.errors import UserError
+from echelon.errors import RunError, UserError
 from echelon.inference.pictures import PictureRules, read_rules
 from echelon.recipe.image_sections import ImageData
 from echelon.runfolder import RunFolder, write_json
@@ -85,6 +85,18 @@ def test_models_from_before_the_shorter_side_was_written_down_are_read(
     old = PictureRules(("noise",), 14, Normalisation((0, 0, 0), (1, 1, 1)), takes_whole=takes_whole)
     content = picture(1, pixels=40)
     np.testing.assert_array_equal(old.see(content), dataclasses.replace(old, shorter=shorter).see(content))
+
+
+@pytest.mark.parametrize(
+    ("key", "side"), [("pixels", 10**6), ("shorter", 10**6), ("shorter", -1), ("pixels", 0)]
+)
+def test_a_model_does_not_have_pictures_enlarged_without_end(tmp_path: Path, key: str, side: int) -> None:
+    run = RunFolder(tmp_path / "run")
+    run.create()
+    rules = PictureRules(("noise",), 14, Normalisation((0, 0, 0), (1, 1, 1)), shorter=16)
+    write_json(run.images, {**dataclasses.asdict(rules), key: side})
+    with pytest.raises(RunError, match=f"{key} = {side} is not a number from 1 to"):
+        read_rules(run)
 
 
 def test_a_classifier_does_not_translate(tmp_path: Path) -> None:

@@ -5,8 +5,10 @@ from __future__ import annotations
 import json
 import sys
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import psutil
 import pytest
@@ -69,6 +71,30 @@ def test_hosts_that_are_fit_are_described(check_them: Check, tmp_path: Path) -> 
         assert abs(report.facts.clock.seconds) <= report.facts.clock.uncertainty_s
         assert report.facts.machine.ssh_address == (None if name == "localhost" else "127.0.0.1")
     assert list(tmp_path.iterdir()) == []  # the token has gone
+
+
+@pytest.mark.parametrize("num_lost", [1, 2])
+def test_whoever_has_no_answer_is_called_once_more(
+    check_them: Check, monkeypatch: pytest.MonkeyPatch, num_lost: int
+) -> None:
+    calls, real = Counter[tuple[str, str]](), ProbeSession.ask
+
+    def ask(session: ProbeSession, question: str, timeout_s: float, **values: Any) -> Any:
+        answer = real(session, question, timeout_s, **values)
+        for number, (name, address, _) in enumerate(values.get("targets", ())):
+            calls[name.split()[1], address] += 1
+            if calls[name.split()[1], address] <= num_lost:
+                answer[number] = ["no answer", "127.0.0.1"]
+        return answer
+
+    monkeypatch.setattr(ProbeSession, "ask", ask)
+    reports = check_them("alpha,beta", Needs(measures_link=False))
+
+    assert [report.is_fit for report in reports.values()] == [num_lost == 1] * 2
+    assert max(calls.values()) == 2
+    if num_lost > 1:
+        told = [finding.what for report in reports.values() for finding in report.findings]
+        assert sum("no answer" in what for what in told) == 2, told
 
 
 @pytest.mark.slow

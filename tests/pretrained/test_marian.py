@@ -9,11 +9,12 @@ from typing import Any
 import pytest
 import safetensors.torch
 import torch
+from torch import Tensor
 
 from echelon import Decoding, Translator
 from echelon.commands.convert import convert_model, format_model
 from echelon.data.tokeniser import BOS, EOS, PAD, UNK
-from echelon.errors import UserError
+from echelon.errors import EchelonError, UserError
 from echelon.export.export import export_run
 from echelon.export.export_folder import ExportOptions
 from echelon.inference.torch_models import build_model
@@ -22,6 +23,7 @@ from echelon.models.transformer import Transformer
 from echelon.pretrained.conversion import as_run, convert_pretrained
 from echelon.pretrained.pretrained_folder import PretrainedFolder
 from echelon.recipe.loading import load_translation_recipe
+from echelon.recipe.schema import TranslationRecipe
 from echelon.runfolder import RunFolder
 from echelon.train.weights import choose_weights
 from tests.data.test_paired_pieces import SOURCE, TARGET
@@ -144,6 +146,7 @@ def test_a_model_that_transformers_does_not_have_is_refused(tmp_path: Path) -> N
         ({"pad_token_id": SIZE}, "pad_token_id = .* is no id of a piece"),
         ({"pad_token_id": 0, "decoder_start_token_id": 0}, "have the same id"),
         ({"model_type": "bart"}, "of the architecture 'bart'"),
+        ({"activation_function": ["relu"]}, r"activation_function = \['relu'\]"),
     ],
 )
 def test_what_does_not_fit_is_refused_with_the_reason(
@@ -157,6 +160,70 @@ def test_what_does_not_fit_is_refused_with_the_reason(
         convert_pretrained(tmp_path / "theirs", tmp_path / "run")
 
     assert list(tmp_path.iterdir()) == [tmp_path / "theirs"]
+
+
+@pytest.mark.parametrize(
+    ("name", "tensor", "says"),
+    [
+        # Shapes with a zero have no bytes in the file, whatever else they have.
+        ("encoder.embed_positions", torch.empty(2**60, 0), "not the usual sines and cosines"),
+        ("encoder.embed_positions", torch.tensor(1.0), "not the usual sines and cosines"),
+        ("encoder.layers.0.self_attn.k_proj", torch.ones(3, 5), r"is 3 x 5, not 32 x 32"),
+        ("encoder.layers.0.self_attn.q_proj", torch.tensor(1.0), r"is one number, not 32 x 32"),
+        ("encoder.layers.0.self_attn.q_proj", torch.empty(2**60, 0), r"is 1152921504606846976 x 0, not"),
+        ("decoder.layers.0.final_layer_norm", torch.ones(3), r"is 3, not 32"),
+        ("decoder.layers.0.fc1", torch.ones(48, 32, dtype=torch.int64), "whole numbers"),
+    ],
+)
+def test_a_tensor_of_another_size_is_refused_before_anything_is_made_of_it(
+    tmp_path: Path, name: str, tensor: Tensor, says: str
+) -> None:
+    make_marian(tmp_path / "theirs", activation_function="swish")
+    file = tmp_path / "theirs" / "model.safetensors"
+    safetensors.torch.save_file({**safetensors.torch.load_file(file), f"model.{name}.weight": tensor}, file)
+
+    with pytest.raises(UserError, match=says):
+        convert_pretrained(tmp_path / "theirs", tmp_path / "run")
+
+    assert list(tmp_path.iterdir()) == [tmp_path / "theirs"]
+
+
+@pytest.mark.parametrize(
+    ("file", "content", "says"),
+    [
+        ("source.spm", b"", "has no pair of SentencePiece models"),
+        ("target.spm", b"garbage", "has no pair of SentencePiece models"),
+        ("vocab.json", {"<s>": 5}, "vocab.json: has pieces that Echelon has already: <s>"),
+    ],
+)
+def test_a_vocabulary_that_no_text_could_be_cut_by_is_refused(
+    tmp_path: Path, file: str, content: Any, says: str
+) -> None:
+    make_marian(tmp_path / "theirs", activation_function="swish")
+    path = tmp_path / "theirs" / file
+    if isinstance(content, bytes):
+        path.write_bytes(content)
+    else:
+        known = json.loads(path.read_text())
+        kept = {piece: number for piece, number in known.items() if number not in content.values()}
+        path.write_text(json.dumps({**kept, **content}))
+
+    with pytest.raises(EchelonError, match=says):
+        convert_pretrained(tmp_path / "theirs", tmp_path / "run")
+
+    assert list(tmp_path.iterdir()) == [tmp_path / "theirs"]
+
+
+def test_what_is_no_language_does_not_become_a_part_of_a_path(tmp_path: Path) -> None:
+    make_marian(tmp_path / "theirs", activation_function="swish")
+    settings = tmp_path / "theirs" / "tokenizer_config.json"
+    settings.write_text(json.dumps({"source_lang": "/../../etc/hosts", "target_lang": "pt-BR"}))
+
+    recipe = convert_pretrained(tmp_path / "theirs", tmp_path / "run").recipe
+
+    assert isinstance(recipe, TranslationRecipe)
+    (corpus,) = recipe.data.train
+    assert (corpus.source, corpus.target) == ("train.en", "train.pt-BR")
 
 
 def test_a_folder_is_converted_once_and_found_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -113,5 +113,17 @@ def format_bill(spec: ClusterSpec, bill: Bill) -> str:
             f"  at most           ${bill.most:8.2f}: the machines terminate by themselves after "
             f"{bill.max_hours:.1f} hours ({why})",
             f"  prices of {bill.price_date} ({bill.price_source}); traffic to the internet is extra",
+            *_format_images(spec),
         ]
     )
+
+
+def _format_images(spec: ClusterSpec) -> list[str]:
+    """What the file has the machines run, other than AWS's own image: a reader of somebody else's file is to see it."""
+    named = [
+        f"{kind} {name}" for kind, name in (("image", spec.image), ("container", spec.container)) if name
+    ]
+    if not named:
+        return []
+    reach = f"the machines and what they may do with {spec.bucket}" if spec.bucket else "the machines"
+    return [f"  runs {' and '.join(named)}: whoever made that controls {reach}"]

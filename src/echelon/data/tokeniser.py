@@ -186,7 +186,7 @@ class Tokeniser:
         if ids != (PAD, EOS, BOS, UNK):
             raise DataError(f"{path} has pad, eos, bos, unk at {ids}; Echelon needs {(PAD, EOS, BOS, UNK)}")
         _require_few(path, processor.get_piece_size())
-        return cls(processor)
+        return cls._of(path, processor)
 
     @classmethod
     def _load_pair(cls, path: Path, content: bytes) -> Tokeniser:
@@ -197,7 +197,14 @@ class Tokeniser:
             raise DataError(f"{path} is not a pair of SentencePiece models, or damaged: {error}") from error
         _require_few(path, len(models.pieces))
         source, target = sides
-        return cls(source, cls(target))
+        return cls._of(path, source, cls._of(path, target))
+
+    @classmethod
+    def _of(cls, path: Path, processor: Any, target: Tokeniser | None = None) -> Tokeniser:
+        try:
+            return cls(processor, target)
+        except UnicodeDecodeError:
+            raise DataError(f"{path} has pieces that are not UTF-8; it is damaged") from None
 
     @property
     def is_paired(self) -> bool:

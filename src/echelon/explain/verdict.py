@@ -27,8 +27,14 @@ _NOT_OF_THE_RESULT = re.compile(
 )
 """Settings in which runs of a group may differ."""
 _SEED_OF_A_NAME = re.compile(r"[-_. ]*(seed|s)?[-_. ]*$")
+MOST_EXAMPLES, LONGEST_LINE = 100_000, 100_000
+"""Of a set, and characters of an output: the tests take time and memory in proportion to both."""
 _MOST_TIMES = 1000
 """How much larger a set may have to be to be recommended."""
+
+
+class _TooLargeError(Exception):
+    """A set is too large for the tests."""
 
 
 class ComparedTask(Protocol):
@@ -145,7 +151,7 @@ def has_outputs(run: RunFolder, set_name: str) -> bool:
 
 
 def read_scored(run: RunFolder, name: str, set_name: str) -> ScoredRun | None:
-    """What was kept when a set was scored; None if it was not, or the files are damaged."""
+    """What was kept when a set was scored; None if it was not, or the files are damaged. May raise _TooLargeError."""
     scores = read_scores(run, set_name)
     if scores is None or not has_outputs(run, set_name):
         return None
@@ -166,12 +172,24 @@ def read_scored(run: RunFolder, name: str, set_name: str) -> ScoredRun | None:
 
 
 def _lines(content: bytes) -> list[str]:
-    return content.decode().split("\n")[:-1]
+    """What a file of lines holds. Counted first: each takes memory, and an empty one takes a byte of the file."""
+    if content.count(b"\n") > MOST_EXAMPLES:
+        raise _TooLargeError
+    lines = content.decode().split("\n")[:-1]
+    if max(map(len, lines), default=0) > LONGEST_LINE:
+        raise _TooLargeError
+    return lines
 
 
 def find_verdict(runs: Sequence[tuple[str, RunFolder]], set_name: str) -> Verdict | str:
     """The verdict on runs with their names; or why there is none."""
-    found = [(name, read_scored(run, name, set_name)) for name, run in runs]
+    try:
+        found = [(name, read_scored(run, name, set_name)) for name, run in runs]
+    except _TooLargeError:
+        return (
+            f"No verdict: the {set_name} set has more than {MOST_EXAMPLES:,} examples, or outputs of more than "
+            f"{LONGEST_LINE:,} characters, which is too much for the tests."
+        )
     if unscored := [name for name, scored in found if scored is None]:
         return f"No verdict: {', '.join(unscored)} {_was(unscored)} not scored on the {set_name} set."
     return judge([scored for _, scored in found if scored is not None], set_name)

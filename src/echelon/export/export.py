@@ -107,7 +107,7 @@ def _write_model(
     if options.edge:
         shutil.copy(_RUNNER, package.runner)
         write_atomically(
-            package.requirements, f"{_REQUIREMENTS[options.format]}\nnumpy\nsentencepiece>=0.2\n"
+            package.requirements, f"{_REQUIREMENTS[options.format]}\nnumpy\nsentencepiece>=0.2.2\n"
         )
 
 

@@ -16,6 +16,9 @@ from echelon.runfolder import RunFolder, read_file
 
 _MARGIN = 8 / 7
 """For models without a recorded `shorter`: its ratio to what the model sees."""
+MOST_PIXELS, MOST_SHORTER = 1024, 4096
+"""Of a side of what a model sees, and of the shorter side that images are scaled to before: a small image is enlarged to it,
+so a stranger's model must not choose it freely."""
 
 
 @dataclass(frozen=True)
@@ -29,6 +32,14 @@ class PictureRules:
     """What an image's shorter side is brought to before the middle is taken, as in preparation."""
     takes_whole: bool = False
     """For models without a recorded `shorter`: whether it is `pixels`."""
+
+    def __post_init__(self) -> None:
+        for what, side, most in (
+            ("pixels", self.pixels, MOST_PIXELS),
+            ("shorter", self.shorter or 1, MOST_SHORTER),
+        ):
+            if not 1 <= side <= most:
+                raise ValueError(f"{what} = {side} is not a number from 1 to {most:,}")
 
     def see(self, content: bytes) -> Pixels:
         """An image file as the model sees it: [P, P, 3]; OSError or ValueError if it is not an image."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import operator
 import secrets
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -27,7 +28,7 @@ from echelon.launch.findings import (
 )
 from echelon.launch.hosts import Host
 from echelon.launch.machine import Disk, Machine, nearest_existing, own_versions
-from echelon.launch.routes import Attempt, Network, Route, candidates, choose_routes
+from echelon.launch.routes import NO_ANSWER, Attempt, Network, Route, candidates, choose_routes
 from echelon.launch.session import ProbeSession, find_python
 from echelon.launch.ssh import Remote, side_by_side
 
@@ -35,6 +36,8 @@ _ANSWER_S = 60.0
 _LINK_S = 150.0
 """Importing torch on a slow, busy host takes much of it."""
 Value = TypeVar("Value")
+Calls = Mapping[str, Sequence[tuple[str, str]]]
+"""Whom each host calls: names and addresses."""
 
 
 @dataclass(frozen=True)
@@ -168,8 +171,8 @@ def _shared_token(run_folder: Path | None) -> Iterator[tuple[Path, str] | None]:
 def _find_network(probes: Sequence[_HostProbe], needs: Needs) -> Network:
     """Have every host try to reach every other, and choose where each meets them.
 
-    Hosts call those after them first, then those before them: if two called each other at once, WireGuard would drop
-    both handshakes, and again whenever it repeats them at the same moment.
+    Whoever has no answer there tries once more: on a busy machine a handshake of WireGuard's may take longer than a
+    caller waits, and is continued meanwhile.
     """
     present = {probe.host.name: probe for probe in probes if probe.facts}
     machines = {name: probe.facts.machine for name, probe in present.items() if probe.facts}
@@ -182,26 +185,52 @@ def _find_network(probes: Sequence[_HostProbe], needs: Needs) -> Network:
         addresses = [route.address for route in possible[own]]
         ports[own] = _ask_or_note(probe, "listen", {}, addresses=addresses, name=names[own])
 
-    def reach(others: Mapping[str, Sequence[str]], probe: _HostProbe) -> list[Attempt]:
+    def reach(calls: Calls, probe: _HostProbe) -> list[Attempt]:
         own = probe.host.name
-        targets = [(name, route.address) for name in others[own] for route in possible[name]]
-        asked = [(names[name], address, ports[name].get(address, 0)) for name, address in targets]
+        asked = [(names[name], address, ports[name].get(address, 0)) for name, address in calls[own]]
         nothing: list[list[str | None]] = []
         answers = _ask_or_note(probe, "reach", nothing, targets=asked)
         return [
             Attempt(own, name, address, error, own_address)
-            for (name, address), (error, own_address) in zip(targets, answers, strict=bool(answers))
+            for (name, address), (error, own_address) in zip(calls[own], answers, strict=bool(answers))
         ]
 
+    def reach_all(calls: Calls) -> list[Attempt]:
+        rounds = (side_by_side(present.values(), partial(reach, turn)) for turn in _in_turn(calls))
+        return list(chain.from_iterable(chain.from_iterable(rounds)))
+
     side_by_side(present.values(), listen)
-    order = list(present)
-    after = {name: order[place + 1 :] for place, name in enumerate(order)}
-    before = {name: order[:place] for place, name in enumerate(order)}
-    attempts = list[Attempt]()
-    for others in (after, before):
-        attempts += chain.from_iterable(side_by_side(present.values(), partial(reach, others)))
+    attempts = reach_all(
+        {
+            own: [(name, route.address) for name in present if name != own for route in possible[name]]
+            for own in present
+        }
+    )
+    network = choose_routes(machines, possible, attempts)
+    silent = [each for each in network.unreached if each.error == NO_ANSWER]
+    if silent:
+        again = {
+            own: [(each.target, each.route.address) for each in silent if each.source == own]
+            for own in present
+        }
+        latest = {(each.source, each.target, each.address): each for each in attempts + reach_all(again)}
+        network = choose_routes(machines, possible, list(latest.values()))
     side_by_side(present.values(), lambda probe: _ask_or_note(probe, "stop_listening", None))
-    return choose_routes(machines, possible, attempts)
+    return network
+
+
+def _in_turn(calls: Calls) -> Iterator[Calls]:
+    """Hosts call those after them first, then those before them.
+
+    If two called each other at once, WireGuard would drop both handshakes, and again whenever it repeats them at the
+    same moment.
+    """
+    place = {name: number for number, name in enumerate(calls)}
+    for is_turn in (operator.gt, operator.lt):
+        yield {
+            own: [call for call in targets if is_turn(place[call[0]], place[own])]
+            for own, targets in calls.items()
+        }
 
 
 def _measure_link(probes: Sequence[_HostProbe], network: Network) -> MeasuredLink | None:

@@ -20,6 +20,7 @@ from typing import Any
 
 from echelon.launch.dialogue import say
 from echelon.launch.machine import describe_machine, measure_disk
+from echelon.launch.routes import NO_ANSWER
 from echelon.runfolder import parse_json, read_json
 
 REACH_S = 8.0
@@ -135,7 +136,7 @@ def _call(name: str, address: str, port: int) -> str | None:
         with socket.create_connection((address, port), timeout=REACH_S) as connection:
             answer = b"".join(iter(lambda: connection.recv(256), b""))
     except TimeoutError:
-        return "no answer"
+        return NO_ANSWER
     except OSError as error:
         return error.strerror or str(error)
     return None if answer == name.encode() else "another machine answers"

@@ -11,6 +11,8 @@ from dataclasses import dataclass
 
 from echelon.launch.machine import Machine
 
+NO_ANSWER = "no answer"
+
 
 @dataclass(frozen=True)
 class Route:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -17,13 +18,13 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from echelon.data.paired_pieces import SPECIAL_PIECES, PairedModels
+from echelon.data.paired_pieces import SPECIAL_PIECES, PairedModels, PiecesOfSide
 from echelon.data.tokeniser import BOS, EOS, MOST_PIECES, PAD, UNK
 from echelon.errors import UserError
 from echelon.models.transformer import sinusoids
 from echelon.pretrained.pretrained_folder import PretrainedFolder
 from echelon.recipe.schema import Model
-from echelon.shapes.transformer import TransformerShape, embedding_names
+from echelon.shapes.transformer import TransformerShape, embedding_names, parameters
 
 NEVER = -100.0
 """The logit of a piece that is none: e^-100 does not change a sum of float32."""
@@ -36,6 +37,8 @@ _SUPPORTED = {
     "static_position_embeddings": True,
 }
 """What these settings must be, if they are given."""
+_LANGUAGE = re.compile("[A-Za-z]{2,8}([-_][A-Za-z0-9]{1,8}){0,3}")
+"""What may stand in a file's name."""
 _NORMS = {"attention_norm": "self_attn_layer_norm", "feed_forward_norm": "final_layer_norm"}
 _LINEARS = {
     "attention.qkv": ("self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj"),
@@ -85,7 +88,7 @@ def _model(config: Mapping[str, Any]) -> Model:
             "config.json: source and target have vocabularies of different sizes; Echelon has one list of pieces"
         )
     activation = config.get("activation_function", "gelu")
-    if activation not in _ACTIVATIONS:
+    if not isinstance(activation, str) or activation not in _ACTIVATIONS:
         raise UserError(
             f"config.json: activation_function = {activation!r}; Echelon knows {', '.join(_ACTIVATIONS)}"
         )
@@ -166,13 +169,24 @@ def _read_tokeniser(
             raise UserError(f"{folder.path / 'vocab.json'}: {piece[:40]!r} has an id that is not its own")
         by_id[number] = piece
     others = [by_id.get(number or 0, f"<none {number}>") for number in order[len(SPECIAL_PIECES) :]]
-    models = [folder.read(name) for name in ("source.spm", "target.spm")]
+    if twice := sorted({*others} & {*SPECIAL_PIECES}):
+        raise UserError(
+            f"{folder.path / 'vocab.json'}: has pieces that Echelon has already: {', '.join(twice)}"
+        )
+    pair = PairedModels(
+        (*SPECIAL_PIECES, *others), *(folder.read(name) for name in ("source.spm", "target.spm"))
+    )
+    try:
+        for model in (pair.source, pair.target):
+            PiecesOfSide(pair.pieces, model)
+    except RuntimeError as error:
+        raise UserError(f"{folder.path}: has no pair of SentencePiece models: {error}") from None
     found = [settings.get(key) for key in ("source_lang", "target_lang")]
     source, target = (
-        value if isinstance(value, str) and 2 <= len(value) <= 16 and value.isascii() else default
+        value if isinstance(value, str) and _LANGUAGE.fullmatch(value) else default
         for value, default in zip(found, ("en", "de"), strict=True)
     )
-    return PairedModels((*SPECIAL_PIECES, *others), *models), (source, target)
+    return pair, (source, target)
 
 
 def _to_ours(
@@ -208,8 +222,13 @@ def _to_ours(
     if bias.numel() != num_theirs:
         raise UserError(f"{folder.weights}: final_logits_bias has {bias.numel()} numbers, not {num_theirs}")
     ours["output_bias"] = _reordered(bias.flatten(), order, NEVER)
+    sizes = {each.name: each.shape for each in parameters(shape)}
     for name, parts in _layers(shape):
-        ours[name] = torch.cat([take(part) for part in parts])
+        rows, *columns = sizes[name]
+        found = [take(part) for part in parts]
+        for part, tensor in zip(parts, found, strict=True):
+            _require_size(folder, part, tensor, (rows // len(parts), *columns))
+        ours[name] = torch.cat(found)
     for stack in ("encoder", "decoder"):
         _check_positions(left.pop(f"model.{stack}.embed_positions.weight", None), shape, folder)
     if left:
@@ -252,12 +271,23 @@ def _layers(shape: TransformerShape) -> Iterator[tuple[str, list[str]]]:
                         )
 
 
+def _require_size(folder: PretrainedFolder, name: str, tensor: Tensor, wanted: tuple[int, ...]) -> None:
+    """UserError unless it is what the model needs: nothing is made of other sizes, which need not be in the file."""
+    if not tensor.is_floating_point():
+        raise UserError(f"{folder.weights}: {name} has whole numbers; weights are fractions")
+    if tuple(tensor.shape) != wanted:
+        has, needs = (" x ".join(map(str, size)) or "one number" for size in (tensor.shape, wanted))
+        raise UserError(f"{folder.weights}: {name} is {has}, not {needs}")
+
+
 def _check_positions(table: Tensor | None, shape: TransformerShape, folder: PretrainedFolder) -> None:
     """UserError if positions were saved that are not the usual sines and cosines."""
     if table is None:
         return
-    usual = sinusoids(torch.arange(len(table)), shape.d_model)
-    if table.shape != usual.shape or not torch.allclose(table, usual, atol=2e-3):
+    is_table = table.ndim == 2 and table.shape[1] == shape.d_model  # its length is then bounded by the file's
+    if not is_table or not torch.allclose(
+        table, sinusoids(torch.arange(len(table)), shape.d_model), atol=2e-3
+    ):
         raise UserError(f"{folder.weights}: has positions that are not the usual sines and cosines")
 
 

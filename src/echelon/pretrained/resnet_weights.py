@@ -84,7 +84,7 @@ def _rules(num_classes: int, config: Mapping[str, Any], settings: Mapping[str, A
     size = settings.get("input_size")
     pixels = size[-1] if isinstance(size, list) and size and isinstance(size[-1], int) else 224
     crop = settings.get("crop_pct")
-    share = crop if isinstance(crop, float) and 0.1 < crop <= 1 else _CROP
+    share = crop if isinstance(crop, float) and 0.25 < crop <= 1 else _CROP
     colours = [
         _three(settings.get(key), default)
         for key, default in (("mean", _IMAGENET.mean), ("std", _IMAGENET.deviation))
