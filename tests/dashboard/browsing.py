@@ -77,25 +77,26 @@ def wait_for_runs(page: Page, expected: set[str]) -> None:
     )
 
 
-def drag(page: Page, selector: str) -> None:
+def drag(page: Page, selector: str, down: float = 0.0) -> None:
+    """Press the mouse on the left of an element and let go on the right, and so much of its height further down."""
     page.evaluate(f"document.querySelector({json.dumps(selector)}).scrollIntoView({{block: 'center'}})")
     x, y, width, height = page.evaluate(
         f"(() => {{ const b = document.querySelector({json.dumps(selector)}).getBoundingClientRect();"
         "return [b.x, b.y, b.width, b.height] })()"
     )
     steps = [
-        ("mouseMoved", 0.3),
-        ("mousePressed", 0.3),
-        ("mouseMoved", 0.5),
-        ("mouseMoved", 0.7),
-        ("mouseReleased", 0.7),
+        ("mouseMoved", 0.3, 0.0),
+        ("mousePressed", 0.3, 0.0),
+        ("mouseMoved", 0.5, 0.5),
+        ("mouseMoved", 0.7, 1.0),
+        ("mouseReleased", 0.7, 1.0),
     ]
-    for kind, share in steps:
+    for kind, across, share in steps:
         page.call(
             "Input.dispatchMouseEvent",
             type=kind,
-            x=x + share * width,
-            y=y + height / 2,
+            x=x + across * width,
+            y=y + (0.5 + share * down) * height,
             button="left",
             buttons=1,
             clickCount=1,

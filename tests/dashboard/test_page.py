@@ -222,6 +222,15 @@ def test_experiments_and_trials_have_their_own_view(folder: Path) -> None:
         page.wait_for("document.querySelectorAll('#trials tbody tr').length === 2")
 
 
+def test_an_experiment_says_which_setting_matters(folder: Path) -> None:
+    """Scores are 31 and 32 by the seed, whatever the learning rate."""
+    with opened(folder, "#show=studies") as (page, _):
+        page.click("#studies tbody button")
+        page.wait_for("!document.getElementById('shares').hidden")
+        assert page.text("#shares").endswith("each setting: seed 100%, schedule.learning_rate 0%.")
+        assert page.evaluate("document.getElementById('by').value") == "seed"
+
+
 def test_events_stand_on_the_time_axis(folder: Path) -> None:
     run = made(0.001, 4).write(folder / "eventful")
     with contextlib.closing(RecordWriter(run.launcher_records)) as records:
@@ -273,6 +282,7 @@ def test_whether_selected_runs_differ_is_told(tmp_path: Path, monkeypatch: pytes
             " e.dispatchEvent(new Event('change')) })()"
         )
         page.wait_for("document.querySelector('.verdict').innerText.includes('one has')")
+        assert "against=" in page.evaluate("location.hash")
         page.click("#runs input[aria-label='show unscored']")
         page.wait_for("document.querySelector('.verdict').innerText.includes('unscored was not scored')")
         assert "tab=verdict" in page.evaluate("location.hash")
@@ -380,5 +390,8 @@ def test_pictures_of_real_runs() -> None:
         page.screenshot(SCREENSHOTS / "dashboard.png")
         page.resize(390, 844, is_phone=True)
         page.evaluate("document.getElementById('charts').scrollIntoView()")
-        page.wait_for("document.querySelector('[data-chart=loss] .plot').offsetWidth < 390")
+        page.wait_for(
+            "[...document.querySelectorAll('.chart:not([hidden]) .main-svg')]"
+            ".every(svg => svg.getBoundingClientRect().width < 390)"
+        )
         page.screenshot(SCREENSHOTS / "dashboard-phone.png")
