@@ -19,13 +19,13 @@ const COLUMNS = [
   { key: "name", title: "Run", value: (row) => row.name },
   { key: "state", title: "State", value: (row) => row.state, show: showState },
   { key: "step", title: "Step", value: (row) => row.step, show: (row) => whole(row.step), number: true, small: true },
-  { key: "test", title: "Test", value: testOf, show: (row) => score(row, testOf(row)), number: true },
-  { key: "validation", title: "Best validation", value: bestOf, show: (row) => pending(row, score(row, bestOf(row))), number: true },
-  { key: "loss", title: "Loss", value: (row) => row.loss, show: (row) => pending(row, trim(row.loss)), number: true, lowFirst: true },
+  { key: "test", title: "Test score", hint: "on the test set, after training", value: testOf, show: (row) => score(row, testOf(row)), number: true },
+  { key: "validation", title: "Best validation", hint: "the best score so far on the validation set", value: bestOf, show: (row) => pending(row, score(row, bestOf(row))), number: true },
+  { key: "loss", title: "Loss", hint: "in training, mean of the last twentieth of the steps", value: (row) => row.loss, show: (row) => pending(row, trim(row.loss)), number: true, lowFirst: true },
   { key: "speed", title: "Speed", value: (row) => row.speed, show: showSpeed, number: true, small: true },
-  { key: "cost", title: "Cost", value: moneyOf, show: showCost, number: true, small: true },
+  { key: "cost", title: "Cost", hint: "of all hosts, from start to end", value: moneyOf, show: showCost, number: true, small: true },
   { key: "hosts", title: "Hosts", value: (row) => row.hosts, show: (row) => pending(row, whole(row.hosts)), number: true, small: true },
-  { key: "seconds", title: "Duration", value: (row) => row.seconds, show: (row) => pending(row, duration(row.seconds)), number: true, small: true },
+  { key: "seconds", title: "Duration", hint: "without pauses between launches", value: (row) => row.seconds, show: (row) => pending(row, duration(row.seconds)), number: true, small: true },
   { key: "last_change", title: "Changed", value: (row) => row.last_change, show: (row) => ago(row.last_change), number: true, small: true },
 ];
 
@@ -105,7 +105,7 @@ function settingColumns(rows, settings) {
 function settingColumn(key, settings) {
   const read = (row) => settings[row.id]?.[key];
   const value = (row) => (isNumber(read(row)) ? Number(read(row)) : read(row));
-  return { key, title: key.split(".").at(-1), value, show: (row) => read(row) ?? "", number: true };
+  return { key, title: key.split(".").at(-1), hint: key, value, show: (row) => read(row) ?? "", number: true };
 }
 
 export function drawTable(rows, settings) {
@@ -125,7 +125,7 @@ function drawHeading(column) {
   const is = view.sort.replace("-", "") === column.key;
   const down = view.sort.startsWith("-");
   return make("th", { scope: "col", class: classOf(column), "aria-sort": is ? (down ? "descending" : "ascending") : null },
-    make("button", { type: "button", "data-key": `sort ${column.key}`, title: column.key, onclick: () => change({ sort: (is ? !down : column.number && !column.lowFirst) ? `-${column.key}` : column.key }) },
+    make("button", { type: "button", "data-key": `sort ${column.key}`, title: column.hint, onclick: () => change({ sort: (is ? !down : column.number && !column.lowFirst) ? `-${column.key}` : column.key }) },
       column.title, is ? (down ? " ↓" : " ↑") : ""));
 }
 
