@@ -386,7 +386,7 @@ def test_it_works_in_the_dark_on_a_phone_and_with_a_screen_reader(folder: Path, 
     reason="the pictures in docs/images are taken where ECHELON_SCREENSHOTS names a folder of real runs",
 )
 def test_pictures_of_real_runs() -> None:
-    with opened(Path(os.environ["ECHELON_SCREENSHOTS"])) as (page, _):
+    with opened(Path(os.environ["ECHELON_SCREENSHOTS"]), "#log=loss") as (page, _):
         page.screenshot(SCREENSHOTS / "dashboard.png")
         page.resize(390, 844, is_phone=True)
         page.evaluate("document.getElementById('charts').scrollIntoView()")

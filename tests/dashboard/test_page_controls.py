@@ -159,7 +159,7 @@ def test_a_saved_table_names_the_run_the_curve_and_the_unit(folder: Path, tmp_pa
             page.click(f"[data-chart={chart}] button[title='save the points as CSV']")
         files = [saved / f"echelon-{chart}.csv" for chart in ("loss", "phases")]
         wait_until(lambda: all(file.exists() for file in files), lambda: page.errors)
-    losses, phases = ([*csv.DictReader(file.open())] for file in files)
+    losses, phases = ([*csv.DictReader(file.read_text().splitlines())] for file in files)
     runs = {f"rate{rate}-seed{seed}" for rate in (0.001, 0.004) for seed in (1, 2)}
     assert {row["run"] for row in losses} == {row["run"] for row in phases} == runs
     assert {row["curve"] for row in losses} == {"loss", "valid/loss", "events"}

@@ -47,6 +47,12 @@ export async function drawCharts(rows, hourly) {
   document.body.dataset.drawn = String(number);
 }
 
+// Without runs there is nothing to draw, and what was drawn may have had other colours.
+export function hideCharts() {
+  latest += 1;
+  for (const card of cards.values()) card.root.hidden = true;
+}
+
 function chartsOf(rows) {
   const metrics = Object.assign({}, ...rows.map((row) => row.metrics));
   const scores = Object.entries(metrics).map(([key, name]) => ({ id: `valid/${key}`, title: `${name} on the validation set` }));

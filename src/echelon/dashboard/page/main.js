@@ -1,7 +1,7 @@
 // The page of all runs: what is selected in the list is drawn below it, and both follow what runs write.
 
 import { ask } from "./ask.js";
-import { drawCharts } from "./charts.js";
+import { drawCharts, hideCharts } from "./charts.js";
 import { keepColours } from "./colours.js";
 import { drawDetails } from "./details.js";
 import { byId, make } from "./dom.js";
@@ -67,7 +67,7 @@ function draw(changed) {
   byId("count").textContent = [`${found === known.rows.length ? found : `${found} of ${known.rows.length}`} runs`, reading ? `reading ${reading}` : ""].filter(Boolean).join(" · ");
   drawLegend(rows);
   byId("charts-part").hidden = byId("details").hidden = rows.length === 0;
-  if (!rows.length) return;
+  if (!rows.length) return hideCharts();
   if (has("run", "hidden", "pinned", "log", "wide", "x", "smooth", "group", "drag", "events", "zoom", "y")) drawCharts(rows, known.hourly);
   if (has("run", "pinned", "tab")) drawDetails(rows);
 }
