@@ -94,7 +94,7 @@ class Page:
 
     def press(self, key: str) -> None:
         """Press and release one key by its name, e.g. Tab, Escape, ArrowDown or Enter."""
-        code = {"Tab": 9, "Enter": 13, "Escape": 27, "ArrowUp": 38, "ArrowDown": 40}.get(key, 0)
+        code = {"Tab": 9, "Enter": 13, "Escape": 27, "ArrowUp": 38, "ArrowDown": 40, " ": 32}.get(key, 0)
         for kind in ("rawKeyDown", "keyUp"):
             self.call("Input.dispatchKeyEvent", type=kind, key=key, code=key, windowsVirtualKeyCode=code)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import shutil
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
@@ -42,6 +43,20 @@ def test_only_what_was_not_kept_is_scored(tmp_path: Path, monkeypatch: pytest.Mo
     assert scored == ["old"]
     assert isinstance(console.file, io.StringIO)
     assert "old: cannot be scored: its data are gone" in console.file.getvalue().replace("\n", "")
+
+
+@pytest.mark.slow
+def test_a_trained_model_and_the_same_one_half_way_differ(
+    tmp_path: Path, train_toy: Callable[..., RunFolder], echelon: Echelon
+) -> None:
+    """One training, scored where it was stopped and at its end."""
+    half = train_toy("half", "train.steps=200", "train.stop_at=40")
+    whole = shutil.copytree(half.path, tmp_path / "whole")
+    echelon("train", whole)
+    told = json.loads(echelon("compare", half.path, whole, "--json").stdout)["verdict"]
+    (comparison,) = told["comparisons"]
+    assert comparison["differs"], told["sentences"]
+    assert comparison["conclusion"] == "half and whole differ: whole is better by BLEU and chrF."
 
 
 def test_compare_prints_the_verdict(tmp_path: Path, echelon: Echelon) -> None:

@@ -32,6 +32,14 @@ def test_smoothing_is_that_of_reports_and_leaves_the_points_alone(tmp_path: Path
     assert bare["smooth_y"] == validation["smooth_y"] == []
 
 
+def test_a_schedule_has_no_noise_to_smooth(tmp_path: Path) -> None:
+    run = made(tmp_path / "run", steps=200)
+    (rate,) = overlay_curves([("run", run)], View("learning_rate"))
+    assert rate["smooth_y"] == []
+    (group, *_) = group_curves({"all": [run]}, View("learning_rate", smoothing=100))
+    assert group["mean"] == pytest.approx([1e-3] * len(group["mean"]))
+
+
 def test_the_axis_may_be_time_targets_or_money(tmp_path: Path) -> None:
     run = made(tmp_path / "run", steps=60, hosts=2, hosts_given=3)
     axes: tuple[tuple[Axis, float | None], ...] = (

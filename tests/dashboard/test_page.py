@@ -5,18 +5,23 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-import random
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from echelon.commands.web import open_page
 from echelon.monitor.records import RecordWriter
 from echelon.runfolder import RunFolder, RunNotes
-from tests.browser import Page, open_browser
+from tests.dashboard.browsing import (
+    choose,
+    drag,
+    drawn_runs,
+    made,
+    names,
+    opened,
+    traces,
+    wait_for_runs,
+    wait_until_drawn,
+)
 from tests.explain.made_runs import Clock, MadeRun
 from tests.explain.scored_runs import write_scored
 from tests.waiting import wait_until
@@ -24,71 +29,6 @@ from tests.waiting import wait_until
 pytestmark = pytest.mark.slow
 SCREENSHOTS = Path(__file__).parents[2] / "docs" / "images"
 HOSTILE = "<img src=x onerror=alert(1)><a href='https://evil.example'>x</a>%{x}"
-
-
-def made(rate: float, seed: int) -> MadeRun:
-    noise = random.Random(seed)
-    return MadeRun(
-        steps=300,
-        loss=lambda step: 1.5 + rate + 5 * step**-0.5 + noise.gauss(0, 0.1),
-        overrides=(f"seed={seed}", f"schedule.learning_rate={rate}"),
-        valid=tuple((step, 2 + 5 * step**-0.5, 30 + seed - 100 / step) for step in range(50, 301, 50)),
-    )
-
-
-@pytest.fixture
-def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Two learning rates with two seeds each."""
-    monkeypatch.setenv("ECHELON_CACHE", str(tmp_path / "cache"))
-    for rate in (0.001, 0.004):
-        for seed in (1, 2):
-            made(rate, seed).write(tmp_path / "runs" / f"rate{rate}-seed{seed}")
-    return tmp_path / "runs"
-
-
-@contextmanager
-def opened(folder: Path, view: str = "") -> Iterator[tuple[Page, str]]:
-    with open_page([folder], "127.0.0.1", 0, hourly=0.75) as (address,), open_browser(1440, 1000) as page:
-        page.open(f"{address}{view}")
-        wait_until_drawn(page)
-        yield page, address
-        assert page.errors == []
-        wrong = [each for each in page.requests if not each.startswith((address, "data:", "blob:"))]
-        assert wrong == [], "nothing is loaded from elsewhere"
-
-
-def wait_until_drawn(page: Page) -> None:
-    page.wait_for(
-        "document.body.dataset.drawn && !document.getElementById('count').innerText.includes('reading')"
-    )
-    page.wait_for("document.querySelector('[data-chart=loss] .plot .scatterlayer .trace')")
-
-
-def names(page: Page) -> list[str]:
-    return list(
-        page.evaluate("[...document.querySelectorAll('#runs tbody th button')].map(b => b.innerText)")
-    )
-
-
-def traces(page: Page, chart: str = "loss") -> list[dict[str, Any]]:
-    """What a chart draws."""
-    return list(
-        page.evaluate(
-            f"document.querySelector('[data-chart=\"{chart}\"] .plot').data.map(t => ({{name: t.name,"
-            " kind: t.meta.kind, curve: t.meta.curve, x: [...t.x], y: [...t.y], width: t.line?.width}))"
-        )
-    )
-
-
-def drawn_runs(page: Page) -> set[str]:
-    return {trace["name"].split(" ")[0] for trace in traces(page) if trace["curve"] == "loss"}
-
-
-def choose(page: Page, control: str, value: str) -> None:
-    page.evaluate(
-        f"(() => {{ const e = document.getElementById('{control}'); e.value = {json.dumps(value)};"
-        " e.dispatchEvent(new Event('change')) })()"
-    )
 
 
 def test_the_list_is_searched_sorted_and_filtered(folder: Path) -> None:
@@ -136,14 +76,6 @@ def test_runs_are_selected_hidden_and_pinned_by_mouse_and_keyboard(folder: Path)
         page.wait_for("document.querySelectorAll('.entry').length === 2")
         page.click(".entry:nth-child(2) .who")
         wait_for_runs(page, {chosen})
-
-
-def wait_for_runs(page: Page, expected: set[str]) -> None:
-    listed = json.dumps(sorted(expected))
-    page.wait_for(
-        "JSON.stringify([...new Set(document.querySelector('[data-chart=loss] .plot').data"
-        f".filter(t => t.meta.curve === 'loss').map(t => t.name.split(' ')[0]))].sort()) === JSON.stringify({listed})"
-    )
 
 
 def test_charts_change_axis_scale_smoothing_and_groups(folder: Path) -> None:
@@ -201,31 +133,6 @@ def test_zooming_by_mouse_goes_into_the_address_and_the_address_brings_it_back(f
         assert page.evaluate("document.querySelector('[aria-sort]').innerText").startswith("Loss")
         page.click("#whole")
         page.wait_for("document.querySelector('[data-chart=loss] .plot').layout.xaxis.range[0] < 10")
-
-
-def drag(page: Page, selector: str) -> None:
-    page.evaluate(f"document.querySelector({json.dumps(selector)}).scrollIntoView({{block: 'center'}})")
-    x, y, width, height = page.evaluate(
-        f"(() => {{ const b = document.querySelector({json.dumps(selector)}).getBoundingClientRect();"
-        "return [b.x, b.y, b.width, b.height] })()"
-    )
-    steps = [
-        ("mouseMoved", 0.3),
-        ("mousePressed", 0.3),
-        ("mouseMoved", 0.5),
-        ("mouseMoved", 0.7),
-        ("mouseReleased", 0.7),
-    ]
-    for kind, share in steps:
-        page.call(
-            "Input.dispatchMouseEvent",
-            type=kind,
-            x=x + share * width,
-            y=y + height / 2,
-            button="left",
-            buttons=1,
-            clickCount=1,
-        )
 
 
 def test_the_pointer_shows_all_values_at_a_step(folder: Path) -> None:
@@ -315,6 +222,15 @@ def test_experiments_and_trials_have_their_own_view(folder: Path) -> None:
         page.wait_for("document.querySelectorAll('#trials tbody tr').length === 2")
 
 
+def test_an_experiment_says_which_setting_matters(folder: Path) -> None:
+    """Scores are 31 and 32 by the seed, whatever the learning rate."""
+    with opened(folder, "#show=studies") as (page, _):
+        page.click("#studies tbody button")
+        page.wait_for("!document.getElementById('shares').hidden")
+        assert page.text("#shares").endswith("each setting: seed 100%, schedule.learning_rate 0%.")
+        assert page.evaluate("document.getElementById('by').value") == "seed"
+
+
 def test_events_stand_on_the_time_axis(folder: Path) -> None:
     run = made(0.001, 4).write(folder / "eventful")
     with contextlib.closing(RecordWriter(run.launcher_records)) as records:
@@ -366,6 +282,7 @@ def test_whether_selected_runs_differ_is_told(tmp_path: Path, monkeypatch: pytes
             " e.dispatchEvent(new Event('change')) })()"
         )
         page.wait_for("document.querySelector('.verdict').innerText.includes('one has')")
+        assert "against=" in page.evaluate("location.hash")
         page.click("#runs input[aria-label='show unscored']")
         page.wait_for("document.querySelector('.verdict').innerText.includes('unscored was not scored')")
         assert "tab=verdict" in page.evaluate("location.hash")
@@ -469,9 +386,12 @@ def test_it_works_in_the_dark_on_a_phone_and_with_a_screen_reader(folder: Path, 
     reason="the pictures in docs/images are taken where ECHELON_SCREENSHOTS names a folder of real runs",
 )
 def test_pictures_of_real_runs() -> None:
-    with opened(Path(os.environ["ECHELON_SCREENSHOTS"])) as (page, _):
+    with opened(Path(os.environ["ECHELON_SCREENSHOTS"]), "#log=loss") as (page, _):
         page.screenshot(SCREENSHOTS / "dashboard.png")
         page.resize(390, 844, is_phone=True)
         page.evaluate("document.getElementById('charts').scrollIntoView()")
-        page.wait_for("document.querySelector('[data-chart=loss] .plot').offsetWidth < 390")
+        page.wait_for(
+            "[...document.querySelectorAll('.chart:not([hidden]) .main-svg')]"
+            ".every(svg => svg.getBoundingClientRect().width < 390)"
+        )
         page.screenshot(SCREENSHOTS / "dashboard-phone.png")

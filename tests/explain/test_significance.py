@@ -177,12 +177,8 @@ def test_a_few_lines_that_differ_are_no_difference() -> None:
 
 @pytest.mark.slow
 def test_of_equal_systems_at_most_one_pair_in_twenty_is_called_different() -> None:
-    """200 pairs of resampled outputs, either translation of a line going to either side: no true difference.
-
-    If one pair in twenty were called different, more than 19 of 200 would be in fewer than 0.5% of such experiments.
-    """
-    called = sum(map(_are_called_different, range(200)))
-    assert called <= binomial_quantile(200, 0.05, 0.995) == 19
+    """200 pairs of resampled outputs, either translation of a line going to either side: no true difference."""
+    assert sum(map(_are_called_different, range(200))) <= 0.05 * 200
 
 
 def _are_called_different(seed: int) -> bool:
@@ -205,13 +201,3 @@ def test_of_equal_classifiers_at_most_one_pair_in_twenty_is_called_different() -
         first, second = zip(*sides, strict=True)
         called += compare_classes(first, second, right).is_significant()
     assert called <= 0.05 * 200
-
-
-def binomial_quantile(count: int, share: float, probability: float) -> int:
-    """The smallest number that is not exceeded with this probability."""
-    total = 0.0
-    for number in range(count + 1):
-        total += math.comb(count, number) * share**number * (1 - share) ** (count - number)
-        if total >= probability:
-            return number
-    raise AssertionError("probabilities add up to 1")

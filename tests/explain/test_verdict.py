@@ -105,6 +105,17 @@ def test_runs_of_one_recipe_show_what_a_seed_does(tmp_path: Path) -> None:
     assert found.judgements[0].level == pytest.approx(0.025), "two comparisons share what may be wrong"
 
 
+def test_a_run_that_was_stopped_early_is_not_another_seed_of_the_finished_one(tmp_path: Path) -> None:
+    stopped = [write_scored(tmp_path / f"half-{n}", 0.3, "train.stop_at=10", seed=n) for n in (1, 2)]
+    finished = [write_scored(tmp_path / f"whole-{n}", 0.1, seed=n) for n in (1, 2)]
+    found = verdict_on(*stopped, *finished)
+    assert [[run.name for run in group.runs] for group in found.groups] == [
+        ["half-1", "half-2"],
+        ["whole-1", "whole-2"],
+    ]
+    assert "whole is better by BLEU" in found.sentences[0]
+
+
 def test_of_several_runs_the_pair_of_the_same_seed_is_compared(tmp_path: Path) -> None:
     ones = [write_scored(tmp_path / f"one-{seed}", 0.3, seed=seed) for seed in (1, 2)]
     two = write_scored(tmp_path / "two", 0.1, "train.steps=40", seed=2)

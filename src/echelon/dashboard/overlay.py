@@ -52,7 +52,7 @@ def overlay_curves(runs: Iterable[tuple[str, RunCurves]], view: View) -> list[di
     for key, curves in runs:
         for name in _names(curves, view.chart):
             points, means = curves.curves[name].points(), smoothed_means(curves.curves[name], name, view)
-            has_smoothed = view.smoothing != 0 and not name.startswith("valid/")
+            has_smoothed = view.smoothing != 0 and not _is_exact(name)
             found.append(
                 {
                     "run": key,
@@ -107,13 +107,18 @@ def mean_and_spread(lines: Sequence[tuple[Numbers, Numbers]]) -> tuple[Numbers, 
 
 
 def smoothed_means(curve: ThinnedCurve, name: str, view: View) -> Rows:
-    """A curve's buckets with smoothed values; scores on the validation set are means already."""
+    """A curve's buckets with smoothed values, or as they are."""
     means = curve.means().copy()
-    if view.smoothing == 0 or name.startswith("valid/") or not len(means):
+    if view.smoothing == 0 or _is_exact(name) or not len(means):
         return means
     width = None if view.smoothing is None else max(1, round(view.smoothing / curve.bucket_points))
     means[:, VALUE] = smooth(means[:, VALUE], width)
     return means
+
+
+def _is_exact(name: str) -> bool:
+    """Whether a curve has no noise: scores on the validation set are means already, and the schedule is known."""
+    return name.startswith("valid/") or name == "learning_rate"
 
 
 def _names(curves: RunCurves, chart: str) -> list[str]:

@@ -22,7 +22,7 @@ from echelon.recipe.toml import flat_settings
 from echelon.runfolder import RunFolder, read_file
 
 _NOT_OF_THE_RESULT = re.compile(
-    r"seed|name|version|train\.(workers|log_every|stop_at)|restart\..*|track\..*"
+    r"seed|name|version|train\.(workers|log_every)|restart\..*|track\..*"
     r"|checkpoint\.(every|failure_hours|keep|mirror)|data\.(download|mirrors|prepared).*"
 )
 """Settings in which runs of a group may differ."""

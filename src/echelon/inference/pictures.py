@@ -17,8 +17,8 @@ from echelon.runfolder import RunFolder, read_file
 _MARGIN = 8 / 7
 """For models without a recorded `shorter`: its ratio to what the model sees."""
 MOST_PIXELS, MOST_SHORTER = 1024, 4096
-"""Of a side of what a model sees, and of the shorter side that images are scaled to before: a small image is enlarged to it,
-so a stranger's model must not choose it freely."""
+"""Of a side of what a model sees, and of the shorter side that images are scaled to before: a small image is enlarged
+to it, so a stranger's model must not choose it freely."""
 
 
 @dataclass(frozen=True)

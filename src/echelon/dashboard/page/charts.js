@@ -21,7 +21,8 @@ const CHARTS = [
 ];
 const DASHES = ["solid", "dot", "dash", "longdash", "dashdot"];
 const EVENTS = { start: "triangle-up", failure: "x", event: "circle", end: "square", checkpoint: "line-ns-open" };
-const QUIET = { displayModeBar: false, responsive: true, doubleClick: "reset" };
+const EVENT_ROWS = 5; // runs' events stand above each other
+const QUIET = { displayModeBar: false, doubleClick: "autosize" };
 const cards = new Map();
 let latest = 0;
 
@@ -46,6 +47,12 @@ export async function drawCharts(rows, hourly) {
   document.body.dataset.drawn = String(number);
 }
 
+// Without runs there is nothing to draw, and what was drawn may have had other colours.
+export function hideCharts() {
+  latest += 1;
+  for (const card of cards.values()) card.root.hidden = true;
+}
+
 function chartsOf(rows) {
   const metrics = Object.assign({}, ...rows.map((row) => row.metrics));
   const scores = Object.entries(metrics).map(([key, name]) => ({ id: `valid/${key}`, title: `${name} on the validation set` }));
@@ -67,9 +74,14 @@ function makeCard(chart) {
   const card = { traces: [] };
   const button = (text, label, onclick, pressed) =>
     make("button", { type: "button", class: "quiet", "aria-label": `${label}: ${chart.title}`, title: label, "aria-pressed": pressed, onclick }, text);
-  card.log = button("log", "logarithmic scale", () => toggle("log", chart.id), "false");
+  card.log = button("log", "logarithmic scale", () => {
+    view.y = withoutRange(chart); // its limits were those of the other scale
+    toggle("log", chart.id);
+  }, "false");
   card.wide = button("⤢", "full width", () => toggle("wide", chart.id), "false");
   card.plot = make("div", { class: "plot", role: "img" });
+  // Not plotly's own `responsive`: that follows the window, and a chart also changes when it is made wide.
+  new ResizeObserver(() => { if (card.plot.data && card.plot.offsetWidth) window.Plotly.Plots.resize(card.plot); }).observe(card.plot);
   card.values = make("div", {});
   const details = make("details", { ontoggle: () => details.open && showValues(card) }, make("summary", {}, "values"), card.values);
   card.details = details;
@@ -89,7 +101,7 @@ async function collect(chart, rows, hourly) {
   if (view.group) pairs.push(["group", view.group]);
   const answer = await ask("api/curves", pairs);
   const found = answer.groups ? answer.groups.flatMap(groupTraces(answer.groups))
-    : chart.id === "phases" ? answer.curves.map(phaseArea) : answer.curves.flatMap(runTraces(answer.curves, shown));
+    : chart.id === "phases" ? answer.curves.map((curve, number) => phaseArea(curve, number, shown[0])) : answer.curves.flatMap(runTraces(answer.curves, shown));
   if (found.length && view.events === "on" && !view.group && chart.id !== "phases") found.push(...await eventTraces(shown, hourly));
   return { traces: found, axis: axisTitle(shown, hourly), kind: "lines" };
 }
@@ -117,13 +129,13 @@ function runTraces(curves, rows) {
       mode: curve.name.startsWith("valid/") || curve.x.length < 3 ? "lines+markers" : "lines", marker: { size: 5 },
       line: { color: colourOf(row.id), width: isSmooth ? 1 : isPinned ? 3 : 1.7, dash: isSmooth ? "solid" : dash },
       opacity: isSmooth ? 0.28 : 1, hoverinfo: isSmooth ? "skip" : undefined,
-      hovertemplate: isSmooth ? undefined : "%{y:.5~g}<extra>%{fullData.name}</extra>", meta: { kind: "recorded", curve: curve.name },
+      hovertemplate: isSmooth ? undefined : "%{y:.5~g}<extra>%{fullData.name}</extra>", meta: { kind: "recorded", curve: curve.name, run: plain(row.name) },
     };
     if (!isSmooth) return [raw];
     const smooth = {
       ...raw, x: place(curve.smooth_x), y: curve.smooth_y, opacity: 1, mode: "lines", hoverinfo: undefined,
       hovertemplate: "%{y:.5~g}<extra>%{fullData.name}</extra>", line: { color: colourOf(row.id), width: isPinned ? 3.5 : 2, dash },
-      meta: { kind: "smoothed", curve: curve.name },
+      meta: { ...raw.meta, kind: "smoothed" },
     };
     return [raw, smooth];
   };
@@ -131,12 +143,12 @@ function runTraces(curves, rows) {
 
 const ownNames = (curves, run, names) => names.filter((name) => curves.some((curve) => curve.run === run && curve.name === name));
 
-function phaseArea(curve, number) {
+function phaseArea(curve, number, row) {
   return {
     type: "scatter", mode: "lines", stackgroup: "phases", name: plain(curveLabel(curve.name)), showlegend: true,
     x: place(curve.smooth_x.length ? curve.smooth_x : curve.x), y: curve.smooth_x.length ? curve.smooth_y : curve.y,
     line: { width: 0.5, color: numbered(number) }, hovertemplate: "%{y:.4~g} s<extra>%{fullData.name}</extra>",
-    meta: { kind: curve.smooth_x.length ? "smoothed" : "recorded", curve: curve.name },
+    meta: { kind: curve.smooth_x.length ? "smoothed" : "recorded", curve: curve.name, run: plain(row.name) },
   };
 }
 
@@ -147,7 +159,7 @@ async function phaseBars(rows) {
   const traces = names.map((name, number) => ({
     type: "bar", orientation: "h", name: plain(name), y: rows.map((_, index) => index), showlegend: true,
     x: described.map((each) => (each.steps ? (each.phases[name] || 0) / each.steps : 0)), marker: { color: numbered(number) },
-    hovertemplate: "%{x:.4~g} s<extra>%{fullData.name}</extra>", meta: { kind: "mean", curve: `phase/${name}` },
+    hovertemplate: "%{x:.4~g} s<extra>%{fullData.name}</extra>", meta: { kind: "mean", curve: `phase/${name}`, runs: rows.map((row) => row.name) },
   }));
   return { traces, axis: "seconds a step", kind: "bars", labels };
 }
@@ -160,11 +172,11 @@ function groupTraces(groups) {
     const dash = group.name === "valid/loss" || group.name === "sent" ? "dash" : "solid";
     const edge = { type: "scatter", mode: "lines", line: { width: 0 }, showlegend: false, hoverinfo: "skip", x: place(group.x) };
     return [
-      { ...edge, y: group.low, name, meta: { kind: "mean - spread", curve: group.name } },
-      { ...edge, y: group.high, name, fill: "tonexty", fillcolor: `${colour}2e`, meta: { kind: "mean + spread", curve: group.name } },
+      { ...edge, y: group.low, name, meta: { kind: "mean - spread", curve: group.name, run: plain(group.group) } },
+      { ...edge, y: group.high, name, fill: "tonexty", fillcolor: `${colour}2e`, meta: { kind: "mean + spread", curve: group.name, run: plain(group.group) } },
       {
         type: "scatter", mode: "lines", x: place(group.x), y: group.mean, name: `${name} (${group.runs})`, line: { color: colour, width: 2.2, dash },
-        showlegend: true, hovertemplate: "%{y:.5~g}<extra>%{fullData.name}</extra>", meta: { kind: "mean", curve: group.name },
+        showlegend: true, hovertemplate: "%{y:.5~g}<extra>%{fullData.name}</extra>", meta: { kind: "mean", curve: group.name, run: plain(group.group) },
       },
     ];
   };
@@ -178,7 +190,7 @@ async function eventTraces(rows, hourly) {
     const events = described[number].events.filter((event) => event.kind in EVENTS);
     return {
       type: "scatter", mode: "markers", yaxis: "y2", name: plain(row.name), showlegend: false, cliponaxis: false,
-      x: events.map((event) => event[axis] * scale), y: events.map(() => 0.025),
+      x: events.map((event) => event[axis] * scale), y: events.map(() => 0.025 + 0.04 * (number % EVENT_ROWS)),
       text: events.map((event) => plain(`${event.text}`.split("\n")[0].slice(0, 140))),
       marker: { color: colourOf(row.id), size: events.map((event) => (event.kind === "checkpoint" ? 6 : 9)), symbol: events.map((event) => EVENTS[event.kind]), line: { width: 1.5, color: colourOf(row.id) } },
       hovertemplate: "%{text}<extra>%{fullData.name}</extra>", meta: { kind: "event", curve: "events" },
@@ -200,7 +212,7 @@ async function draw(card, chart, { traces, axis, kind, labels }) {
   if (card.details.open) showValues(card);
   if (card.listens) return;
   card.listens = true;
-  card.plot.on("plotly_relayout", (event) => follow(card, event));
+  card.plot.on("plotly_relayout", (event) => follow(card, chart, event));
 }
 
 function layout(chart, axis, kind, labels) {
@@ -218,12 +230,14 @@ function layout(chart, axis, kind, labels) {
   };
   if (kind === "bars") {
     Object.assign(found, { barmode: "stack", hovermode: "closest" });
-    Object.assign(found.yaxis, { tickvals: labels.map((_, index) => index), ticktext: labels, autorange: "reversed", type: "linear" });
+    Object.assign(found.yaxis, { fixedrange: true, tickvals: labels.map((_, index) => index), ticktext: labels, autorange: "reversed", type: "linear" });
     return found;
   }
   if (view.x === "time") Object.assign(found.xaxis, { type: "date", tickformatstops: times(), hoverformat: "%-jd %H:%M:%S" });
   if (zoom) Object.assign(found.xaxis, { range: zoom, autorange: false });
   else Object.assign(found.xaxis, { autorange: true });
+  const range = rangeOf(chart);
+  if (range) Object.assign(found.yaxis, { range, autorange: false });
   return found;
 }
 
@@ -231,19 +245,32 @@ const times = () => [
   { dtickrange: [null, 60000], value: "%H:%M:%S" }, { dtickrange: [60000, 86400000], value: "%H:%M" }, { dtickrange: [86400000, null], value: "day %-j" },
 ];
 
-// One x-axis for all charts: to zoom in one is to zoom in all, and the address has it.
-function follow(card, event) {
+// One x-axis for all charts: to zoom in one is to zoom in all. The y-axis is the chart's own. The address has both.
+function follow(card, chart, event) {
   if (card.traces[0]?.type === "bar") return;
-  const [first, last] = [event["xaxis.range[0]"], event["xaxis.range[1]"]];
-  if (event["xaxis.autorange"]) change({ zoom: "" });
-  else if (first !== undefined) change({ zoom: [first, last].map((value) => (typeof value === "string" ? Date.parse(`${value.replace(" ", "T")}Z`) : value)).join("~") });
+  const changes = {};
+  const [left, right] = limits(event, "xaxis");
+  if (event["xaxis.autorange"]) changes.zoom = "";
+  else if (left !== undefined) changes.zoom = [left, right].map((value) => (typeof value === "string" ? Date.parse(`${value.replace(" ", "T")}Z`) : value)).join("~");
+  const [low, high] = limits(event, "yaxis");
+  if (event["yaxis.autorange"]) changes.y = withoutRange(chart);
+  else if (low !== undefined) changes.y = [...withoutRange(chart), [chart.id, low, high].join("~")];
+  if (Object.keys(changes).length) change(changes);
 }
 
-const measured = (card) => card.traces.filter((trace) => !["event", "mean - spread", "mean + spread"].includes(trace.meta.kind));
+const limits = (event, axis) => [event[`${axis}.range[0]`], event[`${axis}.range[1]`]];
+
+const withoutRange = (chart) => view.y.filter((each) => !each.startsWith(`${chart.id}~`));
+
+// Where the reader has zoomed in, if so; of a logarithmic axis, exponents.
+const rangeOf = (chart) => view.y.find((each) => each.startsWith(`${chart.id}~`))?.split("~").slice(1).map(Number);
+
+// Curves, without edges of a spread and what stands faintly behind a smoothed curve.
+const inFront = (card) => card.traces.filter(({ meta: { kind }, opacity }) => kind !== "event" && !kind.startsWith("mean ") && !(kind === "recorded" && opacity < 1));
 
 function rowsOf(card) {
   const bars = (trace) => (trace.type === "bar" ? trace.x : trace.y);
-  return measured(card).filter((trace) => bars(trace).length && !(trace.meta.kind === "recorded" && trace.opacity < 1)).map((trace) => {
+  return inFront(card).filter((trace) => bars(trace).length).map((trace) => {
     const values = bars(trace);
     const low = values.reduce((a, b) => Math.min(a, b));
     const high = values.reduce((a, b) => Math.max(a, b));
@@ -265,9 +292,12 @@ function showValues(card) {
 const fileName = (chart) => `echelon-${chart.id.replace(/[^a-z0-9]+/g, "-")}`;
 
 export function csvOf(card) {
-  const lines = card.traces.flatMap((trace) => trace.x.map((x, number) =>
-    [readable(trace.name), trace.meta.curve, trace.meta.kind, view.x === "time" && trace.type !== "bar" ? x / 1000 : x, trace.meta.kind === "event" ? readable(trace.text[number]) : trace.y[number]].map(cell).join(",")));
-  return [["run", "curve", "kind", card.axis, "value"].map(cell).join(","), ...lines].join("\n") + "\n";
+  const lines = card.traces.flatMap((trace) => trace.x.map((x, number) => {
+    const { curve, kind, run, runs } = trace.meta;
+    if (runs) return [runs[number], curve, kind, "", x];
+    return [readable(run ?? trace.name), curve, kind, view.x === "time" ? x / 1000 : x, kind === "event" ? readable(trace.text[number]) : trace.y[number]];
+  }));
+  return [["run", "curve", "kind", card.axis, "value"], ...lines].map((line) => `${line.map(cell).join(",")}\n`).join("");
 }
 
 function saveCsv(card, chart) {
@@ -276,6 +306,15 @@ function saveCsv(card, chart) {
   setTimeout(() => URL.revokeObjectURL(address), 10000);
 }
 
+// A picture leaves the page, so it says what it shows: the title above it, the runs below.
 async function savePng(card, chart) {
-  save(`${fileName(chart)}.png`, await window.Plotly.toImage(card.plot, { format: "png", width: 1100, height: 560, scale: 2 }));
+  const named = inFront(card);
+  const data = card.traces.map((trace) => ({ ...trace, showlegend: named.includes(trace) }));
+  const rows = Math.ceil(named.length / 3);
+  const layout = {
+    ...card.plot.layout, width: 1100, height: 560 + 20 * rows, autosize: false, showlegend: true,
+    margin: { l: 60, r: 20, t: 50, b: 70 + 20 * rows }, title: { text: plain(chart.title), x: 0.02, font: { size: 17, color: inPage("--ink") } },
+    legend: { orientation: "h", x: 0, y: -0.14, yanchor: "top", font: { size: 12 } },
+  };
+  save(`${fileName(chart)}.png`, await window.Plotly.toImage({ data, layout }, { format: "png", scale: 2 }));
 }

@@ -22,6 +22,16 @@ export function keepColours(keys) {
 
 export const colourOf = (key) => numbered(given.get(key) ?? 0);
 
-export const numbered = (number) => (isDark() ? DARK : LIGHT)[number % LIGHT.length];
+// After the first ten come the same, nearer to the ink, and then nearer to the ground.
+export function numbered(number) {
+  const colour = (isDark() ? DARK : LIGHT)[number % LIGHT.length];
+  const round = Math.floor(number / LIGHT.length) % 3;
+  return round ? blend(colour, (round === 1) === isDark() ? 255 : 0, round === 1 ? 0.45 : 0.3) : colour;
+}
+
+function blend(colour, towards, share) {
+  const parts = [1, 3, 5].map((place) => Number.parseInt(colour.slice(place, place + 2), 16));
+  return `#${parts.map((part) => Math.round(part + share * (towards - part)).toString(16).padStart(2, "0")).join("")}`;
+}
 
 export const inPage = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();

@@ -98,7 +98,8 @@ async function showConfusion(rows) {
 async function showVerdict(rows) {
   if (rows.length < 2) return [make("p", { class: "faint" }, "Select two runs or more to see whether their test scores differ by more than chance. Runs that differ only in the seed are compared as one.")];
   const place = make("div", { class: "verdict", "aria-live": "polite" });
-  const choose = make("select", { onchange: () => fill() }, ...rows.map((row) => make("option", { value: row.id }, row.name)));
+  const choose = make("select", { onchange: () => { change({ against: choose.value }); fill(); } }, ...rows.map((row) => make("option", { value: row.id }, row.name)));
+  choose.value = rows.some((row) => row.id === view.against) ? view.against : rows[0].id;
   async function fill() {
     place.replaceChildren(make("p", { class: "faint" }, "comparing …"));
     const order = [choose.value, ...rows.map((row) => row.id).filter((id) => id !== choose.value)];
@@ -118,7 +119,8 @@ async function showVerdict(rows) {
 
 async function showAnswers(rows) {
   const place = make("div", { class: "answers", "aria-live": "polite" });
-  const choose = make("select", { "aria-label": "run", onchange: () => fill(choose.value) }, ...rows.map((row) => make("option", { value: row.id }, row.name)));
+  const choose = make("select", { "aria-label": "run", onchange: () => { change({ asked: choose.value }); fill(choose.value); } }, ...rows.map((row) => make("option", { value: row.id }, row.name)));
+  choose.value = rows.some((row) => row.id === view.asked) ? view.asked : rows[0].id;
   async function fill(run) {
     place.replaceChildren(make("p", { class: "faint" }, "reading the whole run …"));
     try {
@@ -129,7 +131,7 @@ async function showAnswers(rows) {
       place.replaceChildren(make("p", { class: "problem" }, error.message));
     }
   }
-  fill(rows[0].id);
+  fill(choose.value);
   return [make("p", {}, choose), place];
 }
 

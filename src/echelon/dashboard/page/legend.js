@@ -17,7 +17,7 @@ function drawEntry(row) {
     make("button", {
       type: "button", class: "who", "data-key": `who ${row.id}`, "aria-pressed": String(!isHidden),
       title: isHidden ? "show its curves" : "hide its curves", onclick: () => toggle("hidden", row.id),
-    }, make("span", { class: "swatch", "--colour": colourOf(row.id) }), row.name),
+    }, make("span", { class: "swatch", "--colour": colourOf(row.id) }), make("span", { class: "cut" }, row.name)),
     make("button", {
       type: "button", class: "pin", "data-key": `pin ${row.id}`, "aria-pressed": String(isPinned),
       "aria-label": `pin ${row.name}`, title: "pin: drawn bold, on top of the list, kept by Select none", onclick: () => toggle("pinned", row.id),

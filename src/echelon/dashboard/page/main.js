@@ -1,7 +1,7 @@
 // The page of all runs: what is selected in the list is drawn below it, and both follow what runs write.
 
 import { ask } from "./ask.js";
-import { drawCharts } from "./charts.js";
+import { drawCharts, hideCharts } from "./charts.js";
 import { keepColours } from "./colours.js";
 import { drawDetails } from "./details.js";
 import { byId, make } from "./dom.js";
@@ -43,7 +43,7 @@ function drawControls() {
   options("state", [["", "any"], ...[...new Set(known.rows.map((row) => row.state))].sort().map((state) => [state, state])]);
   if (byId("search") !== document.activeElement) byId("search").value = view.search;
   byId("events").checked = view.events === "on";
-  byId("whole").hidden = !view.zoom;
+  byId("whole").hidden = !view.zoom && !view.y.length;
 }
 
 function drawList() {
@@ -67,8 +67,8 @@ function draw(changed) {
   byId("count").textContent = [`${found === known.rows.length ? found : `${found} of ${known.rows.length}`} runs`, reading ? `reading ${reading}` : ""].filter(Boolean).join(" · ");
   drawLegend(rows);
   byId("charts-part").hidden = byId("details").hidden = rows.length === 0;
-  if (!rows.length) return;
-  if (has("run", "hidden", "pinned", "log", "wide", "x", "smooth", "group", "drag", "events", "zoom")) drawCharts(rows, known.hourly);
+  if (!rows.length) return hideCharts();
+  if (has("run", "hidden", "pinned", "log", "wide", "x", "smooth", "group", "drag", "events", "zoom", "y")) drawCharts(rows, known.hourly);
   if (has("run", "pinned", "tab")) drawDetails(rows);
 }
 
@@ -115,7 +115,14 @@ for (const [name, other] of [["runs", "studies"], ["studies", "runs"]]) {
 }
 byId("by").addEventListener("change", (event) => change({ by: event.target.value }));
 byId("none").addEventListener("click", () => change({ run: [] }));
-byId("whole").addEventListener("click", () => change({ zoom: "" }));
+byId("whole").addEventListener("click", () => change({ zoom: "", y: [] }));
+// The menu of columns closes as others do.
+document.addEventListener("click", (event) => { if (!byId("columns").contains(event.target) && event.target.isConnected) byId("columns").open = false; });
+byId("columns").addEventListener("keydown", (event) => {
+  if (event.key !== "Escape") return;
+  byId("columns").open = false;
+  byId("columns").querySelector("summary").focus();
+});
 document.addEventListener("keydown", (event) => {
   const isTyping = event.target.matches?.("input[type=text], textarea, select");
   if (event.key === "/" && !isTyping) {

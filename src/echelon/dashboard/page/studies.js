@@ -3,12 +3,11 @@
 import { colourOf, inPage } from "./colours.js";
 import { byId, make, makeTable } from "./dom.js";
 import { plain, trim, whole } from "./format.js";
-import { bestOf, metricOf, testOf } from "./run_table.js";
+import { bestOf, metricOf, testOf, variedSettings } from "./run_table.js";
 import { change, view } from "./view.js";
 
 const MOST_RUNS = 20; // that are selected with their study
 const MOST_SETTINGS = 8; // columns of a study's table
-const NOT_VARIED = new Set(["name", "version"]);
 
 const scoreOf = (row) => bestOf(row) ?? testOf(row);
 const isBetter = (a, b) => (scoreOf(b) ?? -Infinity) - (scoreOf(a) ?? -Infinity) || (a.loss ?? Infinity) - (b.loss ?? Infinity);
@@ -17,10 +16,7 @@ const isBetter = (a, b) => (scoreOf(b) ?? -Infinity) - (scoreOf(a) ?? -Infinity)
 export function findStudies(rows, settings) {
   const folders = Map.groupBy(rows, (row) => row.folder);
   return [...folders].filter(([, runs]) => runs.length > 1).map(([folder, runs]) => {
-    const own = runs.map((row) => settings[row.id] || {});
-    const keys = [...new Set(own.flatMap(Object.keys))].sort();
-    const varied = keys.filter((key) => !NOT_VARIED.has(key) && new Set(own.map((each) => each[key])).size > 1);
-    return { folder, name: folder.split("/").slice(-2).join("/"), runs: runs.toSorted(isBetter), varied };
+    return { folder, name: folder.split("/").slice(-2).join("/"), runs: runs.toSorted(isBetter), varied: variedSettings(runs, settings) };
   }).sort((a, b) => a.folder.localeCompare(b.folder));
 }
 
@@ -48,7 +44,10 @@ const scoreText = (row) => (scoreOf(row) === undefined || scoreOf(row) === null 
 
 function drawStudy(study, settings) {
   const keys = study.varied;
-  const by = keys.includes(view.by) ? view.by : keys.find((key) => key !== "seed") ?? keys[0];
+  const shares = sharesOf(study.runs, keys, settings);
+  const by = keys.includes(view.by) ? view.by : shares[0]?.[0] ?? keys.find((key) => key !== "seed") ?? keys[0];
+  byId("shares").hidden = shares.length === 0;
+  byId("shares").textContent = `Of the spread of the scores, what goes with each setting: ${shares.slice(0, MOST_SETTINGS).map(([key, share]) => `${key} ${Math.round(100 * share)}%`).join(", ")}.`;
   const choose = byId("by");
   choose.replaceChildren(...keys.map((key) => make("option", { value: key }, key)));
   choose.value = by ?? "";
@@ -60,6 +59,37 @@ function drawStudy(study, settings) {
   byId("trials").replaceChildren(makeTable(["Run", "Score", "Loss", ...columns, "State"], lines));
   byId("study-plot").hidden = by === undefined;
   if (by !== undefined && window.Plotly) drawPlot(study, by, settings);
+}
+
+// The settings with how much of the scores' spread goes with them, the largest first.
+function sharesOf(runs, keys, settings) {
+  const scored = runs.filter((row) => Number.isFinite(scoreOf(row)));
+  const shares = keys.map((key) => [key, explained(scored.map((row) => [settings[row.id]?.[key], scoreOf(row)]))]);
+  return shares.filter(([, share]) => share !== null).sort(([, a], [, b]) => b - a);
+}
+
+// The share of the scores' variance between equal values of a setting or, if every run has a number of its own, along
+// their ranks. Adjusted for the number of values, so that chance explains about nothing. Null if there are too few runs.
+export function explained(pairs) {
+  const groups = Map.groupBy(pairs, ([value]) => value);
+  const isEach = groups.size === pairs.length;
+  if (isEach && !pairs.every(([value]) => value !== "" && Number.isFinite(Number(value)))) return null;
+  const places = (values) => values.map((value) => values.filter((other) => other < value).length + values.filter((other) => other === value).length / 2);
+  const scores = isEach ? places(pairs.map(([, score]) => score)) : pairs.map(([, score]) => score);
+  const mean = (values) => values.reduce((a, b) => a + b, 0) / values.length;
+  const squares = (values, middle) => values.reduce((sum, value) => sum + (value - middle) ** 2, 0);
+  const total = squares(scores, mean(scores));
+  const free = pairs.length - (isEach ? 2 : groups.size);
+  if (free < 2 || groups.size < 2 || !total) return null;
+  let within = 0;
+  if (isEach) {
+    const xs = places(pairs.map(([value]) => Number(value)));
+    const product = xs.reduce((sum, x, number) => sum + (x - mean(xs)) * (scores[number] - mean(scores)), 0);
+    within = total - product ** 2 / squares(xs, mean(xs));
+  } else {
+    for (const own of groups.values()) within += squares(own.map(([, score]) => score), mean(own.map(([, score]) => score)));
+  }
+  return Math.max(0, 1 - within / free / (total / (pairs.length - 1)));
 }
 
 function drawPlot(study, by, settings) {

@@ -1,9 +1,9 @@
 // What the reader has chosen. The address has all of it, so a page can be sent to somebody, reloaded and gone back to.
 
-const LISTS = ["run", "hidden", "pinned", "log", "wide"];
+const LISTS = ["run", "hidden", "pinned", "log", "wide", "column", "y"];
 const DEFAULTS = {
   x: "step", smooth: "auto", group: "", drag: "zoom", events: "on", search: "", state: "", sort: "-last_change", zoom: "",
-  tab: "recipe", show: "runs", study: "", by: "",
+  tab: "recipe", show: "runs", study: "", by: "", against: "", asked: "",
 };
 const listeners = [];
 
