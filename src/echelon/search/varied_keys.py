@@ -31,7 +31,7 @@ FIXED_KEYS = (
     "track",
 )
 """Keys that all trials have in common: what they are compared at, and what changes nothing that is learnt."""
-_NUMBER = r"[+-]?(?:\d[\d_]*\.?\d*|\.\d+)(?:[eE][+-]?\d+)?"
+_NUMBER = r"[+-]?\d[\d_]*(?:\.\d+)?(?:[eE][+-]?\d+)?"
 _RANGE = re.compile(rf"({_NUMBER})\.\.({_NUMBER})((?::\w+)*)")
 _LIKE_A_RANGE = re.compile(r"[+-]?[\d.]+\S*\.\.|\S*\.\.[+-]?\d")
 _EXAMPLE = "write it as KEY=A,B,C or KEY=LOW..HIGH, e.g. model.dropout=0.1,0.2 or schedule.learning_rate=1e-4..1e-2:log"
