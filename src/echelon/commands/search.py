@@ -152,7 +152,7 @@ class SearchResult:
     def _row(self, trial: Trial) -> list[str]:
         star = " *" if trial is self.best else ""
         values = [show_value(trial.values[each.key]) for each in self.varied]
-        value = "" if trial.value is None else f"{trial.value:.6g}"
+        value = "-" if trial.value is None else f"{trial.value:.6g}"
         outcome = explain_trial(trial, self.trials, self.halving)
         return [f"{trial.name}{star}", *values, f"{trial.step:,}", value, outcome]
 
