@@ -111,6 +111,28 @@ def test_a_damaged_file_of_rules_is_told(toy_recipe: Path) -> None:
         run_search(options(toy_recipe, DROPOUT), CONSOLE)
 
 
+@pytest.mark.parametrize(
+    "values",
+    [
+        {"model.dropout": 0.1, "task": "evil.module:Task"},
+        {"task": "evil.module:Task"},
+        {"model.dropout": "0.1 evil.module:Task"},
+        {"model.dropout": 0.15},
+        {"model.dropout": True},
+    ],
+)
+def test_settings_from_a_stranger_s_folder_go_into_no_command(
+    toy_recipe: Path, values: dict[str, object]
+) -> None:
+    folder = begin_search(toy_recipe, DROPOUT)
+    writer = RecordWriter(folder.records)
+    writer.write("trial", trial=0, values=values, rungs=[2, 8, 30], every=2)
+    writer.close()
+    with pytest.raises(RunError, match=r"search\.jsonl: has trials that are not of this search"):
+        run_search(options(toy_recipe, DROPOUT), CONSOLE)
+    assert not (folder.path / "trial-00").exists()
+
+
 def test_a_trial_is_an_ordinary_command_that_pauses_at_its_rung(tmp_path: Path) -> None:
     trainer = TrialTrainer(tmp_path / "toy.toml", ["seed=3"], "loss", WorkerRange(2, 2), 1)
     trial = made_result(tmp_path).trials[1]

@@ -191,7 +191,7 @@ def run_search(options: SearchOptions, console: Console) -> SearchResult:
     with folder.lock():
         if folder.read_rules() is None:
             folder.write_rules(prospect.rules)
-        trials = folder.trials()
+        trials = folder.trials(prospect.varied)
         records = RecordWriter(folder.records)
         stops = StopRequests()
         loop = _make_loop(prospect, trials, records, stops, console)
@@ -216,7 +216,7 @@ def _look_ahead(options: SearchOptions, console: Console) -> _Prospect:
     before, space = folder.read_rules(), describe_space(varied)
     if before is not None:
         refuse_other_search(folder.path, before, recipe, space)
-    trials = _count_trials(options, varied, len(folder.trials()), console)
+    trials = _count_trials(options, varied, len(folder.trials(varied)), console)
     factor, rungs = _choose_halving(options, before, trials)
     if before is None:
         length = _length(recipe, _prepared(recipe, path, console))

@@ -27,7 +27,7 @@ from echelon.search.varied_keys import (
 Sampler = Literal["tpe", "random", "grid"]
 _MOST_DRAWS = 100
 """Settings drawn in a row that have been tried already, or that the recipe does not allow."""
-_FEWEST_FOR_IMPORTANCE = 4
+_FEWEST_FOR_IMPORTANCE = 8
 
 
 def load_optuna() -> ModuleType:

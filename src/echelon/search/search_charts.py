@@ -82,14 +82,15 @@ def parallel_chart(
     across = [_LEFT + gap * number for number in range(len(axes))]
     marks: list[Mark] = [Words(16, 22, "Settings and results", "ink", size=15, is_bold=True)]
     marks.append(Words(16, 40, "bold: the best; blue: trained to the end; grey: stopped earlier", size=11))
-    for x, axis in zip(across, axes, strict=True):
-        marks += _axis_marks(x, axis)
+    marks += [Path(((x, _height(0)), (x, _height(1))), None, 1.5) for x in across]
     for trial in sorted(alive, key=lambda each: (each is best, each.furthest)):
         places = _places(varied, trial)
         points = tuple((x, _height(axis.share(at))) for x, axis, at in zip(across, axes, places, strict=True))
         is_final = trial.furthest == len(trial.rungs) - 1
         colour = _BEST_COLOUR if trial is best else _FINAL_COLOUR if is_final else _OTHER_COLOUR
-        marks.append(Path(points, colour, width=3.5 if trial is best else 1.4))
+        marks.append(Path(points, colour, width=3.5 if trial is best else 1.2))
+    for x, axis in zip(across, axes, strict=True):
+        marks += _labels(x, axis)  # on top of the lines
     settings = ", ".join(f"{key} {show_value(value)}" for key, value in best.values.items())
     words = f"The best of {len(alive)} trials is {best.name} with {settings}."
     return Sheet(_WIDTH, _HEIGHT, tuple(marks), "Settings and results", words)
@@ -135,12 +136,11 @@ def _places(varied: Sequence[VariedKey], trial: Trial) -> list[float]:
     return [*keys, trial.results[0].value, float(trial.step)]
 
 
-def _axis_marks(x: float, axis: ParallelAxis) -> list[Mark]:
-    marks: list[Mark] = [Path(((x, _height(0)), (x, _height(1))), None, 1.5)]
-    marks.append(Words(x, _TOP - 14, axis.name, "ink", "middle", 12))
+def _labels(x: float, axis: ParallelAxis) -> list[Mark]:
+    marks: list[Mark] = [Words(x, _TOP - 14, axis.name, "ink", "middle", 12)]
     every = math.ceil(len(axis.labels) / _MOST_LABELS)
     for value, label in list(axis.labels)[::every]:
-        marks.append(Words(x + 5, _height(axis.share(value)) + 4, label[:_LONGEST_LABEL], size=11))
+        marks.append(Words(x + 5, _height(axis.share(value)) + 4, label[:_LONGEST_LABEL], "ink", size=11))
     return marks
 
 

@@ -24,6 +24,7 @@ from echelon.recipe.compatibility import changed_keys
 from echelon.recipe.schema import Recipe
 from echelon.runfolder import LOOK_S, RunFolder, open_no_link, read_json, take_lock, write_json
 from echelon.search.trials import Trial, trials_in
+from echelon.search.varied_keys import VariedKey, is_setting_of
 
 _MAY_CHANGE = ("train.workers", "train.log_every", "restart", "track")
 """Keys of the recipe that may differ from one start to the next: they change no result."""
@@ -54,9 +55,17 @@ class SearchFolder:
         """The run of a trial."""
         return RunFolder(self.path / trial.name)
 
-    def trials(self) -> list[Trial]:
-        """The trials so far."""
-        return trials_in(read_records(self.records))
+    def trials(self, varied: Sequence[VariedKey]) -> list[Trial]:
+        """The trials so far; RunError if their file has others than those of this space.
+
+        Their values go into commands, and the folder may be anybody's.
+        """
+        found = trials_in(read_records(self.records))
+        if [trial.number for trial in found] != list(range(len(found))) or not all(
+            is_setting_of(varied, trial.values) and min(trial.every, *trial.rungs) > 0 for trial in found
+        ):
+            raise RunError(f"{self.records}: has trials that are not of this search; name another --folder")
+        return found
 
     def create(self) -> None:
         """Make the folder if it is missing; RunError if something else is there."""

@@ -78,7 +78,7 @@ def trials_in(records: Iterable[Record]) -> list[Trial]:
                 "rungs": list(rungs),
                 "every": int(e),
             }:
-                if all(type(step) is int for step in rungs):
+                if rungs and all(type(step) is int for step in rungs):
                     found[number] = Trial(number, values, tuple(rungs), e)
             case {"kind": "rung", "trial": int(number), "rung": int(rung), "step": int(step), "value": value}:
                 if number in found and is_number(value):

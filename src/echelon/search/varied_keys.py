@@ -51,6 +51,10 @@ class ListedValues:
         """What the recipe must allow before anything is trained."""
         return self.values
 
+    def has(self, value: Any) -> bool:
+        """Whether a value from a file is one of these."""
+        return any(type(value) is type(own) and value == own for own in self.values)
+
     def __str__(self) -> str:
         return f"{self.key}={','.join(map(format_value, self.values))}"
 
@@ -69,6 +73,11 @@ class ValueRange:
     def extremes(self) -> tuple[Any, ...]:
         """What the recipe must allow before anything is trained."""
         return (self.low, self.high)
+
+    def has(self, value: Any) -> bool:
+        """Whether a value from a file is a number of this range."""
+        is_right = type(value) is int if self.is_whole else type(value) in (int, float)
+        return is_right and self.low <= value <= self.high
 
     def rounded(self, value: float) -> Any:
         """A value as trials have it: short, and not outside."""
@@ -241,6 +250,13 @@ def short_names(keys: Sequence[str]) -> dict[str, str]:
     """By key, its last word; the whole key if others end in the same."""
     last = [key.rpartition(".")[2] for key in keys]
     return {key: key if last.count(word) > 1 else word for key, word in zip(keys, last, strict=True)}
+
+
+def is_setting_of(varied: Sequence[VariedKey], values: Values) -> bool:
+    """Whether values from a file are a setting of this space, and nothing else."""
+    return values.keys() == {each.key for each in varied} and all(
+        each.has(values[each.key]) for each in varied
+    )
 
 
 def all_combinations(varied: Sequence[VariedKey]) -> Iterator[Values] | None:

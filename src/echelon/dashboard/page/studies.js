@@ -8,7 +8,7 @@ import { change, view } from "./view.js";
 
 const MOST_RUNS = 20; // that are selected with their study
 const MOST_SETTINGS = 8; // columns of a study's table
-const NOT_VARIED = new Set(["name", "version"]);
+const NOT_VARIED = new Set(["name", "version", "train.stop_at"]);
 
 const scoreOf = (row) => bestOf(row) ?? testOf(row);
 const isBetter = (a, b) => (scoreOf(b) ?? -Infinity) - (scoreOf(a) ?? -Infinity) || (a.loss ?? Infinity) - (b.loss ?? Infinity);
@@ -34,7 +34,7 @@ export function drawStudies(rows, settings) {
   ]);
   const focused = document.activeElement?.dataset?.key;
   byId("studies").replaceChildren(studies.length ? makeTable(["Folder", "Runs", "Finished", "Best score", "Best run", "What varies"], lines)
-    : make("p", { class: "faint" }, "No folder here has two runs or more. `echelon experiment` makes such folders."));
+    : make("p", { class: "faint" }, "No folder here has two runs or more. `echelon experiment` and `echelon search` make such folders."));
   if (focused) byId("studies").querySelector(`[data-key="${CSS.escape(focused)}"]`)?.focus({ preventScroll: true });
   byId("study").hidden = !chosen;
   if (chosen) drawStudy(chosen, settings);
