@@ -61,7 +61,7 @@ def test_the_same_trials_continue_in_whatever_order_they_arrive(width: int) -> N
         by_loss = sorted(losses, key=lambda number: losses[number])
         assert {each.number for each in trials if 1 in each.results} == set(by_loss[:4])
         assert {each.number for each in trials if 2 in each.results} == {by_loss[0]}
-        assert steps == 12 * 50 + 3 * 200 + 800, "a seventh of the grid's"
+        assert steps == 12 * 50 + 3 * 200 + 800, "a sixth of the grid's"
 
 
 def test_those_that_continue_are_those_that_optuna_s_pruner_lets_through() -> None:
