@@ -172,5 +172,15 @@ def test_every_end_is_explained() -> None:
     trials[0].results |= {1: RungResult(200, 0.5), 2: RungResult(800, 0.25)}
     trials[3].failure = "out of memory\nlog"
     assert explain_trial(trials[0], trials, rules()) == "trained to the end"
-    assert explain_trial(trials[8], trials, rules()) == "stopped at step 50: 8 of 15, and 1 continued"
+    assert explain_trial(trials[8], trials, rules()) == "stopped at step 50: 8 of 15, and 4 continued"
     assert explain_trial(trials[3], trials, rules()) == "failed: out of memory"
+
+
+def test_what_is_not_decided_yet_is_not_called_stopped() -> None:
+    trials = [trial(number, float(number)) for number in range(15)]
+    assert explain_trial(trials[2], trials, rules()) == "continues"
+    assert explain_trial(trials[3], trials, rules()) == "4 of 15 so far"
+    assert explain_trial(trial(15), trials, rules()) == "not yet compared"
+    trials.append(trial(15, 15.0))
+    assert explain_trial(trials[3], trials, rules()) == "continues"
+    assert explain_trial(trials[4], trials, rules()) == "stopped at step 50: 5 of 16, and 4 continued"

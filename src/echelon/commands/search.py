@@ -16,7 +16,7 @@ from echelon.commands.training import local_recipe
 from echelon.commands.trial_process import TrialTrainer
 from echelon.console import output_width, tell
 from echelon.data.batch_plan import AnyPrepared, steps_per_epoch
-from echelon.errors import RecipeError, RunError, UserError
+from echelon.errors import DataError, RecipeError, RunError, UserError
 from echelon.explain.page import study_page
 from echelon.explain.tables import render_table
 from echelon.explain.units import show_share
@@ -328,7 +328,10 @@ def _plan(prospect: _Prospect, number: int, values: Values, console: Console) ->
         recipe = load_recipe(prospect.path, [*prospect.options.overrides, *as_settings(values)])
     except RecipeError as error:
         return f"{show_values(values)}: {'; '.join(map(str, error.problems))}"
-    length = _length(recipe, _prepared(recipe, prospect.path, console))
+    try:
+        length = _length(recipe, _prepared(recipe, prospect.path, console))
+    except DataError as error:  # those of the recipe as it is could be prepared
+        return f"{show_values(values)}: {error}"
     plan = plan_trial(length, recipe.evaluate.every, prospect.rules.factor, prospect.rules.rungs)
     if plan is None:
         return f"{show_values(values)}: {length} steps are too few for {prospect.rules.rungs} comparisons"

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
 
+from echelon.commands.stop import ask_to_stop
 from echelon.commands.training import best_valid
 from echelon.launch.cores import affinity
 from echelon.monitor.records import is_number, read_records, standing_records
@@ -121,14 +122,15 @@ class RunningTrial:
         return said if isinstance(said, dict) else {}
 
 
-@dataclass(frozen=True)
+@dataclass
 class OrphanTrial:
-    """A trial that an earlier search began, and that is still there although the search was killed."""
+    """A trial that this search has not begun: an earlier one did, and was killed, or somebody resumed it by hand."""
 
     run: RunFolder
     trial: Trial
     rung: int
     metric: str
+    _is_asked: bool = False
 
     def poll(self) -> TrialOutcome | None:
         if self.run.is_locked():
@@ -137,7 +139,9 @@ class OrphanTrial:
         return found or TrialOutcome("killed", message="had lost its search")
 
     def stop(self) -> None:
-        """Leave it: it belongs to another process, which the system has told to save and leave."""
+        """As `echelon stop` does; a second time, with --now."""
+        ask_to_stop(self.run, now=self._is_asked)
+        self._is_asked = True
 
 
 def arrival(run: RunFolder, trial: Trial, rung: int, metric: str) -> TrialOutcome | None:

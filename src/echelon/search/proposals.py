@@ -169,7 +169,8 @@ def importance(
         distributions = {each.key: _distribution(optuna, each) for each in varied}
         first = trial.results[0].value
         study.add_trial(optuna.trial.create_trial(value=first, params=params, distributions=distributions))
-    shares: dict[str, float] = optuna.importance.get_param_importances(study)
+    judge = optuna.importance.PedAnovaImportanceEvaluator()
+    shares: dict[str, float] = optuna.importance.get_param_importances(study, evaluator=judge)
     return dict(sorted(shares.items(), key=lambda each: -each[1]))
 
 

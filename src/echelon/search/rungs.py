@@ -68,22 +68,42 @@ def plan_trial(length: int, every: int, factor: int, rungs: int) -> TrialPlan | 
     return TrialPlan((*(first * factor**rung for rung in range(rungs)), length), every)
 
 
+@dataclass(frozen=True)
+class RungStanding:
+    """How far the trials at one rung are from a decision."""
+
+    ranked: list[Trial]
+    """Those that have arrived, the best first."""
+    missing: list[Trial]
+    """Those that may come here, and have not arrived."""
+    to_come: int
+    """How many results there will still be."""
+    continuing: list[Trial]
+    """Those that continue, whatever the results still to come are."""
+
+
+def standings(trials: Sequence[Trial], rules: Halving) -> list[RungStanding]:
+    """Every rung's standing; a failed trial counts as if it had not been."""
+    alive = [trial for trial in trials if trial.failure is None]
+    expected = rules.trials - (len(trials) - len(alive))
+    found, admitted = list[RungStanding](), alive
+    for rung in range(rules.rungs + 1):
+        arrived = [trial for trial in alive if rung in trial.results]
+        missing = [trial for trial in admitted if rung not in trial.results]
+        expected = min(expected, rules.places(rung)) if rung else expected
+        to_come = max(expected - len(arrived), len(missing))
+        ranked = rank(arrived, rung, lower_is_better=rules.lower_is_better)
+        admitted = ranked[: max(0, rules.places(rung + 1) - to_come)] if rung < rules.rungs else []
+        found.append(RungStanding(ranked, missing, to_come, admitted))
+    return found
+
+
 def next_trial(trials: Sequence[Trial], rules: Halving, busy: Collection[int]) -> tuple[Trial, int] | None:
     """Which trial is to be trained next, and to which rung; those nearest to the end come first.
 
     None if every trial that may continue is `busy` (being trained, or stopped by hand), or new ones are needed.
     """
-    alive = [trial for trial in trials if trial.failure is None]
-    expected = rules.trials - (len(trials) - len(alive))
-    waiting: list[tuple[Trial, int]] = []
-    admitted = alive
-    for rung in range(rules.rungs + 1):
-        arrived = [trial for trial in alive if rung in trial.results]
-        waiting += [(trial, rung) for trial in admitted if rung not in trial.results]
-        expected = min(expected, rules.places(rung)) if rung else expected
-        to_come = max(expected - len(arrived), sum(rung not in trial.results for trial in admitted), 0)
-        ranked = rank(arrived, rung, lower_is_better=rules.lower_is_better)
-        admitted = ranked[: max(0, rules.places(rung + 1) - to_come)]
+    waiting = [(trial, rung) for rung, at in enumerate(standings(trials, rules)) for trial in at.missing]
     free = [(trial, rung) for trial, rung in waiting if trial.number not in busy]
     return max(free, key=lambda each: each[1], default=None)
 
@@ -105,15 +125,19 @@ def best_trial(trials: Sequence[Trial], rules: Halving) -> Trial | None:
 
 
 def explain_trial(trial: Trial, trials: Sequence[Trial], rules: Halving) -> str:
-    """Why a trial ended where it did."""
+    """Why a trial is where it is."""
     if trial.failure is not None:
         return f"failed: {trial.failure.splitlines()[0]}"
     if not trial.results:
-        return "not yet at its first rung"
+        return "not yet compared"
     rung = trial.furthest
     if rung == rules.rungs:
         return "trained to the end"
-    there = [other for other in trials if rung in other.results and other.failure is None]
-    place = rank(there, rung, lower_is_better=rules.lower_is_better).index(trial) + 1
-    continued = sum(other.furthest > rung for other in there)
-    return f"stopped at step {trial.results[rung].step:,}: {place} of {len(there)}, and {continued} continued"
+    here = standings(trials, rules)[rung]
+    if trial in here.continuing:
+        return "continues"
+    place = f"{here.ranked.index(trial) + 1} of {len(here.ranked)}"
+    if here.to_come:
+        return f"{place} so far"
+    continued = sum(other.furthest > rung or other in here.continuing for other in here.ranked)
+    return f"stopped at step {trial.results[rung].step:,}: {place}, and {continued} continued"
