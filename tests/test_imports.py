@@ -24,6 +24,7 @@ LAYERS: list[tuple[str, ...]] = [
     ("launch",),
     ("cloud",),
     ("explain",),
+    ("search",),
     ("inference",),
     ("pretrained",),
     ("export",),

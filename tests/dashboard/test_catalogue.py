@@ -177,3 +177,20 @@ def test_a_look_at_the_ends_of_records_does_not_replace_the_whole_row(
 
     monkeypatch.setattr(RunCatalogue, "_renew", beaten)
     assert not only_row(RunCatalogue([tmp_path / "runs"]))["is_partial"]
+
+
+def test_the_trials_of_a_search_are_listed_with_what_varies(tmp_path: Path) -> None:
+    """Also while the search's own files, and the recipe that it has found, are beside them."""
+    folder = tmp_path / "runs" / "toy-search"
+    for number, rate in enumerate((0.001, 0.004)):
+        MadeRun(steps=40, overrides=(f"schedule.learning_rate={rate}",)).write(folder / f"trial-{number:02}")
+    for name in ("search.json", "search.jsonl", "search.lock", "best.toml", "search.html"):
+        (folder / name).write_text("{}")
+    catalogue = RunCatalogue([tmp_path / "runs"])
+    catalogue.refresh()
+    assert [(row["name"], row["folder"]) for row in catalogue.rows()] == [
+        ("trial-00", str(folder)),
+        ("trial-01", str(folder)),
+    ]
+    varied = catalogue.settings().values()
+    assert [settings["schedule.learning_rate"] for settings in varied] == ["0.001", "0.004"]

@@ -32,6 +32,7 @@ from echelon.cli import (
     prepare,
     report,
     runs,
+    search,
     serve,
     status,
     stop,
@@ -64,6 +65,7 @@ PANELS: dict[str, dict[str, Callable[..., None]]] = {
     },
     "Train": {
         "train": train.train,
+        "search": search.search,
         "runs": runs.runs,
         "status": status.status,
         "watch": watch.watch,

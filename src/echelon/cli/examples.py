@@ -27,6 +27,9 @@ echelon train recipes/demo.toml --workers 4 --set seed=2
 echelon train runs/short
 echelon train recipes/lab.toml --hosts alpha:2,beta:2 --install --sync
 echelon train recipes/demo.toml --launcher slurm --nodes 4 --workers 2""",
+    "search": """\
+echelon search recipes/digits.toml --vary schedule.learning_rate=0.02..2:log --vary optimiser.weight_decay=0,5e-4
+echelon search recipes/demo.toml --vary model.dropout=0.05,0.1,0.2 --sampler grid --rungs 0 --steps 200""",
     "runs": "echelon runs\nechelon runs --remove short",
     "status": "echelon status demo",
     "watch": "echelon watch demo\nechelon watch demo --web",

@@ -43,6 +43,24 @@ def comparison_page(comparison: Comparison) -> str:
     return render_page(" / ".join(comparison.names), sections)
 
 
+def study_page(
+    title: str,
+    state: str,
+    sentences: Sequence[str],
+    tables: Mapping[str, tuple[Sequence[str], Sequence[tuple[str, Sequence[str]]]]],
+    charts: Sequence[Sheet],
+) -> str:
+    """The page of many trainings with one purpose; tables, each a heading and its rows, by their titles."""
+    found = "".join(f"<h2>{escape(name)}</h2>{_table(*table)}" for name, table in tables.items())
+    sections = {
+        "head": _header(title, state, _when(time.time())),
+        "words": "".join(f"<p>{escape(sentence)}</p>" for sentence in sentences),
+        "charts": f'<div class="charts">{"".join(_figure(sheet) for sheet in charts)}</div>',
+        "trials": found,
+    }
+    return render_page(title, sections)
+
+
 def _verdict(verdict: Verdict | str) -> str:
     if isinstance(verdict, str):
         return f"<p>{escape(verdict)}</p>"

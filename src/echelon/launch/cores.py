@@ -27,3 +27,8 @@ def cpu_quota(read: Read) -> float | None:
             if len(words) == 2 and words[0].isdigit() and words[1].isdigit() and int(words[1]):
                 quotas.append(int(words[0]) / int(words[1]))
     return min(quotas, default=None)
+
+
+def affinity() -> set[int]:
+    """The numbers of the cores that this process may run on; none if the system does not say."""
+    return os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else set()

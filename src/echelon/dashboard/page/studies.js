@@ -8,6 +8,7 @@ import { change, view } from "./view.js";
 
 const MOST_RUNS = 20; // that are selected with their study
 const MOST_SETTINGS = 8; // columns of a study's table
+const HOW_FAR = "train.stop_at"; // of a search's trials; not a setting that is tried
 
 const scoreOf = (row) => bestOf(row) ?? testOf(row);
 const isBetter = (a, b) => (scoreOf(b) ?? -Infinity) - (scoreOf(a) ?? -Infinity) || (a.loss ?? Infinity) - (b.loss ?? Infinity);
@@ -16,7 +17,7 @@ const isBetter = (a, b) => (scoreOf(b) ?? -Infinity) - (scoreOf(a) ?? -Infinity)
 export function findStudies(rows, settings) {
   const folders = Map.groupBy(rows, (row) => row.folder);
   return [...folders].filter(([, runs]) => runs.length > 1).map(([folder, runs]) => {
-    return { folder, name: folder.split("/").slice(-2).join("/"), runs: runs.toSorted(isBetter), varied: variedSettings(runs, settings) };
+    return { folder, name: folder.split("/").slice(-2).join("/"), runs: runs.toSorted(isBetter), varied: variedSettings(runs, settings).filter((key) => key !== HOW_FAR) };
   }).sort((a, b) => a.folder.localeCompare(b.folder));
 }
 
@@ -30,7 +31,7 @@ export function drawStudies(rows, settings) {
   ]);
   const focused = document.activeElement?.dataset?.key;
   byId("studies").replaceChildren(studies.length ? makeTable(["Folder", "Runs", "Finished", "Best score", "Best run", "What varies"], lines)
-    : make("p", { class: "faint" }, "No folder here has two runs or more. `echelon experiment` makes such folders."));
+    : make("p", { class: "faint" }, "No folder here has two runs or more. `echelon experiment` and `echelon search` make such folders."));
   if (focused) byId("studies").querySelector(`[data-key="${CSS.escape(focused)}"]`)?.focus({ preventScroll: true });
   byId("study").hidden = !chosen;
   if (chosen) drawStudy(chosen, settings);
