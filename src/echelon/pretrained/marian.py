@@ -225,10 +225,10 @@ def _to_ours(
     sizes = {each.name: each.shape for each in parameters(shape)}
     for name, parts in _layers(shape):
         rows, *columns = sizes[name]
-        found = [take(part) for part in parts]
-        for part, tensor in zip(parts, found, strict=True):
+        tensors = [take(part) for part in parts]
+        for part, tensor in zip(parts, tensors, strict=True):
             _require_size(folder, part, tensor, (rows // len(parts), *columns))
-        ours[name] = torch.cat(found)
+        ours[name] = torch.cat(tensors)
     for stack in ("encoder", "decoder"):
         _check_positions(left.pop(f"model.{stack}.embed_positions.weight", None), shape, folder)
     if left:
