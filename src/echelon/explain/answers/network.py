@@ -59,11 +59,14 @@ def was_it_the_network(case: Case) -> Answer:
         return Answer("network", question, "yes", sentence, evidence)
     if share > 0.2:
         sentence = (
-            f"In part: {show_share(share)} of a step is waiting for the network, but {time.bound} takes more."
+            f"In part: {show_share(share)} of a step is waiting for the network, but {_BOUNDS[time.bound]} takes more."
         )
         return Answer("network", question, "in part", sentence, evidence)
     sentence = f"No: only {show_share(share)} of a step is waiting for the network; {_format_bound(time)}."
     return Answer("network", question, "no", sentence, evidence)
+
+
+_BOUNDS = {"compute": "computing", "input": "waiting for data", "stragglers": "waiting for slower workers"}
 
 
 def _format_bound(time: StepTime) -> str:
