@@ -684,4 +684,4 @@ def test_the_name_of_a_picture_may_be_any_bytes(echelon: Echelon, tmp_path: Path
     picture_file.write_bytes(b"dear")
     result = echelon("classify", str(run.path), str(picture_file), "--json")
     assert result.status == 2
-    assert "is not a picture" in result.document["error"]
+    assert "is not an image" in result.document["error"]

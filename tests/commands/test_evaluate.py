@@ -176,13 +176,13 @@ def test_pictures_of_unknown_classes_and_damaged_ones_are_named(tmp_path: Path) 
     run = make_small_image_run(tmp_path / "run")
     options = EvaluateOptions(sets=SetOptions(images=[str(tmp_path / "photos")]))
     (tmp_path / "photos").mkdir()
-    with pytest.raises(DataError, match="photos: holds no pictures"):
+    with pytest.raises(DataError, match="photos: holds no images"):
         evaluate(run, options)
     for name in ("cat", "dog"):
         (tmp_path / "photos" / name).mkdir()
         (tmp_path / "photos" / name / "bad.png").write_bytes(b"no picture")
     with pytest.raises(
-        DataError, match=r"(?s)cat/bad\.png cannot be read as a picture: .*dog/bad\.png cannot"
+        DataError, match=r"(?s)cat/bad\.png cannot be read as an image: .*dog/bad\.png cannot"
     ):
         evaluate(run, options)
     (tmp_path / "photos" / "dog").rename(tmp_path / "photos" / "unicorn")

@@ -46,9 +46,9 @@ def test_batches_do_not_matter_and_order_is_kept(classifier: Classifier, tmp_pat
 
 def test_what_is_no_picture_is_named(classifier: Classifier, tmp_path: Path) -> None:
     (tmp_path / "letter.txt").write_text("dear")
-    with pytest.raises(UserError, match=r"letter\.txt: is not a picture"):
+    with pytest.raises(UserError, match=r"letter\.txt: is not an image"):
         classifier.classify([tmp_path / "letter.txt"])
-    with pytest.raises(UserError, match="picture 2: is not a picture"):
+    with pytest.raises(UserError, match="image 2: is not an image"):
         classifier.classify([picture(1), b"dear"])
     with pytest.raises(UserError, match="cannot be read"):
         classifier.classify([tmp_path / "nowhere.png"])

@@ -134,7 +134,7 @@ def test_scores_classes_and_pictures_classified(
     assert guesses == run.outputs_file("test").read_text().splitlines()[:8]
     assert all(0 < entry["classes"][0]["probability"] <= 1 for entry in found)
     (tmp_path / "no.png").write_text("no picture")
-    assert "no.png: is not a picture" in echelon("classify", run.path, tmp_path / "no.png", status=2).stderr
+    assert "no.png: is not an image" in echelon("classify", run.path, tmp_path / "no.png", status=2).stderr
     assert "use `echelon classify`" in echelon("translate", run.path, status=2).stderr
     listed = echelon("runs", tmp_path).stdout
     assert "top-1" in listed

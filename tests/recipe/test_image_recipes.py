@@ -46,7 +46,7 @@ def test_a_recipe_written_back_is_the_same(tmp_path: Path) -> None:
         ("train.batch_images=25", "25 does not divide into 3 slots; use 24 or 27"),
         (
             "train.batch_images=3",
-            "BatchNorm needs two pictures in each slot, and there are 3 slots; use 6 or more",
+            "BatchNorm needs two images in each slot, and there are 3 slots; use 6 or more",
         ),
         ("data.source=folder", "data.path: is missing"),
         ("data.source=folder", "data.pixels: is missing"),
@@ -57,9 +57,9 @@ def test_a_recipe_written_back_is_the_same(tmp_path: Path) -> None:
         ("schedule={kind = 'transformer'}", "scaled by a Transformer's width"),
         ("model={preset = 'speednet', stem = 'cifar'}", "belongs to ResNets"),
         ("model={preset = 'speednet'}", "data.pixels: 8 is too few for speednet"),
-        ("evaluate.shift=8", "evaluate.shift: 8 moves the whole picture away"),
-        ("data.augment.cutout=9", "data.augment.cutout: 9 is more than the picture's 8 pixels"),
-        ("data.augment={pad = 8, border = 'mirror'}", "a mirrored border of 8 is wider than the picture"),
+        ("evaluate.shift=8", "evaluate.shift: 8 moves the whole image away"),
+        ("data.augment.cutout=9", "data.augment.cutout: 9 is more than the image's 8 pixels"),
+        ("data.augment={pad = 8, border = 'mirror'}", "a mirrored border of 8 is wider than the image"),
         ("data.verify=false", "only CIFAR-10's files"),
     ],
 )

@@ -190,7 +190,7 @@ class PictureFiles:
             try:
                 seen.append(self.rules.see(file.read_bytes()))
             except (OSError, ValueError) as error:
-                problems.append(f"{file} cannot be read as a picture: {error}")
+                problems.append(f"{file} cannot be read as an image: {error}")
         if problems:
             raise DataError("\n".join(problems))
         return np.stack(seen)

@@ -38,7 +38,7 @@ class ClassificationDeclaration(TaskDeclaration[ClassificationRecipe, "PreparedI
     score_title = "Accuracy on the validation set, %"
     unit = "images"
     targets = "images"
-    use = Use(verb="classify", does="classifies pictures", do="classify pictures")
+    use = Use(verb="classify", does="classifies images", do="classify images")
 
     def batch(self, recipe: ClassificationRecipe) -> StepSize:
         return StepSize("train.batch_images", recipe.train.batch_images, self.unit)
@@ -76,7 +76,7 @@ class ClassificationDeclaration(TaskDeclaration[ClassificationRecipe, "PreparedI
         return format_prepared_images(prepared)
 
     def put_data(self, prepared: PreparedImages, address: str) -> str:
-        raise UserError(f"--to {address}: is for parallel text; pictures are prepared where they are used")
+        raise UserError(f"--to {address}: is for parallel text; images are prepared where they are used")
 
     def write_model_files(self, run: RunFolder, prepared: PreparedImages) -> None:
         from echelon.runfolder import write_json

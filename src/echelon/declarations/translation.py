@@ -173,7 +173,7 @@ class TranslationDeclaration(TaskDeclaration[TranslationRecipe, "Prepared"]):
     def refuse_sets(self, options: SetOptions) -> None:
         if options.images:
             raise UserError(
-                "--images is for runs that classify pictures; this one translates: give --source and --target"
+                "--images is for runs that classify images; this one translates: give --source and --target"
             )
 
     def open_sets(

@@ -133,6 +133,6 @@ def compare_pictures(written: NDArray[np.float32], wanted: NDArray[np.float32]) 
     if not difference <= TOLERANCE:
         raise PackageError(
             f"the exported model does not compute what PyTorch computes: probabilities differ by up to "
-            f"{difference:.3g} on {len(wanted)} pictures; nothing was written"
+            f"{difference:.3g} on {len(wanted)} images; nothing was written"
         )
     return PictureCheck(len(wanted), difference, int((written.argmax(1) == wanted.argmax(1)).sum()))

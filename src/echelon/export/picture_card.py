@@ -16,7 +16,7 @@ _USE = {
 
 
 _LIMITS = (
-    "## Limits\n\nIt knows the classes above and nothing else: any picture is put into one of them, however far it "
+    "## Limits\n\nIt knows the classes above and nothing else: any image is put into one of them, however far it "
     "is from all it has learnt from. Probabilities are the model's own and not calibrated."
 )
 PictureFacts = CardFacts[ClassificationRecipe]
@@ -29,7 +29,7 @@ def render_picture_card(facts: PictureFacts) -> str:
     sections = [
         _head(facts),
         "## Use\n\n" + _USE[facts.manifest.format].format(**facts.manifest.sizes),
-        facts.training(f"Data: {data.path or data.source}. ", f"{train.batch_images:,} pictures"),
+        facts.training(f"Data: {data.path or data.source}. ", f"{train.batch_images:,} images"),
         format_scores(facts.scores, columns, "Signature"),
         _LIMITS,
         _files(facts),
@@ -44,15 +44,15 @@ def _head(facts: PictureFacts) -> str:
     more = len(rules.classes) - _MOST_CLASSES
     return (
         f"---\nlicense: {facts.licence}\ntags:\n- image-classification\n- echelon\n---\n\n# {manifest.name}\n\n"
-        f"Tells {len(rules.classes)} classes of pictures apart: {names}{f' and {more} more' if more > 0 else ''}. "
+        f"Sorts images into {len(rules.classes)} classes: {names}{f' and {more} more' if more > 0 else ''}. "
         f"A network of the kind {facts.recipe.model.preset} with {manifest.sizes['parameters']:,} parameters, for "
-        f"pictures of {rules.pixels}x{rules.pixels}, {facts.size_and_licence}"
+        f"images of {rules.pixels}x{rules.pixels}, {facts.size_and_licence}"
     )
 
 
 def _files(facts: PictureFacts) -> str:
     check = facts.check
     return facts.files(
-        f"{check['pictures']} pictures: probabilities differ by at most {check['largest_difference']:.2g}, and "
+        f"{check['pictures']} images: probabilities differ by at most {check['largest_difference']:.2g}, and "
         f"{check['equal_classes']} of {check['pictures']} are put into the same class."
     )

@@ -63,7 +63,7 @@ class Classifier:
         return [guesses for start in starts for guesses in self.guess(seen[start : start + _AT_A_TIME], top)]
 
     def _see(self, picture: str | Path | bytes, number: int) -> Pixels:
-        name = f"picture {number}" if isinstance(picture, bytes) else str(picture)
+        name = f"image {number}" if isinstance(picture, bytes) else str(picture)
         try:
             content = picture if isinstance(picture, bytes) else Path(picture).read_bytes()
         except OSError as error:
@@ -71,7 +71,7 @@ class Classifier:
         try:
             return self.rules.see(content)
         except (OSError, ValueError) as error:
-            raise UserError(f"{name}: is not a picture that can be read ({error})") from None
+            raise UserError(f"{name}: is not an image that can be read ({error})") from None
 
     def guess(self, pictures: Sequence[Pixels], top: int) -> list[list[Guess]]:
         """The same for pictures as the model sees them."""

@@ -29,7 +29,7 @@ def _batch_problems(recipe: ClassificationRecipe) -> Iterator[Problem]:
     if images < 2 * slots:
         yield Problem(
             "train.batch_images",
-            f"{images} is too few: BatchNorm needs two pictures in each slot, and there "
+            f"{images} is too few: BatchNorm needs two images in each slot, and there "
             f"{'is 1 slot' if slots == 1 else f'are {slots} slots'}; use {2 * slots} or more",
         )
 
@@ -45,7 +45,7 @@ def _image_data_problems(recipe: ClassificationRecipe) -> Iterator[Problem]:
     if data.source != "cifar10" and not data.verify:
         yield Problem("data.verify", "only CIFAR-10's files have known hashes to be verified; remove it")
     if data.source == "folder" and data.pixels is None:
-        yield Problem("data.pixels", 'is missing; source = "folder" needs it, as pictures differ in size')
+        yield Problem("data.pixels", 'is missing; source = "folder" needs it, as images differ in size')
     if data.source != "folder" and data.stored_pixels is not None:
         yield Problem("data.stored_pixels", f"{data.source} is stored as it is; remove it")
     if data.stored_pixels is not None and data.pixels is not None and data.stored_pixels < data.pixels:
@@ -65,11 +65,11 @@ def _augment_problems(recipe: ClassificationRecipe) -> Iterator[Problem]:
     if augment.pad and augment.min_area is not None:
         yield Problem("data.augment", "has both pad and min_area, two ways to crop; choose one")
     if augment.pad and augment.border == "mirror" and pixels is not None and augment.pad >= pixels:
-        yield Problem("data.augment.pad", f"a mirrored border of {augment.pad} is wider than the picture")
+        yield Problem("data.augment.pad", f"a mirrored border of {augment.pad} is wider than the image")
     if pixels is not None and recipe.evaluate.shift >= pixels:
-        yield Problem("evaluate.shift", f"{recipe.evaluate.shift} moves the whole picture away; lower it")
+        yield Problem("evaluate.shift", f"{recipe.evaluate.shift} moves the whole image away; lower it")
     if pixels is not None and augment.cutout > pixels:
-        yield Problem("data.augment.cutout", f"{augment.cutout} is more than the picture's {pixels} pixels")
+        yield Problem("data.augment.cutout", f"{augment.cutout} is more than the image's {pixels} pixels")
 
 
 def _network_problems(recipe: ClassificationRecipe) -> Iterator[Problem]:
@@ -80,7 +80,7 @@ def _network_problems(recipe: ClassificationRecipe) -> Iterator[Problem]:
                 yield Problem(f"model.{key}", "belongs to ResNets; speednet has none")
     pixels = _seen_pixels(recipe)
     if model.preset == "speednet" and pixels is not None and pixels < 26:
-        message = f"{pixels} is too few for speednet, which halves the picture three times and pools"
+        message = f"{pixels} is too few for speednet, which halves the image three times and pools"
         yield Problem("data.pixels", f"{message}; use 26 or more")
 
 

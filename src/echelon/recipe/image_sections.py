@@ -1,4 +1,4 @@
-"""The tables of a recipe that only image classification has: pictures, how they are varied, and the network."""
+"""The tables of a recipe that only image classification has: images, how they are varied, and the network."""
 
 from __future__ import annotations
 
@@ -29,30 +29,30 @@ ImagePreset = Literal[
 
 
 class Augment(Section):
-    """How training pictures are varied. What happens to a picture follows from (seed, step, slot) alone."""
+    """How training images are varied. What happens to an image follows from (seed, step, slot) alone."""
 
     pad: NonNegativeInt = 0
-    """Pixels of border put round a picture before a part of the old size is cut out at random; 0 is none."""
+    """Pixels of border put round an image before a part of the old size is cut out at random; 0 is none."""
     border: Literal["black", "mirror"] = "black"
     """What that border shows."""
     min_area: Annotated[float, Field(gt=0.0, le=1.0)] | None = None
-    """Random-resized crop: a part of at least this share of the picture, its sides between 3:4 and 4:3, is brought to
-    `data.pixels`. ImageNet's usual is 0.08; by default the middle of the picture is taken."""
+    """Random-resized crop: a part of at least this share of the image, its sides between 3:4 and 4:3, is brought to
+    `data.pixels`. ImageNet's usual is 0.08; by default the middle of the image is taken."""
     flip: Literal["no", "random", "alternate"] = "no"
-    """Mirror left and right: at random, or every picture in every other epoch."""
+    """Mirror left and right: at random, or every image in every other epoch."""
     cutout: NonNegativeInt = 0
     """Side of a square that is blanked out at a random place, in pixels; 0 is none."""
     mixup: NonNegativeFloat = 0.0
-    """Blend pictures and labels in pairs, by a share from Beta(mixup, mixup); 0 is none."""
+    """Blend images and labels in pairs, by a share from Beta(mixup, mixup); 0 is none."""
 
 
 class ImageData(Section):
-    """The pictures. A relative path is looked for beside the recipe, then under the folder named by ECHELON_DATA."""
+    """The images. A relative path is looked for beside the recipe, then under the folder named by ECHELON_DATA."""
 
     source: Literal["digits", "cifar10", "idx", "folder"]
     """digits: 1,797 written digits of 8x8 pixels that come with scikit-learn, nothing to fetch; cifar10: 60,000
-    pictures of 32x32, fetched unless `path` is given; idx: the files of MNIST, Fashion-MNIST and others of the family;
-    folder: any pictures in class folders, ImageNet's layout."""
+    images of 32x32, fetched unless `path` is given; idx: the files of MNIST, Fashion-MNIST and others of the family;
+    folder: any images in class folders, ImageNet's layout."""
     path: str | None = None
     """cifar10: a folder with the six .bin files, or the official archive. idx: a folder with train-images-idx3-ubyte,
     train-labels-idx1-ubyte and those of t10k, or the same with .gz. folder: a folder or .tar file with
@@ -62,24 +62,24 @@ class ImageData(Section):
     verify: bool = True
     """cifar10: refuse files that are not, bit for bit, the published ones. Turn it off for a part of the data set."""
     valid_images: NonNegativeInt | None = None
-    """Training pictures held out as the validation set: equally many of each class, the last ones. If not given:
+    """Training images held out as the validation set: equally many of each class, the last ones. If not given:
     digits 180, cifar10 5,000, idx 5,000 or a tenth, folder none, as val/ is the validation set. With a number, val/
     becomes the test set if there is no test/; 0 trains on everything and validates on nothing."""
     pixels: Annotated[int, Field(ge=4, le=1024)] | None = None
     """Height and width of what the model sees. If not given, those of the data set: digits 8, cifar10 32, idx 28. For a
-    folder it must be given, as its pictures differ in size."""
+    folder it must be given, as its images differ in size."""
     stored_pixels: Annotated[int, Field(ge=4, le=2048)] | None = None
-    """Pictures of a folder are stored with their shorter side this long; by default `pixels` * 8 / 7, which is
+    """Images of a folder are stored with their shorter side this long; by default `pixels` * 8 / 7, which is
     256 for 224."""
     augment: Augment = Augment()
-    """How training pictures are varied."""
+    """How training images are varied."""
 
 
 class ImageModel(Section):
     """The network."""
 
     preset: ImagePreset = "resnet18"
-    """resnet20, 32, 44, 56, 110: the thin ResNets for 32x32 pictures; resnet18, 34, 50, 101, 152: for ImageNet (v1.5),
+    """resnet20, 32, 44, 56, 110: the thin ResNets for 32x32 images; resnet18, 34, 50, 101, 152: for ImageNet (v1.5),
     as are resnet26, wide ResNets and ResNeXts, by torchvision's and timm's names; speednet: a small network that learns
     CIFAR-10 fast."""
     width: PositiveInt | None = None
@@ -94,10 +94,10 @@ class ImageModel(Section):
 
 
 class ImageEvaluation(Evaluation):
-    """When and how pictures are classified for a score."""
+    """When and how images are classified for a score."""
 
     flip: bool = False
-    """Classify every picture and its mirror image, and take the mean."""
+    """Classify every image and its mirror image, and take the mean."""
     shift: NonNegativeInt = 0
-    """Also classify every picture shifted by this many pixels up, left, down and right, and take the mean; 0 does
+    """Also classify every image shifted by this many pixels up, left, down and right, and take the mean; 0 does
     not."""

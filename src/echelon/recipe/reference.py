@@ -20,7 +20,7 @@ Generated from the schema by `make docs`; do not edit. A recipe is a TOML file; 
 the command line with `--set`, e.g. `--set train.steps=100` or `--set data.train.0.weight=2.0`; with nothing
 after the `=`, as in `--set train.clip_norm=`, the key is left out.
 
-A recipe's `task` is `"translation"`, which the first part describes, or `"classification"` of pictures, for which the
+A recipe's `task` is `"translation"`, which the first part describes, or `"classification"` of images, for which the
 tables under [Classification](#classification) take the place of those of the same name, or the import path of a task of
 your own ([own-parts.md](own-parts.md)), which has the tables under [Your own](#your-own).
 """

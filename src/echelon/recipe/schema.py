@@ -223,7 +223,7 @@ class Train(Section):
     """Largest norm of the step's gradient; a longer one is scaled down to it."""
     init_from: str | None = None
     """What training starts from, for fine-tuning: a run folder, whose best weights and vocabulary are used, or a model
-    of transformers, timm or torchvision (docs/using-a-model.md). A network for pictures may have other classes; its
+    of transformers, timm or torchvision (docs/using-a-model.md). A network for images may have other classes; its
     last layer then begins anew."""
     freeze: list[str] = Field(default=[])
     """Parts of the model that training does not change, by the beginning of their parameters' names, e.g.
@@ -280,10 +280,10 @@ class TranslationTrain(Train):
 
 
 class ImageTrain(Train):
-    """The length of training and what a step of pictures is."""
+    """The length of training and what a step of images is."""
 
     batch_images: PositiveInt = 128
-    """Pictures in a step. Must divide evenly into `slots`; BatchNorm's statistics are those of a slot."""
+    """Images in a step. Must divide evenly into `slots`; BatchNorm's statistics are those of a slot."""
     label_smoothing: Fraction = 0.0
     """Share of the probability spread evenly over all classes in the training targets."""
 
@@ -554,7 +554,7 @@ class CheckpointSettings(Section):
 
 
 class ImageCheckpoint(CheckpointSettings):
-    """When the state of a training on pictures is saved, and what is kept."""
+    """When the state of a training run on images is saved, and what is kept."""
 
     best: ImageMetric = "top1"  # type: ignore[assignment]
     """Validation metric that decides which checkpoint is the best."""
@@ -572,7 +572,7 @@ class EarlyStop(Section):
 
 
 class ImageEarlyStop(EarlyStop):
-    """Stop when a validation metric of pictures no longer improves. With several, all must have stopped improving."""
+    """Stop when a validation metric of images no longer improves. With several, all must have stopped improving."""
 
     metric: ImageMetric = "top1"  # type: ignore[assignment]
     """The metric to look at."""
@@ -659,12 +659,12 @@ class TranslationRecipe(Recipe):
 
 
 class ClassificationRecipe(Recipe):
-    """A recipe that learns to tell classes of pictures apart."""
+    """A recipe that learns to classify images."""
 
     task: Literal["classification"]
     """What is learnt."""
     data: ImageData
-    """The pictures."""
+    """The images."""
     model: ImageModel = ImageModel()
     """The network."""
     train: ImageTrain
@@ -672,7 +672,7 @@ class ClassificationRecipe(Recipe):
     optimiser: Optimiser = Sgd(kind="sgd")
     """How gradients become updates."""
     evaluate: ImageEvaluation = ImageEvaluation()
-    """When and how pictures are scored."""
+    """When and how images are scored."""
     checkpoint: ImageCheckpoint = ImageCheckpoint()
     """When the run's state is saved, and what is kept."""
     early_stop: list[ImageEarlyStop] = Field([])  # type: ignore[assignment]

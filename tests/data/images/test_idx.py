@@ -92,7 +92,7 @@ def test_what_is_wrong_with_the_files_is_said(tmp_path: Path) -> None:
         prepared_in(tmp_path)
     images.write_bytes(whole)
     write_idx(labels, np.arange(99) % 10)
-    with pytest.raises(DataError, match="has 100 pictures, but train-labels-idx1-ubyte 99 labels"):
+    with pytest.raises(DataError, match="has 100 images, but train-labels-idx1-ubyte 99 labels"):
         prepared_in(tmp_path)
     write_idx(folder / "other-train-images-idx3-ubyte", np.zeros((1, 28, 28)))
     with pytest.raises(DataError, match="are two sets; keep one in a folder"):
@@ -101,7 +101,7 @@ def test_what_is_wrong_with_the_files_is_said(tmp_path: Path) -> None:
 
 def test_pictures_of_another_size_need_it_said(tmp_path: Path) -> None:
     write_set(tmp_path / "set", pixels=20)
-    with pytest.raises(DataError, match=r"pictures are 20x20 and not 28x28, so set data.pixels"):
+    with pytest.raises(DataError, match=r"images are 20x20 and not 28x28, so set data.pixels"):
         prepared_in(tmp_path)
     assert prepared_in(tmp_path, pixels=20).train.picture(0).shape == (20, 20, 3)
 

@@ -143,7 +143,7 @@ def test_a_file_that_is_no_picture_is_named(tmp_path: Path) -> None:
     write_folder(tmp_path / "set")
     (tmp_path / "set" / "train" / "cat" / "bad.png").write_bytes(b"not a picture")
     data = ImageData(source="folder", path="set", pixels=14)
-    with pytest.raises(DataError, match=r"train/cat/bad\.png cannot be read as a picture"):
+    with pytest.raises(DataError, match=r"train/cat/bad\.png cannot be read as an image"):
         prepare_images(data, recipe_folder=tmp_path, cache=tmp_path / "cache")
 
 
@@ -152,7 +152,7 @@ def test_a_file_larger_than_any_picture_is_not_read(tmp_path: Path) -> None:
     with open(tmp_path / "set" / "train" / "cat" / "big.png", "wb") as file:
         file.truncate(100 << 30)
     data = ImageData(source="folder", path="set", pixels=14)
-    with pytest.raises(DataError, match=r"big\.png cannot be read as a picture.*more than 268,435,456 bytes"):
+    with pytest.raises(DataError, match=r"big\.png cannot be read as an image.*more than 268,435,456 bytes"):
         prepare_images(data, recipe_folder=tmp_path, cache=tmp_path / "cache")
 
 
@@ -165,7 +165,7 @@ def test_all_files_that_are_no_pictures_are_named_at_once(tmp_path: Path) -> Non
     with pytest.raises(DataError) as caught:
         prepare_images(data, recipe_folder=tmp_path, cache=tmp_path / "cache")
     first, *named, last = str(caught.value).splitlines()
-    assert first.endswith("set: 30 files cannot be read as pictures; mend or remove them:")
+    assert first.endswith("set: 30 files cannot be read as images; mend or remove them:")
     assert [line.split(":")[0].strip() for line in named] == sorted(bad)[:20]
     assert last == "  and 10 more"
     assert not list((tmp_path / "cache" / "prepared").glob("*"))
@@ -185,10 +185,10 @@ def test_how_pictures_are_decoded_is_part_of_what_a_folder_is_known_by(
     ("change", "message"),
     [
         (lambda folder: (folder / "val").rename(folder / "elsewhere"), r"has no val/ folder"),
-        (lambda folder: (folder / "train").rename(folder / "elsewhere"), r"has no pictures in train/CLASS/"),
+        (lambda folder: (folder / "train").rename(folder / "elsewhere"), r"has no images in train/CLASS/"),
         (
             lambda folder: (folder / "val" / "cat").rename(folder / "val" / "cow"),
-            r"cow has pictures to score",
+            r"cow has images to score",
         ),
         (
             lambda folder: (folder / "val" / "cat" / "0.jpg").rename(folder / "val" / "0.JPEG"),

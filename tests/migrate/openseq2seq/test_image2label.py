@@ -116,7 +116,7 @@ def test_cifar_is_known_too() -> None:
     assert (recipe.data.source, recipe.data.augment.pad) == ("cifar10", 4)
     assert isinstance(recipe.schedule, Piecewise)
     assert recipe.schedule.boundaries[0] == 30 * ((50_000 - VALID_IMAGES) // 64)
-    assert any("5,000 pictures, which are the validation set" in note for note in made.notes)
+    assert any("5,000 images, which are the validation set" in note for note in made.notes)
 
 
 @pytest.mark.parametrize(

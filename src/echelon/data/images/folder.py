@@ -28,12 +28,12 @@ SPLITS: dict[str, ImageSplit] = {
 }
 MOST_CLASSES = 1 << 16
 _MOST_BYTES = 1 << 28
-"""Of a picture's file."""
+"""Of an image's file."""
 
 
 @dataclass(frozen=True)
 class _File:
-    """A picture file: its split, its class and its identity."""
+    """An image file: its split, its class and its identity."""
 
     split: ImageSplit
     class_name: str
@@ -65,7 +65,7 @@ class PictureFolder:
 
     @cached_property
     def _files(self) -> list[_File]:
-        """Every picture, in the order of split, class and name."""
+        """Every image, in the order of split, class and name."""
         try:
             listed = list(_list_archive(self._path) if self._path.is_file() else _list_folder(self._path))
         except (OSError, tarfile.TarError) as error:
@@ -74,12 +74,12 @@ class PictureFolder:
             if _lacks_class(path):
                 raise DataError(
                     f"{self._path}: {path} lies in no class folder; the layout is train/CLASS/*.jpg and "
-                    "val/CLASS/*.jpg, so move every picture into the folder of its class"
+                    "val/CLASS/*.jpg, so move every image into the folder of its class"
                 )
         files = [file for path, stamp in listed if (file := _placed(path, stamp)) is not None]
         if not any(file.split == "train" for file in files):
             raise DataError(
-                f"{self._path}: has no pictures in train/CLASS/; the layout is train/CLASS/*.jpg and val/CLASS/*.jpg"
+                f"{self._path}: has no images in train/CLASS/; the layout is train/CLASS/*.jpg and val/CLASS/*.jpg"
             )
         return sorted(files, key=lambda file: (file.split, file.class_name, file.name))
 
@@ -87,7 +87,7 @@ class PictureFolder:
         classes = tuple(sorted({file.class_name for file in self._files if file.split == "train"}))
         strangers = sorted({file.class_name for file in self._files} - set(classes))
         if strangers:
-            raise DataError(f"{self._path}: {strangers[0]} has pictures to score, but none in train/")
+            raise DataError(f"{self._path}: {strangers[0]} has images to score, but none in train/")
         if len(classes) > MOST_CLASSES:
             raise DataError(f"{self._path}: {len(classes):,} classes are more than {MOST_CLASSES:,}")
         for name in classes:
@@ -106,12 +106,10 @@ class PictureFolder:
         return Opened(classes, self._with_held_out(splits))
 
     def _with_held_out(self, splits: dict[ImageSplit, Pictures]) -> dict[ImageSplit, Pictures]:
-        """With a number of validation pictures given, they come from the training set, and val/ is the test set."""
+        """With a number of validation images given, they come from the training set, and val/ is the test set."""
         if self._valid_images is None:
             if "valid" not in splits:
-                raise DataError(
-                    f"{self._path}: has no val/ folder; set data.valid_images to hold pictures out"
-                )
+                raise DataError(f"{self._path}: has no val/ folder; set data.valid_images to hold images out")
             return splits
         train = splits["train"]
         kept, held = hold_out(train.labels, self._valid_images)
@@ -137,7 +135,7 @@ class PictureFolder:
 
 
 def find_labelled(folder: Path, classes: Sequence[str]) -> list[tuple[Path, int]]:
-    """Every picture of a folder CLASS/*.jpg with the number of its class, in order; DataError if one has none."""
+    """Every image of a folder CLASS/*.jpg with the number of its class, in order; DataError if one has none."""
     try:
         names = sorted(name for name, _ in _list_folder(folder) if _is_picture(name))
     except OSError as error:
@@ -151,12 +149,12 @@ def find_labelled(folder: Path, classes: Sequence[str]) -> list[tuple[Path, int]
             f"{folder}: the model knows no class {named}; the layout is CLASS/*.jpg, with the classes it was trained on"
         )
     if not found:
-        raise DataError(f"{folder}: holds no pictures; the layout is CLASS/*.jpg")
+        raise DataError(f"{folder}: holds no images; the layout is CLASS/*.jpg")
     return [(folder / name, number[place]) for name, place in found.items()]
 
 
 def _placed(path: str, stamp: tuple[int, int]) -> _File | None:
-    """The picture that a path names; None if it is something else. One folder above the splits may stay."""
+    """The image that a path names; None if it is something else. One folder above the splits may stay."""
     parts = PurePosixPath(path).parts
     if not _is_picture(path):
         return None
@@ -167,7 +165,7 @@ def _placed(path: str, stamp: tuple[int, int]) -> _File | None:
 
 
 def _lacks_class(path: str) -> bool:
-    """Whether a picture is directly in train/ or val/; test/ may have some without known classes."""
+    """Whether an image is directly in train/ or val/; test/ may have some without known classes."""
     parts = PurePosixPath(path).parts
     is_right_in_it = len(parts) == 2 or (len(parts) == 3 and parts[0] not in SPLITS)
     return is_right_in_it and _is_picture(path) and SPLITS.get(parts[-2], "test") != "test"

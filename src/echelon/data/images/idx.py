@@ -1,4 +1,4 @@
-"""MNIST and its family (Fashion-MNIST, KMNIST, EMNIST): idx files of grey pictures and of labels, plain or compressed.
+"""MNIST and its family (Fashion-MNIST, KMNIST, EMNIST): idx files of grey images and of labels, plain or compressed.
 
 An idx file is two zero bytes, the type of its numbers (8: unsigned byte), how many dimensions it has, each dimension as
 four bytes, the highest first, and the numbers.
@@ -36,7 +36,7 @@ class IdxPictures:
     path: Path
     valid_images: int | None
     pixels: int | None
-    """What the recipe asks for; None: the pictures must be of the usual size."""
+    """What the recipe asks for; None: the images must be of the usual size."""
     names: Sequence[str] | None
     """Of the classes, in the order of their labels; None: they are called by their labels."""
 
@@ -54,7 +54,7 @@ class IdxPictures:
 
     @cached_property
     def _files(self) -> dict[ImageSplit, tuple[Path, Path]]:
-        """The files of pictures and of labels, by split."""
+        """The files of images and of labels, by split."""
         try:
             here = sorted(file for file in self.path.iterdir() if "idx" in file.name and file.is_file())
         except OSError as error:
@@ -107,13 +107,13 @@ class IdxPictures:
         grey, numbers = self._array(images, 3), self._array(labels, 1)
         if len(grey) != len(numbers):
             raise DataError(
-                f"{images} has {len(grey):,} pictures, but {labels.name} {len(numbers):,} labels; fetch them again"
+                f"{images} has {len(grey):,} images, but {labels.name} {len(numbers):,} labels; fetch them again"
             )
         usual = NATIVE_PIXELS["idx"]
         if self.pixels is None and grey.shape[1:] != (usual, usual):
             height, width = grey.shape[1:]
             raise DataError(
-                f"{images}: pictures are {height}x{width} and not {usual}x{usual}, so set data.pixels, which is what "
+                f"{images}: images are {height}x{width} and not {usual}x{usual}, so set data.pixels, which is what "
                 "the model sees"
             )
         return np.repeat(grey[..., None], 3, axis=3), numbers.astype(np.int64)

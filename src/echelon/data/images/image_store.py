@@ -217,7 +217,7 @@ def open_images(folder: Path, *, verify: bool = False) -> PreparedImages:
         split.name: _open_store(folder, split, manifest) for split in manifest.splits
     }
     if "train" not in splits or not len(splits["train"]):
-        raise damaged(folder, MANIFEST, "names no training pictures")
+        raise damaged(folder, MANIFEST, "names no training images")
     return PreparedImages(folder, manifest, splits)
 
 
@@ -227,7 +227,7 @@ def _open_store(folder: Path, split: SplitEntry, manifest: ImageManifest) -> Ima
     def open_array(name: str, dtype: np.dtype[Any], *shape: int) -> NDArray[Any]:
         size = int(np.prod(shape)) * dtype.itemsize
         if bytes_of.get(name) != size:
-            raise damaged(folder, MANIFEST, f"and {name} disagree on the number of pictures")
+            raise damaged(folder, MANIFEST, f"and {name} disagree on the number of images")
         if not size:
             return np.zeros(shape, dtype)  # an empty file cannot be mapped
         return np.asarray(np.memmap(folder / name, dtype, "r", shape=shape))

@@ -55,7 +55,7 @@ def prepare_images(
     key = _key(data, source)
 
     def build(unfinished: Path) -> None:
-        progress(Progress("fetch", 0, 1, "pictures"))
+        progress(Progress("fetch", 0, 1, "images"))
         _build(data, source, key, unfinished, progress)
 
     return open_images(make_once(cache, key, progress, build))
@@ -179,11 +179,11 @@ def _write_splits(data: ImageData, opened: Opened, folder: Path, progress: Repor
 
 def _name_unreadable(origin: str, files: list[Unreadable]) -> str:
     if len(files) == 1:
-        return f"{origin}: {files[0].name} cannot be read as a picture: {files[0].reason}; mend or remove it"
+        return f"{origin}: {files[0].name} cannot be read as an image: {files[0].reason}; mend or remove it"
     lines = [f"  {file.name}: {file.reason}" for file in files[:_MOST_NAMED]]
     if len(files) > _MOST_NAMED:
         lines.append(f"  and {len(files) - _MOST_NAMED:,} more")
-    head = f"{origin}: {len(files):,} files cannot be read as pictures; mend or remove them:"
+    head = f"{origin}: {len(files):,} files cannot be read as images; mend or remove them:"
     return "\n".join([head, *lines])
 
 
@@ -203,7 +203,7 @@ def _in_order(
             indices = range(start, min(start + _AT_A_TIME, len(pictures)))
             for index, picture in zip(indices, pool.map(read, indices), strict=True):
                 yield int(pictures.labels[index]), picture
-            progress(Progress(name, indices[-1] + 1, len(pictures), "pictures"))
+            progress(Progress(name, indices[-1] + 1, len(pictures), "images"))
 
 
 def _exactly(picture: Pixels, pixels: int) -> Pixels:

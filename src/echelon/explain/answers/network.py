@@ -58,8 +58,9 @@ def was_it_the_network(case: Case) -> Answer:
         )
         return Answer("network", question, "yes", sentence, evidence)
     if share > 0.2:
+        most = _BOUNDS[time.bound]
         sentence = (
-            f"In part: {show_share(share)} of a step is waiting for the network, but {_BOUNDS[time.bound]} takes more."
+            f"In part: {show_share(share)} of a step is waiting for the network, but {most} takes more."
         )
         return Answer("network", question, "in part", sentence, evidence)
     sentence = f"No: only {show_share(share)} of a step is waiting for the network; {_format_bound(time)}."

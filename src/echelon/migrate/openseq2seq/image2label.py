@@ -9,7 +9,7 @@ from echelon.migrate.openseq2seq.settings import Settings
 
 SIZES = (18, 34, 50, 101, 152)
 TRAINING_PICTURES = {"ImagenetDataLayer": 1_281_167, "CifarDataLayer": 45_000}
-"""In an epoch of the recipe, where 5,000 pictures of CIFAR-10 are held out for validation."""
+"""In an epoch of the recipe, where 5,000 images of CIFAR-10 are held out for validation."""
 STEM = {"first_kernel_size": 7, "first_conv_stride": 2, "first_pool_size": 3, "first_pool_stride": 2}
 SMALL_STEM = (3, 1, 0)
 """Kernel, stride and pooling of `model.stem = "cifar"`."""
@@ -21,12 +21,12 @@ ENCODER_REASONS = {
 }
 ENCODER_SILENT = {"data_format", "final_size"}  # the last follows from the others
 DATA_REASONS = {
-    "num_parallel_calls": "is left out: pictures are prepared once",
+    "num_parallel_calls": "is left out: images are prepared once",
     "shuffle_buffer": "is left out: every epoch is shuffled as a whole",
     "distort_color": "has no equivalent",
     "use_synthetic_data": "has no equivalent",
 }
-DATA_SILENT = {"num_classes", "one_hot"}  # pictures say how many classes there are
+DATA_SILENT = {"num_classes", "one_hot"}  # images say how many classes there are
 
 
 def convert_images(train: Settings, draft: Draft, slots: int) -> int:
@@ -99,7 +99,7 @@ def _convert_data(settings: Settings, draft: Draft) -> str:
             draft.notes.append(
                 layer.note(
                     "data_dir",
-                    "is trained on without 5,000 pictures, which are the validation set; OpenSeq2Seq trained on all "
+                    "is trained on without 5,000 images, which are the validation set; OpenSeq2Seq trained on all "
                     "50,000, cut to 28x28, and validated on the test set",
                 )
             )
