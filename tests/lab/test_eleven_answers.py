@@ -23,7 +23,7 @@ pytestmark = pytest.mark.slow
 
 Record = dict[str, Any]
 STEPS = 40
-FALLING = ("schedule.learning_rate=1e-3", "schedule.warmup_steps=40")
+FALLING = ("schedule.learning_rate=1e-3", "schedule.warmup_steps=20")
 """A loss that falls to the end."""
 ROUNDED = 0.006
 """Numbers are shown with three digits."""

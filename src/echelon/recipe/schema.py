@@ -591,7 +591,7 @@ class RestartSettings(Section):
     """A worker that gets nothing done for so long counts as failed; 0 waits for ever. Loading data, a slot of a step,
     a batch of scoring and writing a checkpoint must each take less."""
     silence_seconds: PositiveFloat = 5.0
-    """On several hosts: a host that is not heard for this long is lost, and the others continue without it."""
+    """On several hosts: a host without a heartbeat for this long is lost, and the others continue without it."""
 
 
 class Track(Section):

@@ -119,10 +119,10 @@ def _describe_worker(history: History, worker: Worker) -> str:
     since = (
         f" (since step {worker.layout_step + 1:,})" if worker.layout_step > history.first.layout_step else ""
     )
-    slots = round(num_slots_of(history, worker), 1)
+    slots, waiting = round(num_slots_of(history, worker), 1), worker.mean_phase("communication")
     return (
         f"worker {worker.rank} on {worker.host or '?'}{since}: busy {show_step(worker.busy_seconds())} a step "
-        f"with {slots:g} {'slot' if slots == 1 else 'slots'}, waits {show_step(worker.mean_phase('communication'))}"
+        f"with {slots:g} {'slot' if slots == 1 else 'slots'}, exchanging and waiting {show_step(waiting)}"
     )
 
 
