@@ -35,7 +35,7 @@ _NUMBER = r"([+-]?[\d,]*\.?\d+(?:e[+-]?\d+)?)"
 
 
 @dataclass(frozen=True)
-class LabRun:
+class AnsweredRun:
     """A run's answers by number, with their evidence, and the files that they are recomputed from."""
 
     folder: Path
@@ -89,7 +89,7 @@ def close(value: float) -> Any:
     return pytest.approx(value, rel=ROUNDED, abs=1e-9)
 
 
-def check_1_duration(run: LabRun) -> None:
+def check_1_duration(run: AnsweredRun) -> None:
     start, end = run.start, run.of("end")[-1]
     whole = end["time"] - start["time"] + start["setup_seconds"]
     assert run.numbers(1, "It took # for # steps") == (close(whole), STEPS)
@@ -111,7 +111,7 @@ def check_1_duration(run: LabRun) -> None:
     assert sum(listed) == close(whole), "nothing is missing"
 
 
-def check_2_trained(run: LabRun) -> None:
+def check_2_trained(run: AnsweredRun) -> None:
     losses = [step["loss"] for step in run.of("step")]
     now, later, low, high = run.numbers(2, r"training loss from # to about # (90% interval: # to #)")
     assert now == pytest.approx(fmean(losses[-3:]), rel=1e-3)
@@ -124,7 +124,7 @@ def check_2_trained(run: LabRun) -> None:
     assert found == (pytest.approx(best["loss"], rel=1e-3), best["step"], len(run.of("valid")))
 
 
-def check_3_overfitting(run: LabRun) -> None:
+def check_3_overfitting(run: AnsweredRun) -> None:
     valid = run.of("valid")
     best = min(valid, key=lambda record: record["loss"])
     assert run.numbers(3, "validation loss # at step #; its best was # at step #") == (
@@ -139,7 +139,7 @@ def check_3_overfitting(run: LabRun) -> None:
     assert gap == pytest.approx(valid[-1]["loss"] - train_loss, rel=0.02, abs=2e-3)
 
 
-def check_4_devices(run: LabRun) -> None:
+def check_4_devices(run: AnsweredRun) -> None:
     whole = run.mean_phase("data", "forward", "backward", "communication", "optimiser", "checkpoint", "other")
     computing = run.mean_phase("forward", "backward", "optimiser") / whole
     (said,) = run.numbers(4, "# of a step is computing")
@@ -151,7 +151,7 @@ def check_4_devices(run: LabRun) -> None:
     assert peak * 1e9 == pytest.approx(sum(measured), rel=0.06)
 
 
-def check_5_network(run: LabRun) -> None:
+def check_5_network(run: AnsweredRun) -> None:
     by_step = zip(*(run.typical(rank) for rank in range(3)), strict=True)
     least = fmean(min(step["phases"]["communication"] for step in steps) for steps in by_step)
     whole = run.mean_phase("data", "forward", "backward", "communication", "optimiser", "checkpoint", "other")
@@ -164,7 +164,7 @@ def check_5_network(run: LabRun) -> None:
     assert re.match(verdict, run.answers[5][0])
 
 
-def check_6_schedule(run: LabRun) -> None:
+def check_6_schedule(run: AnsweredRun) -> None:
     rates = {step["step"]: step["learning_rate"] for step in run.of("step")}
     peak = max(rates, key=lambda step: rates[step])
     if rates[STEPS] >= rates[peak]:
@@ -177,7 +177,7 @@ def check_6_schedule(run: LabRun) -> None:
     )
 
 
-def check_7_training_set(run: LabRun) -> None:
+def check_7_training_set(run: AnsweredRun) -> None:
     texts = {side: (run.corpus / f"train.{side}").read_text() for side in ("en", "de")}
     (size, pairs, source, target) = run.numbers(7, "# in # line pairs: # source and # target tokens")
     prepared = Path(json.loads((run.folder / "data.json").read_text())["folder"])
@@ -193,12 +193,12 @@ def check_7_training_set(run: LabRun) -> None:
         assert words == len(texts["en"].split())
 
 
-def newest_checkpoint(run: LabRun) -> dict[str, Path]:
+def newest_checkpoint(run: AnsweredRun) -> dict[str, Path]:
     folder = max((run.folder / "checkpoints").iterdir())
     return {file.name: file for file in folder.iterdir() if not file.name.endswith("checksum.json")}
 
 
-def check_8_files(run: LabRun) -> None:
+def check_8_files(run: AnsweredRun) -> None:
     files = newest_checkpoint(run)
     assert sum(name.startswith("optimiser-") for name in files) == 3, "each host wrote a part"
     for name, file in files.items():
@@ -217,7 +217,7 @@ def count_numbers(file: Path, prefix: str = "") -> int:
     )
 
 
-def check_9_size(run: LabRun) -> None:
+def check_9_size(run: AnsweredRun) -> None:
     files = newest_checkpoint(run)
     size, parameters, each = run.numbers(9, "^#: # parameters x # bytes")
     assert size == close(sum(file.stat().st_size for file in files["state.json"].parent.iterdir()))
@@ -229,7 +229,7 @@ def check_9_size(run: LabRun) -> None:
     assert averages == 2 * parameters
 
 
-def check_10_step(run: LabRun) -> None:
+def check_10_step(run: AnsweredRun) -> None:
     seconds = [step["seconds"] for step in run.typical()]
     targets = fmean(step["targets"] for step in run.typical())
     assert run.numbers(10, "mean #, p50 #, p99 #") == (
@@ -247,7 +247,7 @@ def check_10_step(run: LabRun) -> None:
     assert speed == pytest.approx(targets / fmean(seconds), rel=1e-3, abs=0.51)
 
 
-def check_11_traffic(run: LabRun) -> None:
+def check_11_traffic(run: AnsweredRun) -> None:
     expected = 4 / 3 * run.start["exchanged_bytes"]  # a ring of three: 2 (n - 1) / n of the gradient
     counted = median(step["received"] for step in run.typical())
     said, off, least, at_rate = run.numbers(
@@ -262,7 +262,7 @@ def check_11_traffic(run: LabRun) -> None:
     assert at_rate == close(expected / max(link, counted / run.seconds_per_step))
 
 
-CHECKS: tuple[Callable[[LabRun], None], ...] = (
+CHECKS: tuple[Callable[[AnsweredRun], None], ...] = (
     check_1_duration,
     check_2_trained,
     check_3_overfitting,
@@ -284,7 +284,7 @@ def test_each_of_the_eleven_answers_follows_from_the_records(
     training = train(lab.shared, *(word for setting in settings for word in ("--set", setting)))
     training.finish()
     answers = build_report(training.run).answers
-    run = LabRun(
+    run = AnsweredRun(
         training.run.path,
         recipe.parent,
         {answer.number: [answer.answer, *answer.evidence] for answer in answers if answer.number},
