@@ -355,6 +355,15 @@ def test_a_mistyped_command_line_is_told_what_may_be_meant(
     assert message in result.messages
 
 
+@pytest.mark.parametrize("verb", ["train", "report", "evaluate", "status"])
+def test_a_mistyped_run_is_told_which_may_be_meant(verb: str, echelon: Echelon, tmp_path: Path) -> None:
+    make_run(tmp_path / "runs", "digits")
+    for given in ("digitz", "runs/digitz"):
+        result = echelon(verb, given)
+        assert result.status == 2
+        assert re.search(r"; did you mean \S*runs/digits\?", result.messages)
+
+
 def test_a_run_can_be_named_wherever_one_is_meant(echelon: Echelon, tmp_path: Path) -> None:
     run = make_run(tmp_path / "runs", "first")
     for given in ("first", "runs/first", run.path):

@@ -30,6 +30,7 @@ runs/NAME/
 from __future__ import annotations
 
 import contextlib
+import difflib
 import errno
 import fcntl
 import json
@@ -177,16 +178,15 @@ class RunFolder:
     def require(self) -> RunFolder:
         """This folder, if it holds a run of its own; RunError otherwise."""
         if not self.recipe.is_file():
-            raise RunError(
-                f"{self.path}: there is no run here (no {self.recipe.name}){self._also_missing()}; "
-                "`echelon runs` lists runs"
-            )
+            raise RunError(f"{self.path}: there is no run here (no {self.recipe.name}){self._also_missing()}")
         self.refuse_links()
         return self
 
     def _also_missing(self) -> str:
-        """Where else a run of a plain name was looked for."""
-        return f", nor in {RUNS / self.path.name}" if self.path.absolute().parent == Path.cwd() else ""
+        """Where else a run of a plain name was looked for, and the run that may have been meant."""
+        nor = f", nor in {RUNS / self.path.name}" if self.path.absolute().parent == Path.cwd() else ""
+        near = suggest_run(self.path, RUNS if nor else self.path.parent)
+        return f"{nor}{near} (`echelon runs` lists runs)" if near else f"{nor}; `echelon runs` lists runs"
 
     @contextlib.contextmanager
     def lock(self, *, with_others: bool = False) -> Iterator[int]:
@@ -413,6 +413,12 @@ def find_run(given: str | Path) -> RunFolder:
     path = Path(given)
     is_name = path.name == str(given) and not RunFolder(path).recipe.is_file()
     return RunFolder(RUNS / path if is_name and RunFolder(RUNS / path).recipe.is_file() else path)
+
+
+def suggest_run(path: Path, folder: Path) -> str:
+    """The end of the error for a missing run: the run in `folder` whose name is most similar, if one is."""
+    near = difflib.get_close_matches(path.name, [run.name for run in list_runs(folder)], n=1)
+    return f"; did you mean {folder / near[0]}?" if near else ""
 
 
 def list_runs(folder: Path) -> list[RunFolder]:

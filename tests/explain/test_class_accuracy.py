@@ -37,7 +37,7 @@ def test_scores_by_class_are_read_and_drawn(tmp_path: Path) -> None:
         "dog taken for dog: 2",
     ]
     assert cells[2].opacity > cells[0].opacity
-    assert sheet.description == "3 of 4 pictures are on the diagonal, which is right."
+    assert sheet.description == "3 of 4 images are on the diagonal, which is right."
     assert "cat taken for dog: 1" in to_svg(sheet)
 
 

@@ -29,7 +29,7 @@ def test_prepared_pictures_give_steps_and_splits(tmp_path: Path) -> None:
     assert description.steps == 105
     words = format_description(description)
     assert "train 1,257, valid 180, test 360" in words
-    assert "24 pictures in 3 slots" in words
+    assert "24 images in 3 slots" in words
 
 
 def test_a_step_of_pictures_can_be_planned() -> None:

@@ -97,6 +97,7 @@ def test_too_little_data_is_said_to_be(tmp_path: Path) -> None:
     )
     few = trained(tmp_path / "few", valid=[(20, 3.0, 20.0), (40, 2.9, 21.0)])
     assert any("scored 2 times, too seldom to tell how BLEU would change" in line for line in few.evidence)
+    assert few.answer.endswith("; how the validation BLEU, now 21.00, would change is not known.")
     early = trained(tmp_path / "early", valid=scorings(lambda step: 0.01 * step))
     assert any("has only begun to rise" in line for line in early.evidence)
 

@@ -51,6 +51,13 @@ def test_a_run_bound_by_the_network_is_told_so(tmp_path: Path) -> None:
     assert {"compressed", "low_rank", "local"} <= set(names)
 
 
+def test_a_network_that_is_not_the_largest_part_is_told_what_is(tmp_path: Path) -> None:
+    some = COMPUTING | {"communication": 0.4 * sum(COMPUTING.values())}
+    report = build_report(MadeRun(phases={0: some, 1: some}).write(tmp_path / "run"))
+    assert answer(report, "network").verdict == "in part"
+    assert answer(report, "network").answer.endswith("waiting for the network, but computing takes more.")
+
+
 def test_a_line_is_at_least_as_fast_as_what_training_moved_over_it(tmp_path: Path) -> None:
     """A check before training on hosts that are busy measures too little."""
     report = build_report(

@@ -6,6 +6,7 @@ import csv
 import io
 import json
 import math
+import re
 from pathlib import Path
 from statistics import fmean, stdev
 from typing import Any
@@ -62,7 +63,9 @@ def test_a_set_that_is_too_small_is_said_to_be(tmp_path: Path) -> None:
 
 def test_the_same_outputs_score_the_same(tmp_path: Path) -> None:
     one, two = write_scored(tmp_path / "one", 0.3), write_scored(tmp_path / "two", 0.3, "train.steps=40")
-    assert verdict_on(one, two).sentences[0] == "one and two score the same."
+    same, bleu, *_ = verdict_on(one, two).sentences
+    assert same == "one and two score the same."
+    assert re.match(r"one and two have the same BLEU, \d+\.\d\d: 95% interval ", bleu)
 
 
 def test_runs_that_differ_only_in_the_seed_are_one_group(tmp_path: Path) -> None:

@@ -56,7 +56,7 @@ def test_safetensors_are_read_back_and_the_card_says_what_it_is(tmp_path: Path) 
     assert exported.engine.name == "torch"
     assert exported.classify([picture(1)]) == Classifier.load(run.path).classify([picture(1)])
     card = (tmp_path / "out" / "README.md").read_text()
-    assert "Tells 10 classes of images apart: cat, dog" in card
+    assert "Sorts images into 10 classes: cat, dog" in card
     assert "| test | 12.50% | 52.50% |" in card
     assert "Signature: `test:8`." in card
     with pytest.raises(UserError, match="not for translation"):

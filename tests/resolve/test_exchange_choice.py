@@ -79,7 +79,7 @@ def test_where_nothing_allowed_pays_one_host_trains() -> None:
     choice = choose(over(20), ["exact"])
     assert choice.hosts == 1
     assert choice.reason.startswith(
-        'train.exchange = "auto" trains on one of 2 hosts, host1: over a line of 20 Mbit/s'
+        'train.exchange = "auto" trains on one of 2 hosts, host1: over a link of 20 Mbit/s'
     )
     assert "takes 7.2 s on that one" in choice.reason
 

@@ -74,7 +74,7 @@ def test_a_form_without_one_picture_is_refused(picture_client: TestClient) -> No
         answer = picture_client.post("/v1/classify", **sent)
         assert (answer.status_code, answer.json()["error"]) == (
             422,
-            "send one picture a request, as the body or as a form's file: curl -F picture=@some.png",
+            "send one image per request, as the body or as a form's file: curl -F picture=@some.png",
         )
     headers = {"Content-Type": "multipart/form-data"}
     assert picture_client.post("/v1/classify", content=picture(1), headers=headers).status_code == 400
@@ -82,7 +82,7 @@ def test_a_form_without_one_picture_is_refused(picture_client: TestClient) -> No
     answer = picture_client.post("/v1/classify", content=b"--x\r\nno head", headers=headers)
     assert 400 <= answer.status_code < 500
     no_picture = picture_client.post("/v1/classify", files={"a": ("a.png", b"dear")})
-    assert (no_picture.status_code, "not a picture" in no_picture.json()["error"]) == (422, True)
+    assert (no_picture.status_code, "not an image" in no_picture.json()["error"]) == (422, True)
 
 
 def form(*parts: bytes, boundary: bytes = b"x") -> bytes:
@@ -126,7 +126,7 @@ def postscript() -> bytes:
 def test_what_is_no_picture_is_refused(picture_client: TestClient) -> None:
     for content in (b"", b"dear", picture(1)[:60], postscript()):
         answer = picture_client.post("/v1/classify", content=content)
-        assert (answer.status_code, "not a picture" in answer.json()["error"]) == (422, True)
+        assert (answer.status_code, "not an image" in answer.json()["error"]) == (422, True)
     assert picture_client.post("/v1/classify?top=0", content=picture(1)).status_code == 422
     many = as_bytes(Image.new("1", (8000, PICTURE_PIXELS // 8000 + 1)), "PNG")
     assert picture_client.post("/v1/classify", content=many).status_code == 413

@@ -158,7 +158,7 @@ class _Decision:
             return  # a lost host ends the run, which says so
         if self.mine.leads or (self.mine.host == LEADER and self._is_first_start()):
             for host in sorted(set(before) - set(alive)):
-                self._tell(f"{self._name(host)} is lost: it was not heard for {silence_s:g} s")
+                self._tell(f"{self._name(host)} is lost: no heartbeat for {silence_s:g} s")
             for host in sorted(set(alive) - set(before) - {self.mine.host}):
                 self._tell(f"{self._name(host)} is here")
 

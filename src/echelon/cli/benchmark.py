@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from echelon.cli.options import Json, RecipeFile, Set, Workers
+from echelon.cli.options import Json, LocalWorkers, RecipeFile, Set
 from echelon.cli.output import messages, show
 from echelon.console import output_width, wrap
 
@@ -14,7 +14,7 @@ from echelon.console import output_width, wrap
 def benchmark(
     recipe: RecipeFile,
     steps: Annotated[int, typer.Option(min=1, help="Steps to measure, after a few warm-up steps.")] = 30,
-    workers: Workers = None,
+    workers: LocalWorkers = None,
     set_: Set = None,
     json_: Json = False,
 ) -> None:

@@ -25,7 +25,7 @@ Region = Annotated[str | None, typer.Option(metavar="NAME", help="Also look in t
 Yes = Annotated[bool, typer.Option("--yes", help="Do not ask.")]
 
 
-Force = Annotated[bool, typer.Option("--force", help="Also if the cluster is somebody else's.")]
+Force = Annotated[bool, typer.Option("--force", help="Go ahead even if the cluster is somebody else's.")]
 
 
 def cloud_up(
@@ -94,7 +94,8 @@ def cloud_down(
     force: Annotated[
         bool,
         typer.Option(
-            "--force", help="Also if it is somebody else's, or if results that are only there would be lost."
+            "--force",
+            help="Go ahead even if it is somebody else's, or results that exist only there would be lost.",
         ),
     ] = False,
     json_: Json = False,

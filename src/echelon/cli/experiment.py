@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 
 import typer
 
-from echelon.cli.options import Json, RecipeFile, Set, Workers
+from echelon.cli.options import Json, LocalWorkers, RecipeFile, Set
 from echelon.cli.output import messages, show
 from echelon.console import output_width, wrap
 
@@ -27,7 +27,7 @@ def experiment(
     to: Annotated[
         Path | None, typer.Option(metavar="DIR", help="The folder for its runs.  [default: experiments/KIND]")
     ] = None,
-    workers: Workers = None,
+    workers: LocalWorkers = None,
     set_: Set = None,
     json_: Json = False,
 ) -> None:

@@ -91,8 +91,8 @@ def _placeholder(name: str) -> str:
 
 
 def _plain(piece: str) -> str:
-    """`{RUN...}...` as `RUN...`."""
-    return re.sub(r"\{(.+?)\}", r"\1", piece).replace("......", "...")
+    """`{RUN...}...` as `RUN...`, and `[FOLDER...]...` as `[FOLDER...]`."""
+    return re.sub(r"\{(.+?)\}", r"\1", piece).replace("......", "...").replace("...]...", "...]")
 
 
 def _styled(heading: str) -> str:

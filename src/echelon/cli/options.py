@@ -112,11 +112,20 @@ Workers = Annotated[
         rich_help_panel=LENGTH,
     ),
 ]
+LocalWorkers = Annotated[
+    WorkerRange | None,
+    typer.Option(
+        metavar="N|auto",
+        parser=_parse_workers,
+        help="Worker processes.  [default: the recipe's]",
+        show_default=False,
+    ),
+]
 HostsOption = Annotated[
     str | None,
     typer.Option(
         metavar="A:2,B:2|FILE",
-        help="Train on these hosts, with that many workers each; or a hostfile, or AWS's list of instances.",
+        help="The hosts, each with its number of workers; or a hostfile, or AWS's list of instances.",
         rich_help_panel=OVER_SSH,
     ),
 ]

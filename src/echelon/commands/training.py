@@ -45,10 +45,11 @@ from echelon.recipe.loading import change_recipe, load_recipe
 from echelon.recipe.own_code import own_paths, require_allowed
 from echelon.recipe.schedule import warm_up_note
 from echelon.recipe.schema import LOWER_IS_BETTER, Recipe
+from echelon.recipe.shipped import suggest_shipped
 from echelon.recipe.workers import WorkerRange, parse_workers
 from echelon.resolve.earlier import with_earlier, with_mirrored
 from echelon.resolve.measured import must_measure, refuse_auto_batch, with_measured
-from echelon.runfolder import RunFolder, find_run, remove_folder
+from echelon.runfolder import RUNS, RunFolder, find_run, remove_folder, suggest_run
 from echelon.store import address_of, get_file
 
 
@@ -150,6 +151,9 @@ def tell_apart(given: Path, run: Path | None) -> tuple[Path, Path | None]:
     is_run = resumed.recipe.is_file() and resumed.checkpoints.is_dir()
     if given.is_dir() and not is_run:
         raise UserError(f"{given}: is a folder without a run; give a recipe, a TOML file, or a run's folder")
+    if not is_run and not given.exists() and given.suffix != ".toml":
+        near = suggest_shipped(given) or suggest_run(given, given.parent if len(given.parts) > 1 else RUNS)
+        raise UserError(f"{given}: there is no such recipe file, and no run of that name{near}")
     if given.is_file() and given.name != "recipe.toml":
         return given, run
     if is_run and run is not None and run.resolve() != resumed.path.resolve():

@@ -19,7 +19,7 @@ class Progress:
     done: int
     total: int
     """0 if it is not known."""
-    unit: Literal["bytes", "pairs", "words", "pictures"]
+    unit: Literal["bytes", "pairs", "words", "images"]
     what: str = ""
     """What a stage works on now, if it works through several things."""
 

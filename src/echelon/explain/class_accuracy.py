@@ -87,9 +87,7 @@ def draw_confusion(scores: ClassScores | None) -> Sheet | None:
     bottom = _TOP + count * height
     marks += _name_columns(names, cell, bottom + 16)
     right = sum(scores.confusion[number][number] for number in range(count))
-    description = (
-        f"{right} of {sum(map(sum, scores.confusion))} pictures are on the diagonal, which is right."
-    )
+    description = f"{right} of {sum(map(sum, scores.confusion))} images are on the diagonal, which is right."
     return Sheet(_WIDTH, round(bottom + _BOTTOM), tuple(marks), "Confusion matrix", description)
 
 

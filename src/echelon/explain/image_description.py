@@ -78,6 +78,6 @@ def format_images(description: ImageDescription) -> str:
     about = [
         f"  model            {d.model}, {d.classes:,} classes{'' if d.is_prepared else ' (assumed)'}, "
         f"{d.pixels}x{d.pixels} pixels",
-        f"  pictures         {data}",
+        f"  images           {data}",
     ]
-    return format_facts(d, about, f"{d.images_per_step:,} pictures in {d.slots} slots")
+    return format_facts(d, about, f"{d.images_per_step:,} images in {d.slots} slots")

@@ -53,7 +53,7 @@ def measure_pictures(manifest: ImageManifest) -> TrainingSetSize:
     splits = {split.name: split for split in manifest.splits}
     size = sum(file.bytes for file in manifest.files if file.name.startswith("train"))
     evidence = [
-        f"{split.name}: {show_count(split.images)} pictures, {split.label}" for split in manifest.splits
+        f"{split.name}: {show_count(split.images)} images, {split.label}" for split in manifest.splits
     ]
     evidence.append(
         f"prepared, the training set takes {show_bytes(size)}; the model sees {manifest.pixels}x{manifest.pixels}"
@@ -63,4 +63,4 @@ def measure_pictures(manifest: ImageManifest) -> TrainingSetSize:
         f"{show_bytes(size)} in {show_count(images)} images of {show_count(len(manifest.classes))} "
         "classes, as prepared."
     )
-    return TrainingSetSize(f"{images} pictures", sentence, evidence)
+    return TrainingSetSize(f"{images} images", sentence, evidence)

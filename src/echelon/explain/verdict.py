@@ -291,8 +291,8 @@ def _sentences(
         found.append("The recipes are the same but for the seed: this is what a seed does.")
     elif any(max(each.seeds) == 1 and each.differences for each in judgements):
         found.append(
-            "This compares models, not recipes: another seed may turn the order round. Give two runs or more of each, "
-            "with other seeds, to compare recipes."
+            "This compares models, not recipes: another seed may reverse the order. To compare recipes, give at least "
+            "two runs of each, with different seeds."
         )
     return found
 
@@ -318,7 +318,7 @@ def _conclusion(each: Judgement, metrics: Mapping[str, str], examples: int) -> s
     needed = [difference.times_more_examples() for difference in each.differences]
     times = max((_MOST_TIMES + 1 if each is None else each for each in needed), default=1.0)
     if times > _MOST_TIMES:
-        return f"{unclear}: no set of a usual size shows so small a difference."
+        return f"{unclear}: no set of a usual size would show so small a difference."
     if times < 1.5:
         return f"{unclear}; a set somewhat larger would tell."
     return f"{unclear}; a set of about {show_count(float(f'{times * examples:.2g}'))} examples would tell."
@@ -332,6 +332,9 @@ def _measured(each: Judgement, difference: Difference, metrics: Mapping[str, str
     seeds = "" if max(each.seeds) == 1 else f" on average over {counts}"
     p = ", ".join(f"{test} p = {value:.2g}" for test, value in difference.p.items())
     interval = f"95% interval of the difference {difference.low:+.2f} to {difference.high:+.2f}"
+    if f"{difference.size:+.2f}" in ("+0.00", "-0.00"):
+        equal = f"{each.first} and {each.second} have the same {name}{seeds}, {difference.second:.2f}"
+        return f"{equal}: {interval}; {p}."
     return (
         f"{each.second} has {abs(difference.size):.2f} {name} {more} than {each.first}{seeds}: "
         f"{difference.second:.2f} against {difference.first:.2f}, {interval}; {p}."

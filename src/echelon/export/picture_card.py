@@ -44,7 +44,7 @@ def _head(facts: PictureFacts) -> str:
     more = len(rules.classes) - _MOST_CLASSES
     return (
         f"---\nlicense: {facts.licence}\ntags:\n- image-classification\n- echelon\n---\n\n# {manifest.name}\n\n"
-        f"Tells {len(rules.classes)} classes of images apart: {names}{f' and {more} more' if more > 0 else ''}. "
+        f"Sorts images into {len(rules.classes)} classes: {names}{f' and {more} more' if more > 0 else ''}. "
         f"A network of the kind {facts.recipe.model.preset} with {manifest.sizes['parameters']:,} parameters, for "
         f"images of {rules.pixels}x{rules.pixels}, {facts.size_and_licence}"
     )

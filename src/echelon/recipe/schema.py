@@ -554,7 +554,7 @@ class CheckpointSettings(Section):
 
 
 class ImageCheckpoint(CheckpointSettings):
-    """When the state of a training on images is saved, and what is kept."""
+    """When the state of a training run on images is saved, and what is kept."""
 
     best: ImageMetric = "top1"  # type: ignore[assignment]
     """Validation metric that decides which checkpoint is the best."""
@@ -591,7 +591,7 @@ class RestartSettings(Section):
     """A worker that makes no progress for this long counts as failed; 0 waits for ever. Loading data, a slot of a step,
     a batch of scoring and writing a checkpoint must each take less."""
     silence_seconds: PositiveFloat = 5.0
-    """On several hosts: a host that is not heard for this long is lost, and the others continue without it."""
+    """On several hosts: a host without a heartbeat for this long is lost, and the others continue without it."""
 
 
 class Track(Section):
@@ -659,7 +659,7 @@ class TranslationRecipe(Recipe):
 
 
 class ClassificationRecipe(Recipe):
-    """A recipe that learns to tell classes of images apart."""
+    """A recipe that learns to classify images."""
 
     task: Literal["classification"]
     """What is learnt."""

@@ -109,21 +109,21 @@ class Choice:
 def choose(measured: Measured, allowed: Collection[ExchangeClass]) -> Choice:
     """The most exact of the allowed exchanges that is nearly as fast as the fastest; one host if none of them pays."""
     best = _best([name for name in measured.num_bytes if class_of(name) in allowed], measured)
-    line = f"a line of {show_rate(measured.line_bytes_per_s)}"
+    link = f"a link of {show_rate(measured.line_bytes_per_s)}"
     advice = _advice(measured, best, allowed)
     step_s, alone_s = measured.step_s(best), measured.alone_s
     if step_s > WORTH_IT * alone_s:
         return Choice(
             "all_reduce",  # nothing is gained on one host by being less exact
             1,
-            f'train.exchange = "auto" trains on one of {measured.hosts} hosts, {measured.fastest}: over {line} a step '
+            f'train.exchange = "auto" trains on one of {measured.hosts} hosts, {measured.fastest}: over {link} a step '
             f"would take {show_s(step_s)} with {best}, the best that is allowed, and takes {show_s(alone_s)} on that "
             f"one{advice}",
         )
     return Choice(
         best,
         None,
-        f'train.exchange = "auto" is {best} here: over {line} a step takes {show_s(step_s)} on {measured.hosts} hosts '
+        f'train.exchange = "auto" is {best} here: over {link} a step takes {show_s(step_s)} on {measured.hosts} hosts '
         f"and {show_s(alone_s)} on one{advice}",
     )
 

@@ -140,10 +140,10 @@ class PictureModelAnswer(BaseModel):
     name: str
     task: str
     classes: list[str]
-    pixels: int = Field(description="Height and width of what the model sees of a picture.")
+    pixels: int = Field(description="Height and width of what the model sees of an image.")
     engine: str = Field(description="What computes: onnxruntime or torch.")
     precision: str
-    bytes: int = Field(description="Most bytes of a picture.")
+    bytes: int = Field(description="Most bytes of an image.")
 
 
 class StateAnswer(BaseModel):

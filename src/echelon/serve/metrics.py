@@ -24,13 +24,11 @@ class Metrics:
         )
         self._request_seconds = self._seconds("request", "Time from a request's first byte to its answer's")
         self.wait_seconds = self._seconds("wait", "Time that a line waited for its batch")
-        self.compute_seconds = self._seconds("compute", "Time to compute a batch or a picture")
+        self.compute_seconds = self._seconds("compute", "Time to compute a batch or an image")
         self.batch_lines = Histogram(
             "echelon_batch_lines", "Lines of a batch", registry=self._registry, buckets=_BOUNDS_LINES
         )
-        self.queue_lines = Gauge(
-            "echelon_queue_lines", "Lines or pictures that wait", registry=self._registry
-        )
+        self.queue_lines = Gauge("echelon_queue_lines", "Lines or images that wait", registry=self._registry)
         self.audit_lost = Gauge(
             "echelon_audit_lost",
             "Requests that could not be written to the audit log",

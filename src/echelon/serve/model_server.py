@@ -157,9 +157,9 @@ class LoadDeclaration(Protocol):
 
 
 def load_served_classifier(options: ServeOptions) -> Served:
-    """A model that classifies pictures."""
+    """A model that classifies images."""
     if options.engine == "ctranslate2" or options.precision != "float32":
-        raise UserError(f"{options.model}: classifies pictures; --engine and --precision are for translation")
+        raise UserError(f"{options.model}: classifies images; --engine and --precision are for translation")
     classifier = Classifier.load(options.model, checkpoint=options.checkpoint, threads=options.threads)
     package = PackageFolder(options.model)
     if not package.is_there():

@@ -64,7 +64,7 @@ def add_classification(app: FastAPI, classifier: Classifier, state: ServerState)
 
     app.router.lifespan_context = lifespan
 
-    @app.post("/v1/classify", summary="Classify a picture", openapi_extra={"requestBody": _BODY})
+    @app.post("/v1/classify", summary="Classify an image", openapi_extra={"requestBody": _BODY})
     async def classify(
         request: Request,
         top: Annotated[int, Query(ge=1, le=1000, description="How many classes are named.")] = 5,
@@ -74,9 +74,9 @@ def add_classification(app: FastAPI, classifier: Classifier, state: ServerState)
         try:
             guesses = await answer_in_time(queue.classify(content, top, who), request, state.limits.answer_s)
         except TooManyPixelsError:
-            raise HTTPException(413, f"more than {PICTURE_PIXELS:,} pixels; send a smaller picture") from None
+            raise HTTPException(413, f"more than {PICTURE_PIXELS:,} pixels; send a smaller image") from None
         except ValueError:
-            raise HTTPException(422, "the body is not a picture that can be read") from None
+            raise HTTPException(422, "the body is not an image that can be read") from None
         state.metrics.compute_seconds.observe(time.monotonic() - started)
         classes = [ClassAnswer(**{"class": guess.name}, probability=guess.probability) for guess in guesses]
         return ClassifyAnswer(classes=classes, seconds=round(time.monotonic() - started, 4))
@@ -105,7 +105,7 @@ async def read_picture(request: Request) -> bytes:
     files = find_files(await request.body(), boundary[1].encode("latin-1"))
     if len(files) != 1:
         raise HTTPException(
-            422, "send one picture a request, as the body or as a form's file: curl -F picture=@some.png"
+            422, "send one image per request, as the body or as a form's file: curl -F picture=@some.png"
         )
     return files[0]
 

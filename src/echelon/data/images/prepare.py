@@ -55,7 +55,7 @@ def prepare_images(
     key = _key(data, source)
 
     def build(unfinished: Path) -> None:
-        progress(Progress("fetch", 0, 1, "pictures"))
+        progress(Progress("fetch", 0, 1, "images"))
         _build(data, source, key, unfinished, progress)
 
     return open_images(make_once(cache, key, progress, build))
@@ -203,7 +203,7 @@ def _in_order(
             indices = range(start, min(start + _AT_A_TIME, len(pictures)))
             for index, picture in zip(indices, pool.map(read, indices), strict=True):
                 yield int(pictures.labels[index]), picture
-            progress(Progress(name, indices[-1] + 1, len(pictures), "pictures"))
+            progress(Progress(name, indices[-1] + 1, len(pictures), "images"))
 
 
 def _exactly(picture: Pixels, pixels: int) -> Pixels:

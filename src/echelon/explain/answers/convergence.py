@@ -101,11 +101,12 @@ def _tell_outlook(history: History, loss: Outlook, score: Outlook | str) -> tupl
         if last is not None and 100 - last < _MATTERING_POINTS:
             name = history.metric[0]
             return "yes", f"Yes, it is as good as it gets: the validation {name} is {last:.2f} of 100."
+        unknown = "" if last is None else _format_unknown_score(history, last)
         if relative > _MATTERS:
-            return "no", f"No: the loss is still falling, and {more} would {falls}."
+            return "no", f"No: the loss is still falling, and {more} would {falls}{unknown}."
         return (
             "yes",
-            f"Yes, nearly: {more} would lower the loss by only {show_share(relative)}.",
+            f"Yes, nearly: {more} would lower the loss by only {show_share(relative)}{unknown}.",
         )
     reached = f"the validation {history.metric[0]} is {score.now:.2f}"
     if score.now >= 100:
@@ -114,6 +115,11 @@ def _tell_outlook(history: History, loss: Outlook, score: Outlook | str) -> tupl
     if score.gain.expected < _MATTERING_POINTS:
         return "yes", f"Yes, it is as good as it gets: {longer}."
     return "no", f"No: {longer} and {falls}."
+
+
+def _format_unknown_score(history: History, last: float) -> str:
+    """What the loss alone does not answer."""
+    return f"; how the validation {history.metric[0]}, now {last:.2f}, would change is not known"
 
 
 def _scored(history: History) -> list[dict[str, Any]]:

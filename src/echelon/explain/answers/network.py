@@ -58,12 +58,16 @@ def was_it_the_network(case: Case) -> Answer:
         )
         return Answer("network", question, "yes", sentence, evidence)
     if share > 0.2:
+        most = _BOUNDS[time.bound]
         sentence = (
-            f"In part: {show_share(share)} of a step is waiting for the network, but {time.bound} takes more."
+            f"In part: {show_share(share)} of a step is waiting for the network, but {most} takes more."
         )
         return Answer("network", question, "in part", sentence, evidence)
     sentence = f"No: only {show_share(share)} of a step is waiting for the network; {_format_bound(time)}."
     return Answer("network", question, "no", sentence, evidence)
+
+
+_BOUNDS = {"compute": "computing", "input": "waiting for data", "stragglers": "waiting for slower workers"}
 
 
 def _format_bound(time: StepTime) -> str:
@@ -115,10 +119,10 @@ def _describe_worker(history: History, worker: Worker) -> str:
     since = (
         f" (since step {worker.layout_step + 1:,})" if worker.layout_step > history.first.layout_step else ""
     )
-    slots = round(num_slots_of(history, worker), 1)
+    slots, waiting = round(num_slots_of(history, worker), 1), worker.mean_phase("communication")
     return (
         f"worker {worker.rank} on {worker.host or '?'}{since}: busy {show_step(worker.busy_seconds())} a step "
-        f"with {slots:g} {'slot' if slots == 1 else 'slots'}, waits {show_step(worker.mean_phase('communication'))}"
+        f"with {slots:g} {'slot' if slots == 1 else 'slots'}, exchanging and waiting {show_step(waiting)}"
     )
 
 
