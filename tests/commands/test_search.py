@@ -7,6 +7,7 @@ import itertools
 import json
 import re
 import shutil
+from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
@@ -23,11 +24,11 @@ from echelon.runfolder import RunFolder
 from echelon.search.rungs import Halving
 from echelon.search.search_folder import SearchFolder, SearchRules, recipe_table
 from echelon.search.trials import RungResult, Trial
-from echelon.search.varied_keys import ListedValues, ValueRange, as_settings
+from echelon.search.varied_keys import ListedValues, ValueRange, VariedKey, as_settings
 
 RATE = "schedule.learning_rate=1e-4..1e-2:log"
 DROPOUT = "model.dropout=0.1,0.2"
-VARIED = [
+VARIED: list[VariedKey] = [
     ValueRange("schedule.learning_rate", 1e-4, 1e-2, is_log=True),
     ListedValues("model.dropout", (0.1, 0.2)),
 ]
@@ -165,7 +166,7 @@ def test_trials_side_by_side_have_cores_of_their_own() -> None:
     assert share_of_cores({0}, 2, 1) == {0}, "too few to share"
 
 
-def write_records(run: RunFolder, *records: tuple[str, dict[str, object]]) -> None:
+def write_records(run: RunFolder, *records: tuple[str, Mapping[str, object]]) -> None:
     run.create()
     writer = RecordWriter(run.worker_records(0))
     for kind, values in records:
@@ -192,7 +193,10 @@ def test_a_trial_has_arrived_if_its_rung_is_scored_and_not_before(tmp_path: Path
 
 def test_a_trial_that_its_recipe_stops_early_has_arrived_for_good(tmp_path: Path) -> None:
     run = RunFolder(tmp_path / "early")
-    records = [("start", {"step": 0, "steps": 160}), ("step", {"step": 20, "loss": 5.0})]
+    records: list[tuple[str, Mapping[str, object]]] = [
+        ("start", {"step": 0, "steps": 160}),
+        ("step", {"step": 20, "loss": 5.0}),
+    ]
     write_records(
         run, *records, ("valid", {"step": 20, "loss": 5.5}), ("end", {"step": 20, "outcome": "stopped early"})
     )

@@ -60,16 +60,16 @@ def test_a_search_killed_outright_loses_no_finished_trial(
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
-    ) as search:
+    ) as resumed:
         try:
             third = RunFolder(folder / "trial-02")
             wait_for_step(third, 3)
-            (trial,) = (child for child in psutil.Process(search.pid).children() if child.is_running())
+            (trial,) = (child for child in psutil.Process(resumed.pid).children() if child.is_running())
             trial.send_signal(signal.SIGKILL)
-            output, messages = search.communicate()
+            output, messages = resumed.communicate()
         finally:
-            search.kill()
-    assert search.returncode == 0, messages
+            resumed.kill()
+    assert resumed.returncode == 0, messages
     assert "trial-02 was killed (signal 9); it resumes" in messages
     assert (folder / "search.jsonl").read_bytes().startswith(before)
     found = json.loads(output)

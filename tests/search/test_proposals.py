@@ -87,7 +87,7 @@ def test_what_the_recipe_does_not_allow_is_not_proposed() -> None:
 
 
 def test_importance_names_what_decides() -> None:
-    varied = [RATE, ListedValues("idle", (1, 2))]
+    varied: list[VariedKey] = [RATE, ListedValues("idle", (1, 2))]
     trials = [
         with_result(number, {"rate": 1e-4 * 1.3**number, "idle": 1 + number % 2}, float(number))
         for number in range(16)
