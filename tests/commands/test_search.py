@@ -7,6 +7,7 @@ import itertools
 import json
 import re
 import shutil
+import sys
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -77,6 +78,12 @@ def test_mistakes_of_the_space_come_before_anything_is_written(toy_recipe: Path)
     with pytest.raises(UserError, match=r"train\.stop_at: the search decides where trials stop"):
         run_search(options(toy_recipe, DROPOUT, overrides=["train.stop_at=5"]), CONSOLE)
     assert not (toy_recipe.parent / "search").exists()
+
+
+def test_without_optuna_the_extra_is_named(toy_recipe: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "optuna", None)
+    with pytest.raises(UserError, match=r"this needs optuna \(extra search\)"):
+        run_search(options(toy_recipe, DROPOUT), CONSOLE)
 
 
 def test_a_folder_with_something_else_is_left_alone(toy_recipe: Path) -> None:
