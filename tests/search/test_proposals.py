@@ -80,6 +80,8 @@ def test_what_the_recipe_does_not_allow_is_not_proposed() -> None:
 
     found = propose([KIND], [], "tpe", 1, lower_is_better=True, problem_of=problem_of)
     assert found == {"kind": "b"}
+    only = [with_result(0, {"kind": "b"}, 1.0)]
+    assert propose([KIND], only, "grid", 1, lower_is_better=True, problem_of=problem_of) is None
     with pytest.raises(
         UserError, match="the recipe allows none of the settings that are left; the last one: never"
     ):
