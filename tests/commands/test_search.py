@@ -7,6 +7,8 @@ import itertools
 import json
 import re
 import shutil
+import sys
+from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
@@ -23,11 +25,11 @@ from echelon.runfolder import RunFolder
 from echelon.search.rungs import Halving
 from echelon.search.search_folder import SearchFolder, SearchRules, recipe_table
 from echelon.search.trials import RungResult, Trial
-from echelon.search.varied_keys import ListedValues, ValueRange, as_settings
+from echelon.search.varied_keys import ListedValues, ValueRange, VariedKey, as_settings
 
 RATE = "schedule.learning_rate=1e-4..1e-2:log"
 DROPOUT = "model.dropout=0.1,0.2"
-VARIED = [
+VARIED: list[VariedKey] = [
     ValueRange("schedule.learning_rate", 1e-4, 1e-2, is_log=True),
     ListedValues("model.dropout", (0.1, 0.2)),
 ]
@@ -76,6 +78,12 @@ def test_mistakes_of_the_space_come_before_anything_is_written(toy_recipe: Path)
     with pytest.raises(UserError, match=r"train\.stop_at: the search decides where trials stop"):
         run_search(options(toy_recipe, DROPOUT, overrides=["train.stop_at=5"]), CONSOLE)
     assert not (toy_recipe.parent / "search").exists()
+
+
+def test_without_optuna_the_extra_is_named(toy_recipe: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "optuna", None)
+    with pytest.raises(UserError, match=r"this needs optuna \(extra search\)"):
+        run_search(options(toy_recipe, DROPOUT), CONSOLE)
 
 
 def test_a_folder_with_something_else_is_left_alone(toy_recipe: Path) -> None:
@@ -165,7 +173,7 @@ def test_trials_side_by_side_have_cores_of_their_own() -> None:
     assert share_of_cores({0}, 2, 1) == {0}, "too few to share"
 
 
-def write_records(run: RunFolder, *records: tuple[str, dict[str, object]]) -> None:
+def write_records(run: RunFolder, *records: tuple[str, Mapping[str, object]]) -> None:
     run.create()
     writer = RecordWriter(run.worker_records(0))
     for kind, values in records:
@@ -192,7 +200,10 @@ def test_a_trial_has_arrived_if_its_rung_is_scored_and_not_before(tmp_path: Path
 
 def test_a_trial_that_its_recipe_stops_early_has_arrived_for_good(tmp_path: Path) -> None:
     run = RunFolder(tmp_path / "early")
-    records = [("start", {"step": 0, "steps": 160}), ("step", {"step": 20, "loss": 5.0})]
+    records: list[tuple[str, Mapping[str, object]]] = [
+        ("start", {"step": 0, "steps": 160}),
+        ("step", {"step": 20, "loss": 5.0}),
+    ]
     write_records(
         run, *records, ("valid", {"step": 20, "loss": 5.5}), ("end", {"step": 20, "outcome": "stopped early"})
     )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import signal
 import subprocess
 import sys
@@ -14,6 +15,7 @@ import pytest
 
 from echelon.monitor.records import read_records
 from echelon.runfolder import RunFolder
+from echelon.train.checkpoint import list_checkpoints
 from tests.integration.runs import Echelon, assert_same_end, begun_at, wait_for_step
 from tests.waiting import wait_until
 
@@ -60,16 +62,16 @@ def test_a_search_killed_outright_loses_no_finished_trial(
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
-    ) as search:
+    ) as resumed:
         try:
             third = RunFolder(folder / "trial-02")
             wait_for_step(third, 3)
-            (trial,) = (child for child in psutil.Process(search.pid).children() if child.is_running())
+            (trial,) = (child for child in psutil.Process(resumed.pid).children() if child.is_running())
             trial.send_signal(signal.SIGKILL)
-            output, messages = search.communicate()
+            output, messages = resumed.communicate()
         finally:
-            search.kill()
-    assert search.returncode == 0, messages
+            resumed.kill()
+    assert resumed.returncode == 0, messages
     assert "trial-02 was killed (signal 9); it resumes" in messages
     assert (folder / "search.jsonl").read_bytes().startswith(before)
     found = json.loads(output)
@@ -97,3 +99,39 @@ def test_a_search_killed_outright_loses_no_finished_trial(
     again = json.loads(echelon(*arguments, "--json").stdout)
     assert again["best"] == best
     assert (folder / "search.jsonl").read_bytes() == records
+
+
+@pytest.mark.slow
+def test_ctrl_c_lets_the_trial_save_and_leaves(toy_recipe: Path, tmp_path: Path) -> None:
+    """As from a terminal: the whole foreground group gets it, and trials are told once."""
+    folder = tmp_path / "search"
+    endless = ("--rungs", "0", "--steps", "100000", "--trials", "2", "--parallel", "2")
+    command = [
+        sys.executable,
+        "-m",
+        "echelon",
+        "search",
+        str(toy_recipe),
+        *VARY,
+        *endless,
+        "--folder",
+        str(folder),
+    ]
+    runs = [RunFolder(folder / f"trial-{number:02}") for number in range(2)]
+    with subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True
+    ) as search:
+        try:
+            for run in runs:
+                wait_for_step(run, 3)
+            os.killpg(search.pid, signal.SIGINT)
+            output, messages = search.communicate()
+        finally:
+            search.kill()
+    assert search.returncode == 1, messages
+    assert "stopping: the trials finish their step and save" in messages
+    assert "The search is not finished; the same command resumes it." in output
+    for run in runs:
+        assert not run.is_locked()
+        assert list_checkpoints(run.checkpoints), "each has saved"
+    assert search_records(folder, "rung") == search_records(folder, "failure") == []

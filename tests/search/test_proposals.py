@@ -80,6 +80,8 @@ def test_what_the_recipe_does_not_allow_is_not_proposed() -> None:
 
     found = propose([KIND], [], "tpe", 1, lower_is_better=True, problem_of=problem_of)
     assert found == {"kind": "b"}
+    only = [with_result(0, {"kind": "b"}, 1.0)]
+    assert propose([KIND], only, "grid", 1, lower_is_better=True, problem_of=problem_of) is None
     with pytest.raises(
         UserError, match="the recipe allows none of the settings that are left; the last one: never"
     ):
@@ -87,7 +89,7 @@ def test_what_the_recipe_does_not_allow_is_not_proposed() -> None:
 
 
 def test_importance_names_what_decides() -> None:
-    varied = [RATE, ListedValues("idle", (1, 2))]
+    varied: list[VariedKey] = [RATE, ListedValues("idle", (1, 2))]
     trials = [
         with_result(number, {"rate": 1e-4 * 1.3**number, "idle": 1 + number % 2}, float(number))
         for number in range(16)

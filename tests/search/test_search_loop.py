@@ -49,6 +49,8 @@ class Bench:
     path: Path
     count: int = 16
     parallel: int = 1
+    allowed: int | None = None
+    """How many settings there are, if they are fewer than trials."""
     answer: Answer = arrive
     begun: list[tuple[int, int]] = field(default_factory=list)
     most_at_once: int = 0
@@ -78,7 +80,7 @@ class Bench:
         return self.trainings[-1]
 
     def propose(self, number: int) -> Trial | None:
-        return Trial(number, {"x": number}, STEPS, 10)
+        return None if number == self.allowed else Trial(number, {"x": number}, STEPS, 10)
 
 
 @pytest.fixture
@@ -262,3 +264,16 @@ def test_a_trial_that_stops_early_by_its_recipe_is_at_the_end(bench: Bench) -> N
     assert (3, 1) not in bench.begun
     assert loop.trials[3].results == {rung: RungResult(7, 1.0) for rung in range(3)}
     assert loop.is_complete()
+
+
+@pytest.mark.parametrize("parallel", [1, 3])
+def test_if_there_are_fewer_settings_than_trials_those_that_there_are_decide(
+    bench: Bench, parallel: int
+) -> None:
+    bench.allowed, bench.parallel = 14, parallel
+    loop = bench.loop()
+    loop.run()
+    assert loop.is_complete()
+    assert len(loop.trials) == 14
+    assert {trial.number for trial in loop.trials if 1 in trial.results} == {0, 1, 2}
+    assert {trial.number for trial in loop.trials if 2 in trial.results} == {0}

@@ -201,7 +201,7 @@ def run_search(options: SearchOptions, console: Console) -> SearchResult:
                 loop.run()
         finally:
             records.close()
-        return _conclude(prospect, trials, is_finished=loop.is_complete())
+        return _conclude(prospect, trials, loop.rules, is_finished=loop.is_complete())
 
 
 def _look_ahead(options: SearchOptions, console: Console) -> _Prospect:
@@ -338,9 +338,11 @@ def _plan(prospect: _Prospect, number: int, values: Values, console: Console) ->
     return Trial(number, values, plan.steps, plan.every)
 
 
-def _conclude(prospect: _Prospect, trials: list[Trial], *, is_finished: bool) -> SearchResult:
+def _conclude(
+    prospect: _Prospect, trials: list[Trial], halving: Halving, *, is_finished: bool
+) -> SearchResult:
     """Write the best recipe and the page, and return what was found."""
-    halving, folder = prospect.halving, prospect.folder
+    folder = prospect.folder
     best = best_trial(trials, halving)
     shares = importance(prospect.varied, trials, lower_is_better=halving.lower_is_better)
     page = prospect.options.to or folder.path / "search.html"

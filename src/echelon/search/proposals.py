@@ -48,8 +48,7 @@ def propose(
 ) -> Values | None:
     """Settings for one more trial that are new and allowed; None if a finite space has no more.
 
-    `problem_of` says what the recipe has against some settings; UserError if it has something against all that are
-    drawn.
+    `problem_of` says what the recipe has against some settings; UserError if no allowed ones are found.
     """
     tried = {_identity(trial.values) for trial in trials}
     refused: list[str] = []
@@ -69,7 +68,8 @@ def propose(
             if count_combinations(varied) is not None:
                 break  # the rest of a finite space is drawn from at random below
     found = next(filter(is_possible, _shuffled(varied, seed)), None)
-    if found is None and refused:
+    is_exhausted = bool(trials) and count_combinations(varied) is not None
+    if found is None and refused and not is_exhausted:
         raise UserError(
             f"--vary: the recipe allows none of the settings that are left; the last one: {refused[-1]}"
         )

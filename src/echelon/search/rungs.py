@@ -26,7 +26,7 @@ class Halving:
 
     def places(self, rung: int) -> int:
         """How many trials are to arrive at a rung."""
-        return max(1, self.trials // self.factor**rung)
+        return max(1, self.trials // int(self.factor**rung))
 
 
 @dataclass(frozen=True)

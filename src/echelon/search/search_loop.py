@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Literal, Protocol
 
 from echelon.errors import TrainingError
@@ -66,7 +66,6 @@ class SearchLoop:
     """By place."""
     _kills: Counter[int] = field(default_factory=Counter)
     _stopped_by_hand: set[int] = field(default_factory=set)
-    _has_no_more: bool = False
 
     def run(self) -> None:
         """Return when every trial is where it is to end, or has saved because somebody wants to stop."""
@@ -105,7 +104,7 @@ class SearchLoop:
                 trial.failure = None
 
     def _count_missing(self) -> int:
-        return 0 if self._has_no_more else max(0, self.rules.trials - len(self.trials))
+        return max(0, self.rules.trials - len(self.trials))
 
     def _fill(self) -> None:
         """Give every free place something to do, if there is something."""
@@ -115,17 +114,18 @@ class SearchLoop:
             busy = {trial.number for trial, _, _ in self._running.values()} | self._stopped_by_hand
             chosen = next_trial(self.trials, self.rules, busy)
             if chosen is None and self._count_missing():
-                chosen = self._add_trial()
+                chosen = self._add_trial(busy)
             if chosen is None:
                 return
             trial, rung = chosen
             self._running[place] = (trial, rung, self.begin(trial, rung, place))
 
-    def _add_trial(self) -> tuple[Trial, int] | None:
+    def _add_trial(self, busy: set[int]) -> tuple[Trial, int] | None:
         trial = self.propose(len(self.trials))
         if trial is None:
-            self._has_no_more = True
-            return None
+            # Those that there are decide among themselves; the others will never come.
+            self.rules = replace(self.rules, trials=len(self.trials))
+            return next_trial(self.trials, self.rules, busy)
         self.records.write("trial", **trial.record())
         self.trials.append(trial)
         return trial, 0
