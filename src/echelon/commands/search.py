@@ -170,7 +170,8 @@ class SearchResult:
         if self.importance:
             names = short_names(list(self.importance))
             parts = ", ".join(f"{names[key]} {show_share(each)}" for key, each in self.importance.items())
-            found.append(f"What decides the {self.metric} at the first comparison: {parts}.")
+            where = "at the first comparison" if self.halving.rungs else "at the end"
+            found.append(f"What decides the {self.metric} {where}: {parts}.")
         return found
 
     def to_text(self) -> str:
