@@ -51,6 +51,12 @@ def test_the_model_holds_the_average_only_meanwhile() -> None:
         assert torch.equal(tensor, trained[name]), name
 
 
+def test_the_trained_weights_of_a_checkpoint_are_no_state_of_the_optimiser() -> None:
+    _, _, average = model_with_average(0.5)
+    beside = {"exp_avg/0.weight": torch.zeros(4, 3), "step": torch.tensor(1.0)}
+    assert average.leave_out(average.saved_state() | beside) == beside
+
+
 def test_the_trained_weights_are_back_if_a_scoring_fails() -> None:
     _, flat, average = model_with_average(0.5)
     flat.weights += 1

@@ -185,18 +185,18 @@ class Restorer:
 
     def load_newest(self) -> Restored | None:
         """Load the newest good checkpoint of all run folders; whoever lacks it gets it. None if there is none."""
-        newest = self._agree_on_newest()
+        newest, model = self._agree_on_newest(), self.model
         if newest is None:
             return None
         folder = checkpoint_folder(self.run.checkpoints, newest.step)
         state, optimiser = TrainingState(), dict[str, Tensor]()
         if newest.is_here:
             checkpoint = choose_checkpoint(self.run.checkpoints, folder)
-            state, optimiser = self._load(checkpoint), checkpoint.load_optimiser()
+            state, optimiser = self._load(checkpoint), model.average.leave_out(checkpoint.load_optimiser())
             if self.mirror is not None:  # what ended the run may have ended an upload
                 self.mirror.put(folder)
         if not newest.is_everywhere:
-            state = self.pass_on(newest, state, optimiser or self.model.optimiser.state())
+            state = self.pass_on(newest, state, optimiser or model.optimiser.state())
             if self.group.keeps_folder and not newest.is_here and folder.exists():
                 move_aside(folder)  # of the same step, but not the same: two parts of a cluster went on alone
         return Restored(state, must_save=not newest.is_everywhere)
@@ -245,7 +245,7 @@ class Restorer:
         state = checkpoint.load_state()
         try:
             optimiser = checkpoint.load_optimiser()
-            model.optimiser.load_state(optimiser)
+            model.optimiser.load_state(model.average.leave_out(optimiser))
             model.average.load_state(optimiser)
             self.exchange.load_state(checkpoint.load_exchange())
             model.precision.load_state(state.precision)

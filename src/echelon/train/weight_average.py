@@ -66,6 +66,11 @@ class WeightAverage:
         for name, tensor in self.saved_state().items():
             tensor.copy_(tensors[name])
 
+    @staticmethod
+    def leave_out(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        """What is not of an average among the tensors that lie beside the model in a checkpoint."""
+        return {name: tensor for name, tensor in tensors.items() if not name.startswith(_TRAINED)}
+
     def _averaged(self, tensor: Tensor) -> Tensor:
         for live, average in zip(self._live, self.averages, strict=True):
             if tensor.untyped_storage().data_ptr() == live.untyped_storage().data_ptr():
