@@ -304,4 +304,4 @@ def memory_bytes(workload: Workload) -> float:
     half_copy = 0.5 if workload.number_format == "half" else 0.0
     held = workload.gradient_bytes * (workload.optimiser_numbers + 1 + half_copy)
     activations = workload.activation_bytes * (0.5 if workload.number_format == "half" else 1.0)
-    return held + activations
+    return held + workload.frozen_bytes + activations
