@@ -18,6 +18,7 @@ from echelon.library.recipes import allow_code as allow_code
 from echelon.library.recipes import load_recipe as load_recipe
 from echelon.library.recipes import make_recipe as make_recipe
 from echelon.library.training_call import train as train
+from echelon.library.training_hosts import Hosts as Hosts
 from echelon.recipe.schema import Recipe as Recipe
 from echelon.recipe.toml import dump_recipe as dump_recipe
 from echelon.tasks.own import OwnTask as OwnTask

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from math import prod
 from typing import Any
 from unittest import mock
 
@@ -13,6 +14,7 @@ from echelon.explain.cost import (
     predict,
     step_cost,
 )
+from echelon.explain.trained_parameters import matrices_among
 from echelon.explain.uncertainty import Estimate, scenarios
 from echelon.explain.workload import (
     Workload,
@@ -62,12 +64,14 @@ def transformer_workload(document: dict[str, Any], pairs_per_gpu: int, gpus: int
     """A step of so many sentence pairs on every GPU."""
     model = document["transformer_base"]
     shape, tokens = base_shape(model), model["mean_tokens_per_pair_source_plus_target"]
+    sizes = transformer.parameter_sizes(shape)
+    tables = {name: size for name, size in sizes.items() if name.startswith("embeddings.")}
     counts = TokenCounts.of([(tokens // 2, tokens - tokens // 2)] * (pairs_per_gpu * gpus))
     return Workload(
         name="transformer_base",
         layers=transformer_layers(shape, counts),
-        matrices=transformer.matrices(shape),
-        tables=transformer.table_numbers(shape),
+        matrices=matrices_among({name: size for name, size in sizes.items() if name not in tables}),
+        tables=sum(prod(size) for size in tables.values()),
         slots=gpus,
         objects=counts.target,
         unit="target tokens",
@@ -83,7 +87,7 @@ def resnet_workload(run: dict[str, Any], input_rate: float = IMAGES_PER_CORE_S) 
     return Workload(
         name="resnet18",
         layers=image_layers(shape, pictures),
-        matrices=image_models.matrices(shape),
+        matrices=matrices_among(image_models.parameter_sizes(shape)),
         tables=0,
         slots=gpus,
         objects=pictures,

@@ -14,11 +14,13 @@ import pytest
 from safetensors.numpy import load_file
 
 import echelon
-from echelon.errors import RecipeError, RunError, TrainingError, UserError
+from echelon.errors import HostsError, RecipeError, RunError, TrainingError, UserError
 from echelon.files.checkpoint_layout import complete_folders
 from echelon.library.columns import as_form
 from echelon.library.events import Event
+from echelon.library.training_hosts import as_hosts
 from echelon.recipe.schema import ClassificationRecipe
+from echelon.recipe.workers import parse_workers
 from tests.sample_image_recipe import sample_image_recipe
 
 FAST = ("train.steps=6", "evaluate.every=3", "track.tensorboard=false")
@@ -56,6 +58,48 @@ def test_python_trains_the_same_weights_as_the_command(tmp_path: Path) -> None:
     run = echelon.train(recipe(), workers=2, run=tmp_path / "python", show=False)
     assert run.state == "finished"
     assert weights(run.path, 6) == weights(tmp_path / "command", 6)
+    found = {name: tensor.numpy().tobytes() for name, tensor in run.weights("last").items()}
+    assert found == weights(run.path, 6)
+
+
+@pytest.mark.slow
+def test_hosts_train_the_same_weights_and_their_events_come_live(tmp_path: Path) -> None:
+    """This machine is the only host, reached without ssh."""
+    here = echelon.train(recipe(), workers=2, run=tmp_path / "here", show=False)
+    seen: list[int | None] = []
+    callbacks = echelon.Callbacks(step=lambda event: seen.append(event.step))
+    hosts = echelon.Hosts(["localhost:2"], sync=True)
+    there = echelon.train(recipe(), hosts=hosts, run=tmp_path / "there", callbacks=callbacks, show=False)
+    assert there.state == "finished"
+    assert weights(there.path, 6) == weights(here.path, 6)
+    assert seen == [1, 2, 3, 4, 5, 6]
+
+
+@pytest.mark.slow
+def test_ending_the_training_early_has_hosts_save(tmp_path: Path) -> None:
+    def stop(event: Event) -> None:
+        if (event.step or 0) >= 2:
+            raise echelon.StopTraining
+
+    run = echelon.train(
+        recipe("train.steps=100000"),
+        hosts="localhost:1",
+        run=tmp_path / "run",
+        callbacks=echelon.Callbacks(step=stop),
+        show=False,
+    )
+    assert run.state == "interrupted"
+    assert saved_steps(run)[-1] == run.step >= 2
+
+
+def test_hosts_are_named_as_on_the_command_line() -> None:
+    cluster = as_hosts("alpha:2,beta").to_options(parse_workers(3))
+    assert [str(host) for host in cluster.hosts] == ["alpha:2", "beta:3"]
+    assert as_hosts(["alpha"]) == echelon.Hosts(["alpha"])
+    with pytest.raises(HostsError):
+        as_hosts(["-oProxyCommand=x"]).to_options(None)
+    with pytest.raises(ValueError, match="hosts need wait=True"):
+        echelon.train(recipe(), hosts="alpha", wait=False)
 
 
 def test_events_come_live_by_callback_and_later_from_the_run(tmp_path: Path) -> None:

@@ -12,12 +12,13 @@ from typing import Literal
 import pytest
 import torch
 from torch import Tensor, nn
+from torch.utils.flop_counter import FlopCounterMode
 
 from echelon.models.dropout import Drop
 from echelon.models.fast import hidden_states
 from echelon.models.kernels.ops import Attended, Kernels, Projections
 from echelon.models.loss import summed_loss
-from echelon.models.sequences import ROWS, Sequences, shift_right
+from echelon.models.sequences import ROWS, Sequences, round_up, shift_right
 from echelon.models.transformer import Dropouts, Transformer
 from echelon.shapes.transformer import TransformerShape
 from tests.models.test_transformer import make_model
@@ -62,6 +63,33 @@ def test_loss_and_gradients_equal_the_plain_model_with_dropout(
     torch.testing.assert_close(fast, plain, rtol=1e-5, atol=1e-5)
     for name, gradient in fast_gradients.items():
         torch.testing.assert_close(gradient, plain_gradients[name], rtol=1e-3, atol=2e-6, msg=name)
+
+
+def test_frozen_weights_need_no_products_and_change_no_other_gradient(kernels: Kernels) -> None:
+    model = make_model(SHAPE, DROPOUTS)
+    source, target = random_sentences(9, 4, seed=1), random_sentences(9, 4, seed=2)
+
+    def gradients() -> tuple[dict[str, Tensor], int]:
+        torch.manual_seed(3)
+        model.zero_grad()
+        with FlopCounterMode(display=False) as counter:
+            hidden = hidden_states(kernels, model, source, shift_right(target, bos=2))
+            hidden.square().sum().backward()  # type: ignore[no-untyped-call]
+        found = {name: p.grad.clone() for name, p in model.named_parameters() if p.grad is not None}
+        return found, counter.get_total_flops()
+
+    whole, whole_flops = gradients()
+    frozen = [
+        name for name in whole if name.endswith(("qkv.weight", "kv.bias", "inner.weight", "outer.bias"))
+    ]
+    for name in frozen:
+        model.get_parameter(name).requires_grad_(False)
+    partial, flops = gradients()
+
+    assert partial.keys() == whole.keys() - set(frozen)
+    assert all(torch.equal(partial[name], whole[name]) for name in partial)
+    rows = round_up(source.tokens).numel(), round_up(target.tokens).numel()
+    assert whole_flops - flops == 2 * 2 * sum(rows) * (3 * 48 * 48 + 48 * 80)
 
 
 @pytest.mark.parametrize("is_fast", [False, True])

@@ -8,8 +8,9 @@ from torch import nn
 
 from echelon.errors import UserError
 from echelon.recipe.schema import AdamW, Sgd
+from echelon.recipe.trained_parts import Lora, belongs_to
 from echelon.train.flat import FlatParameters
-from echelon.train.model_parts import belongs_to, freeze, rate_of, require_parts
+from echelon.train.model_parts import adapt, freeze, rate_of, require_parts
 from echelon.train.optimiser import FlatOptimiser
 
 
@@ -66,6 +67,39 @@ def test_a_part_that_the_model_does_not_have_is_named() -> None:
         require_parts(make_model(), "train.layer_rates", ["layer"])
     with pytest.raises(UserError, match="leaves nothing to train"):
         freeze(make_model(), ["layer1", "layer2", "layer10"])
+
+
+def test_only_adapters_and_what_is_trained_in_full_get_gradients() -> None:
+    model = make_model()
+    adapt(model, Lora(rank=2, targets=["layer1.*", "*.0"], full=["layer2", "layer10"]))
+    flat = FlatParameters(model)
+
+    run_backward(model, 1)
+
+    assert {s.name for s in flat.slices} == {
+        "layer1.0.lora.down",
+        "layer1.0.lora.up",
+        *(
+            f"{layer}.{number}.{kind}"
+            for layer in ("layer2", "layer10")
+            for number in (0, 1)
+            for kind in ("weight", "bias")
+        ),
+    }
+    assert flat.named(flat.gradients)["layer1.0.lora.up"].abs().sum() > 0
+
+
+def test_adapters_for_layers_that_the_model_does_not_have_are_refused() -> None:
+    with pytest.raises(
+        UserError, match=r"lora\.targets: 'encoder' fits no layer .*; there are layer1\.0, layer2\.0"
+    ):
+        adapt(make_model(), Lora(targets=["encoder"]))
+    with pytest.raises(UserError, match=r"lora\.full: the model has no 'head'"):
+        adapt(make_model(), Lora(targets=["layer1.*"], full=["head"]))
+    with pytest.raises(
+        UserError, match=r"lora\.targets: 'layer2\.\*' fits no layer"
+    ):  # all of it is trained in full
+        adapt(make_model(), Lora(targets=["layer2.*"], full=["layer2"]))
 
 
 @pytest.mark.parametrize("kind", ["adamw", "sgd"])

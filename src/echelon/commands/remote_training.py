@@ -42,7 +42,7 @@ from echelon.commands.cluster_options import ClusterOptions
 from echelon.commands.readiness import format_hosts
 from echelon.commands.rented_hosts import Rented
 from echelon.commands.run_screen import RunScreen
-from echelon.commands.training import TrainOptions, begin, say_what_begins, summarise
+from echelon.commands.training import Begun, TrainOptions, begin, say_what_begins, summarise
 from echelon.console import tell
 from echelon.data.batch_plan import AnyPrepared
 from echelon.errors import HostsError
@@ -216,14 +216,16 @@ def train_over_ssh(options: TrainOptions, console: Console) -> dict[str, Any]:
     with begin(options, console) as begun:
         say_what_begins(begun, parse_workers(begun.recipe.train.workers), console)
     # Not locked any more: the agents of the hosts lock the run folder themselves.
-    ended = train_on_hosts(options.cluster, begun.run, begun.recipe, begun.prepared, console)
+    ended = train_on_hosts(options.cluster, begun, console)
     return summarise(begun.run, begun.recipe, ended)
 
 
 def train_on_hosts(
-    options: ClusterOptions, run: RunFolder, recipe: Recipe, prepared: AnyPrepared, console: Console
+    options: ClusterOptions, begun: Begun, console: Console, stops: StopRequests | None = None
 ) -> RunOutcome:
-    """Train a run, whose folder is written here, on its hosts; return when it has ended."""
+    """Train a run, whose folder is written here, on its hosts; return when it has ended. `stops` as in
+    `run_on_this_machine`."""
+    run, recipe, prepared = begun.run, begun.recipe, begun.prepared
     with (
         open_hosts(options, run, recipe, prepared) as hosts,
         _kept(options, run, prepared, console) as is_ready,
@@ -250,7 +252,7 @@ def train_on_hosts(
         specs = hosts.specs(sessions, is_shared=is_shared)
         if not is_shared and (warning := hosts.warn_of_two_parts()):
             tell(console, warning)
-        stops = StopRequests()
+        stops = stops or StopRequests()
         with (
             closing(RunScreen(run, len(sessions), recipe.train.log_every, console)) as screen,
             run.lock(with_others=True),

@@ -88,10 +88,10 @@ class ClassificationDeclaration(TaskDeclaration[ClassificationRecipe, "PreparedI
     ) -> Mapping[str, tuple[int, ...]]:
         from echelon.explain.image_description import num_classes
         from echelon.recipe.sizes import image_shape, model_pixels
-        from echelon.shapes.image_models import layers
+        from echelon.shapes.image_models import parameter_sizes
 
         shape = image_shape(recipe.model, num_classes(recipe, prepared), model_pixels(recipe.data))
-        return {name: size for layer in layers(shape) for name, size in layer.parameters}
+        return parameter_sizes(shape)
 
     def is_larger_than(self, recipe: ClassificationRecipe, num_tensors: int, num_numbers: int) -> bool:
         from echelon.recipe.sizes import image_shape, model_pixels

@@ -121,11 +121,11 @@ class TranslationDeclaration(TaskDeclaration[TranslationRecipe, "Prepared"]):
     def parameter_sizes(
         self, recipe: TranslationRecipe, prepared: Prepared | None
     ) -> Mapping[str, tuple[int, ...]]:
-        from echelon.shapes.transformer import parameters
+        from echelon.shapes.transformer import parameter_sizes
 
         vocabulary = prepared.manifest.vocabulary if prepared else recipe.data.vocabulary
         shape = transformer_shape(recipe.model, vocabulary)
-        return {parameter.name: parameter.shape for parameter in parameters(shape)}
+        return parameter_sizes(shape)
 
     def is_larger_than(self, recipe: TranslationRecipe, num_tensors: int, num_numbers: int) -> bool:
         from echelon.shapes.transformer import parameter_count

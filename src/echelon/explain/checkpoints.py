@@ -28,13 +28,14 @@ class CheckpointPart:
 
 
 def checkpoint_parts(
-    recipe: Recipe, parameters: int, matrices: Sequence[tuple[int, int]]
+    recipe: Recipe, parameters: int, matrices: Sequence[tuple[int, int]], frozen: int = 0
 ) -> tuple[CheckpointPart, ...]:
-    """Every part with a size; `matrices` are those that a low-rank exchange may factor."""
-    parts = [CheckpointPart("weights", parameters)]
+    """Every part with a size; `matrices` are those that a low-rank exchange may factor, and `frozen` the numbers of the
+    model that are not among the `parameters`, as they are not trained."""
+    parts = [CheckpointPart("weights", parameters + frozen)]
     if recipe.train.average_decay is not None:
         parts = [
-            CheckpointPart("the average of the weights", parameters),
+            CheckpointPart("the average of the weights", parameters + frozen),
             CheckpointPart("the weights that train", parameters),
         ]
     kept, name, settings = numbers_per_parameter(recipe) - 1, recipe.train.exchange, recipe.exchange

@@ -318,4 +318,4 @@ def memory_bytes(workload: Workload, workers: int) -> float:
     kept = (workload.optimiser_numbers - 1) / (workers if workload.shares_optimiser else 1)
     held = workload.gradient_bytes * (1 + kept + 1 + half_copy)
     activations = workload.activation_bytes * (0.5 if workload.number_format == "half" else 1.0)
-    return held + activations
+    return held + workload.frozen_bytes + activations

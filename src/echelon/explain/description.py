@@ -21,6 +21,9 @@ class Description:
     name: str
     task: str
     parameters: int
+    """Of the model; adapters are not among them."""
+    trained_parameters: int
+    """What the optimiser updates: fewer if parts are frozen or have adapters."""
     parameters_by_layer: dict[str, int]
     gradient_bytes: int
     checkpoint_bytes: int
@@ -72,7 +75,7 @@ def format_facts(description: Description, about: Sequence[str], step: str, data
     lines = [
         f"{d.name}: {d.task}",
         *about,
-        f"  parameters       {d.parameters:,}",
+        f"  parameters       {d.parameters:,}{_format_trained(d)}",
         *(f"    {name:<15}{count:>14,}" for name, count in d.parameters_by_layer.items()),
         f"  gradient         {show_megabytes(d.gradient_bytes)} in float32: what each worker exchanges per step",
         f"  checkpoint       about {show_megabytes(d.checkpoint_bytes)}: {d.checkpoint_parts}",
@@ -88,6 +91,13 @@ def format_facts(description: Description, about: Sequence[str], step: str, data
         *(f"    step {step:<10,}{rate:.3e}" for step, rate in d.learning_rates.items()),
     ]
     return "\n".join(lines)
+
+
+def _format_trained(description: Description) -> str:
+    d = description
+    if d.trained_parameters == d.parameters:
+        return ""
+    return f"; {d.trained_parameters:,} are trained ({d.trained_parameters / d.parameters:.2%})"
 
 
 def steps_of(recipe: Recipe, per_epoch: float | None) -> int | None:

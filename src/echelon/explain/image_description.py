@@ -8,16 +8,17 @@ from echelon.data.batch_plan import plan_images
 from echelon.data.images.image_store import PreparedImages
 from echelon.explain.checkpoints import checkpoint_parts, format_parts, optimiser_bytes
 from echelon.explain.description import Description, format_facts, some_rates, steps_of
+from echelon.explain.trained_parameters import find_trained
 from echelon.recipe.schedule import formula
 from echelon.recipe.schema import ClassificationRecipe
 from echelon.recipe.sizes import image_shape, model_pixels
 from echelon.shapes.image_models import (
-    gradient_bytes,
-    matrices,
     parameter_count,
+    parameter_sizes,
     parameters_by_part,
     training_flops,
 )
+from echelon.shapes.resnet import FLOAT32_BYTES
 
 ASSUMED_CLASSES = {"digits": 10, "cifar10": 10, "idx": 10, "folder": 1000}
 """Where the data has not been prepared yet."""
@@ -41,16 +42,18 @@ def describe_images(recipe: ClassificationRecipe, prepared: PreparedImages | Non
     shape = image_shape(recipe.model, classes, model_pixels(recipe.data))
     per_epoch = plan_images(recipe, prepared).steps_per_epoch if prepared else None
     steps = steps_of(recipe, per_epoch)
-    parts = checkpoint_parts(recipe, parameter_count(shape), matrices(shape))
+    trained = find_trained(recipe, parameter_sizes(shape))
+    parts = checkpoint_parts(recipe, trained.count, trained.matrices, trained.frozen)
     return ImageDescription(
         name=recipe.name,
         task=recipe.task,
         parameters=parameter_count(shape),
+        trained_parameters=trained.count,
         parameters_by_layer=parameters_by_part(shape),
         model=recipe.model.preset,
         classes=classes,
         pixels=shape.pixels,
-        gradient_bytes=gradient_bytes(shape),
+        gradient_bytes=FLOAT32_BYTES * trained.count,
         checkpoint_bytes=round(sum(part.bytes(1) for part in parts)),
         checkpoint_parts=format_parts(parts),
         optimiser_bytes=optimiser_bytes(recipe, parameter_count(shape)),

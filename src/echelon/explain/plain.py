@@ -9,7 +9,8 @@ from typing import Any, Protocol
 
 from echelon.explain.checkpoints import checkpoint_parts, format_parts, numbers_per_parameter, optimiser_bytes
 from echelon.explain.description import Description, format_facts, some_rates, steps_of
-from echelon.explain.workload import FLOAT32_BYTES, Layer, Workload
+from echelon.explain.trained_parameters import find_trained
+from echelon.explain.workload import FLOAT32_BYTES, Layer, Workload, held_beside
 from echelon.recipe.schedule import formula
 from echelon.recipe.schema import Recipe
 from echelon.recipe.tasks import StepSize, model_width
@@ -43,13 +44,15 @@ def describe_plainly(task: SizesDeclaration, recipe: Recipe, prepared: Any) -> P
     counts = {name: math.prod(size) for name, size in sizes.items()}
     per_epoch = task.steps_per_epoch(recipe, prepared) if prepared else None
     steps = steps_of(recipe, per_epoch)
-    parts = checkpoint_parts(recipe, sum(counts.values()), _matrices(sizes))
+    trained = find_trained(recipe, sizes)
+    parts = checkpoint_parts(recipe, trained.count, trained.matrices, trained.frozen)
     return PlainDescription(
         name=recipe.name,
         task=recipe.task,
         parameters=sum(counts.values()),
         parameters_by_layer=counts,
-        gradient_bytes=FLOAT32_BYTES * sum(counts.values()),
+        trained_parameters=trained.count,
+        gradient_bytes=FLOAT32_BYTES * trained.count,
         checkpoint_bytes=round(sum(part.bytes(1) for part in parts)),
         checkpoint_parts=format_parts(parts),
         optimiser_bytes=optimiser_bytes(recipe, sum(counts.values())),
@@ -75,15 +78,17 @@ def plain_workload(task: SizesDeclaration, recipe: Recipe, prepared: Any, steps:
     """The work of a step, shared out over the parameters by their size; memory for activations is not counted."""
     sizes = task.parameter_sizes(recipe, prepared)
     counts = {name: math.prod(size) for name, size in sizes.items()}
+    trained = find_trained(recipe, sizes)
+    gradients = trained.count_by_owner()
     forward_flops = task.step_flops(recipe, prepared) / 3
     layers = [
-        Layer(name, forward_flops * count / sum(counts.values()), FLOAT32_BYTES * count)
+        Layer(name, forward_flops * count / sum(counts.values()), FLOAT32_BYTES * gradients.get(name, 0))
         for name, count in counts.items()
     ]
     return Workload(
         name=recipe.name,
         layers=tuple(reversed(layers)),
-        matrices=_matrices(sizes),
+        matrices=trained.matrices,
         tables=0,
         slots=recipe.train.slots,
         objects=task.batch(recipe).size,
@@ -97,10 +102,6 @@ def plain_workload(task: SizesDeclaration, recipe: Recipe, prepared: Any, steps:
         settings=recipe.exchange,
         exchange=recipe.train.exchange,
         allowed=tuple(recipe.train.exchange_may),
-        checkpoint=checkpoint_parts(recipe, sum(counts.values()), _matrices(sizes)),
+        checkpoint=checkpoint_parts(recipe, trained.count, trained.matrices, trained.frozen),
+        frozen_bytes=held_beside(trained),
     )
-
-
-def _matrices(sizes: Mapping[str, tuple[int, ...]]) -> tuple[tuple[int, int], ...]:
-    """Rows and columns of those parameters that are matrices."""
-    return tuple((size[0], math.prod(size[1:])) for size in sizes.values() if math.prod(size[1:]) > 1)

@@ -9,15 +9,16 @@ from echelon.data.batch_plan import plan_batches, step_tokens
 from echelon.data.prepared import Prepared
 from echelon.explain.checkpoints import checkpoint_parts, format_parts, optimiser_bytes
 from echelon.explain.description import Description, format_facts, some_rates, steps_of
+from echelon.explain.trained_parameters import TrainedParameters, find_trained, matrices_among
 from echelon.recipe.schedule import formula
 from echelon.recipe.schema import TranslationRecipe
 from echelon.recipe.sizes import transformer_shape
 from echelon.shapes.transformer import (
+    FLOAT32_BYTES,
     TokenCounts,
     TransformerShape,
-    gradient_bytes,
-    matrices,
     parameter_count,
+    parameter_sizes,
     parameters,
     training_flops,
 )
@@ -47,15 +48,17 @@ def describe_text(recipe: TranslationRecipe, prepared: Prepared | None) -> TextD
     tokens = mean_tokens(recipe, prepared)
     per_epoch = plan.steps_per_epoch if plan else None
     steps = steps_of(recipe, per_epoch)
-    parts = checkpoint_parts(recipe, parameter_count(shape), matrices(shape))
+    trained = find_trained(recipe, parameter_sizes(shape))
+    parts = checkpoint_parts(recipe, trained.count, matrices_of(trained, shape), trained.frozen)
     return TextDescription(
         name=recipe.name,
         task=recipe.task,
         parameters=parameter_count(shape),
+        trained_parameters=trained.count,
         parameters_by_layer=_by_layer(shape),
         vocabulary=shape.vocabulary,
         model=asdict(shape),
-        gradient_bytes=gradient_bytes(shape),
+        gradient_bytes=FLOAT32_BYTES * trained.count,
         checkpoint_bytes=round(sum(part.bytes(1) for part in parts)),
         checkpoint_parts=format_parts(parts),
         optimiser_bytes=optimiser_bytes(recipe, parameter_count(shape)),
@@ -101,6 +104,12 @@ def recipe_shape(recipe: TranslationRecipe, prepared: Prepared | None) -> Transf
     """The recipe's model, with the vocabulary of the prepared data once there are any."""
     vocabulary = prepared.manifest.vocabulary if prepared else recipe.data.vocabulary
     return transformer_shape(recipe.model, vocabulary)
+
+
+def matrices_of(trained: TrainedParameters, shape: TransformerShape) -> tuple[tuple[int, int], ...]:
+    """Rows and columns of the matrices that are trained; tables of embeddings are not among them."""
+    tables = {parameter.name for parameter in parameters(shape) if parameter.kind == "embedding"}
+    return matrices_among({name: size for name, size in trained.sizes.items() if name not in tables})
 
 
 def mean_tokens(recipe: TranslationRecipe, prepared: Prepared | None, num_steps: int = 20) -> TokenCounts:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from math import prod
 from typing import Protocol
@@ -13,7 +14,8 @@ from echelon.explain.checkpoints import CheckpointPart, checkpoint_parts, number
 from echelon.explain.description import Description
 from echelon.explain.hardware import NumberFormat
 from echelon.explain.image_description import num_classes
-from echelon.explain.text_description import mean_tokens, recipe_shape
+from echelon.explain.text_description import matrices_of, mean_tokens, recipe_shape
+from echelon.explain.trained_parameters import TrainedParameters, find_trained
 from echelon.recipe.schema import (
     ClassificationRecipe,
     ExchangeClass,
@@ -77,6 +79,8 @@ class Workload:
     """Whether each worker keeps only a part of what the optimiser keeps for the weights."""
     steps: int | None = None
     checkpoint_every: int | None = None
+    frozen_bytes: float = 0.0
+    """In a worker's memory, of weights that are not trained."""
     settings: ExchangeSettings = field(default_factory=ExchangeSettings)
     """Of the exchanges."""
     exchange: ExchangeName = "all_reduce"
@@ -142,11 +146,12 @@ def image_workload(
     """A step of image classification."""
     shape = image_shape(recipe.model, num_classes(recipe, prepared), model_pixels(recipe.data))
     pictures = recipe.train.batch_images
+    trained = find_trained(recipe, image_models.parameter_sizes(shape))
     variation = "cut" if recipe.data.augment.min_area is None else "resized"
     return Workload(
         name=recipe.name,
-        layers=image_layers(shape, pictures),
-        matrices=image_models.matrices(shape),
+        layers=image_layers(shape, pictures, trained.count_by_owner()),
+        matrices=trained.matrices,
         tables=0,
         slots=recipe.train.slots,
         objects=pictures,
@@ -160,9 +165,8 @@ def image_workload(
         settings=recipe.exchange,
         exchange=recipe.train.exchange,
         allowed=tuple(recipe.train.exchange_may),
-        checkpoint=checkpoint_parts(
-            recipe, image_models.parameter_count(shape), image_models.matrices(shape)
-        ),
+        checkpoint=checkpoint_parts(recipe, trained.count, trained.matrices, trained.frozen),
+        frozen_bytes=held_beside(trained),
         loading_core_s=pictures * shape.pixels**2 / PIXELS_PER_CORE_S[variation],
     )
 
@@ -171,12 +175,14 @@ def translation_workload(recipe: TranslationRecipe, prepared: Prepared | None, s
     """A step of translation."""
     shape = recipe_shape(recipe, prepared)
     tokens = mean_tokens(recipe, prepared)
+    trained = find_trained(recipe, tf.parameter_sizes(shape))
+    gradients, matrices = trained.count_by_owner(), matrices_of(trained, shape)
     computed = tokens.times(recipe.train.passes)
     return Workload(
         name=recipe.name,
-        layers=transformer_layers(shape, computed),
-        matrices=tf.matrices(shape),
-        tables=tf.table_numbers(shape),
+        layers=transformer_layers(shape, computed, gradients),
+        matrices=matrices,
+        tables=sum(gradients.get(p.name, 0) for p in tf.parameters(shape) if p.kind == "embedding"),
         slots=recipe.train.slots,
         objects=tokens.target,
         unit="target tokens",
@@ -189,19 +195,29 @@ def translation_workload(recipe: TranslationRecipe, prepared: Prepared | None, s
         settings=recipe.exchange,
         exchange=recipe.train.exchange,
         allowed=tuple(recipe.train.exchange_may),
-        checkpoint=checkpoint_parts(recipe, tf.parameter_count(shape), tf.matrices(shape)),
+        checkpoint=checkpoint_parts(recipe, trained.count, matrices, trained.frozen),
+        frozen_bytes=held_beside(trained),
         assumed_tokens=recipe.train.batch_tokens if recipe.train.batch == "auto" else None,
         loading_core_s=(tokens.source + tokens.target) / TOKENS_PER_CORE_S,
     )
 
 
-def transformer_layers(shape: TransformerShape, tokens: TokenCounts) -> tuple[Layer, ...]:
-    """A Transformer's layers in the order of backward; shared embeddings are ready last of all."""
+def held_beside(trained: TrainedParameters) -> float:
+    """Bytes of the weights that are not trained, and of what adapters make of them."""
+    return FLOAT32_BYTES * (trained.frozen + trained.adapted)
+
+
+def transformer_layers(
+    shape: TransformerShape, tokens: TokenCounts, trained: Mapping[str, int] | None = None
+) -> tuple[Layer, ...]:
+    """A Transformer's layers in the order of backward; shared embeddings are ready last of all. `trained` says how many
+    numbers are trained for each parameter, if that is not the parameter itself."""
     flops = tf.forward_flops(shape, tokens)
     counts: dict[str, int] = {}
     for parameter in tf.parameters(shape):
         name = parameter.name if parameter.kind == "embedding" else parameter.layer
-        counts[name] = counts.get(name, 0) + parameter.count
+        count = parameter.count if trained is None else trained.get(parameter.name, 0)
+        counts[name] = counts.get(name, 0) + count
     output = "embeddings.output" if "embeddings.output" in counts else None
     order = [f"decoder.layers.{n}" for n in reversed(range(shape.decoder_layers))]
     order += [f"encoder.layers.{n}" for n in reversed(range(shape.encoder_layers))]
@@ -227,12 +243,18 @@ def transformer_activations(shape: TransformerShape, tokens: TokenCounts) -> flo
     return FLOAT32_BYTES * (numbers + scores)
 
 
-def image_layers(shape: ImageShape, pictures: int) -> tuple[Layer, ...]:
-    """The parts of a network for pictures in the order of backward."""
+def image_layers(
+    shape: ImageShape, pictures: int, trained: Mapping[str, int] | None = None
+) -> tuple[Layer, ...]:
+    """The parts of a network for pictures in the order of backward; `trained` as for Transformers."""
     flops: dict[str, int] = {}
+    counts: dict[str, int] = {}
     for layer in image_models.layers(shape):
         flops[layer.part] = flops.get(layer.part, 0) + layer.flops
-    counts = image_models.parameters_by_part(shape)
+        count = layer.count
+        if trained is not None:
+            count = sum(trained.get(name, 0) for name, _ in layer.parameters)
+        counts[layer.part] = counts.get(layer.part, 0) + count
     return tuple(
         Layer(part, flops[part] * pictures, FLOAT32_BYTES * counts[part]) for part in reversed(list(counts))
     )

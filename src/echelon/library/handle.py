@@ -21,6 +21,8 @@ from echelon.recipe.schema import Recipe
 from echelon.runfolder import RunFolder, find_run
 
 if TYPE_CHECKING:
+    from torch import Tensor
+
     from echelon.commands.report import ReportForm
 
 POLL_S = 0.2
@@ -114,6 +116,13 @@ class Run:
     def scores(self, name: str = "test") -> dict[str, Any] | None:
         """The scores on the test set, or on another that `echelon evaluate` has scored; None if there are none."""
         return read_scores(self._folder, name)
+
+    def weights(self, which: str = "best") -> dict[str, Tensor]:
+        """The model's tensors by name, for `load_state_dict`: of its best checkpoint, the "last", their "average", or
+        the one of a name such as "step-00000100". Adapters (LoRA) are merged."""
+        from echelon.train.weights import choose_weights
+
+        return choose_weights(self._folder, which).tensors
 
     def report(self, form: ReportForm = "text") -> str:
         """Where time, bytes and money went, and what to improve: what `echelon report` prints."""

@@ -8,39 +8,50 @@ from __future__ import annotations
 
 import signal
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from rich.console import Console
-
 from echelon.agent.outcome import RunOutcome
 from echelon.commands.detached_training import detach
-from echelon.commands.training import Begun, TrainOptions, begin, require_here, tell_apart, train_here
+from echelon.commands.remote_training import train_on_hosts
+from echelon.commands.training import (
+    TrainOptions,
+    begin,
+    require_here,
+    say_what_begins,
+    tell_apart,
+    train_here,
+)
 from echelon.console import SafeConsole, message_console
 from echelon.launch.stop_requests import StopRequests, signals_call
 from echelon.library.events import Callbacks, Caller, StopTraining, events_of
 from echelon.library.handle import POLL_S, Run
 from echelon.library.notebook import NotebookProgress, in_notebook
 from echelon.library.recipes import as_overrides
+from echelon.library.training_hosts import Hosts, as_hosts
 from echelon.monitor.records import RecordReader
 from echelon.recipe.loading import allow_named
 from echelon.recipe.own_code import allow, paths_in
 from echelon.recipe.schema import Recipe
 from echelon.recipe.workers import WorkerRange, parse_workers
+from echelon.runfolder import RunFolder
 
 
 def train(
     recipe: Recipe | str | Path,
     *,
     workers: int | str | None = None,
+    hosts: Hosts | Sequence[str] | str | None = None,
     run: str | Path | None = None,
     settings: Mapping[str, Any] | None = None,
     callbacks: Callbacks | None = None,
     wait: bool = True,
     show: bool = True,
 ) -> Run:
-    """Prepare the data if needed, train with workers on this machine, and score; the same call again resumes.
+    """Prepare the data if needed, train with workers on this machine or on `hosts`, and score; the same call again
+    resumes.
 
     `recipe` is an object, a file, or the folder of a run that is to be resumed. `settings` change it by dotted keys, as
     `--set` does: `{"train.steps": 100}`. The run's folder is runs/NAME unless `run` names another. `show` is progress:
@@ -51,19 +62,32 @@ def train(
     as it trains; it then calls no callbacks, but `for event in run` follows it.
     """
     options = _options(recipe, run, workers, settings)
+    if hosts is not None:
+        options = replace(options, cluster=as_hosts(hosts).to_options(options.workers))
     is_quiet, is_drawn = not show, show and in_notebook()
     console = SafeConsole(quiet=True) if is_quiet or is_drawn else message_console()
-    require_here(options)
+    if options.cluster is None:
+        require_here(options)
     if not wait:
+        if hosts is not None:
+            raise ValueError(
+                "hosts need wait=True; `echelon train --hosts ... --detach` trains in the background"
+            )
         if callbacks is not None:
             raise ValueError("callbacks need wait=True; `for event in run` follows a run in the background")
         with begin(options, console) as begun:
             folder = begun.run
         detach(["train", str(folder.path)], folder, console)
         return Run(folder)
+    cluster, call = options.cluster, Caller(callbacks or Callbacks())
     with begin(options, console) as begun:
         progress = NotebookProgress(begun.run) if is_drawn else None
-        _see_through(begun, console, Caller(callbacks or Callbacks()), progress)
+        if cluster is None:
+            _see_through(begun.run, lambda stops: train_here(begun, console, stops), call, progress)
+            return Run(begun.run)
+        say_what_begins(begun, parse_workers(begun.recipe.train.workers), console)
+    # Not locked any more: the agents of the hosts lock the run folder themselves.
+    _see_through(begun.run, lambda stops: train_on_hosts(cluster, begun, console, stops), call, progress)
     return Run(begun.run)
 
 
@@ -86,12 +110,15 @@ def _options(
 
 
 def _see_through(
-    begun: Begun, console: Console, call: Caller, progress: NotebookProgress | None
+    folder: RunFolder,
+    work: Callable[[StopRequests], RunOutcome],
+    call: Caller,
+    progress: NotebookProgress | None,
 ) -> RunOutcome:
     """Train while showing and calling back; whatever ends this makes the workers save and leave first."""
-    run, stops = Run(begun.run), StopRequests()
-    reader = RecordReader(begun.run.worker_records(0), from_end=True)
-    workers = _Background(lambda: train_here(begun, console, stops))
+    run, stops = Run(folder), StopRequests()
+    reader = RecordReader(folder.worker_records(0), from_end=True)
+    workers = _Background(lambda: work(stops))
 
     def follow() -> None:
         for event in events_of(reader.read()):

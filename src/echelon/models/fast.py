@@ -239,14 +239,15 @@ class _Linear(torch.autograd.Function):
     def forward(ctx: Any, kernels: Kernels, x_ND: Tensor, weight_OD: Tensor, bias_O: Tensor | None) -> Tensor:
         rounded_OD = weight_OD.to(x_ND.dtype)
         ctx.save_for_backward(x_ND, rounded_OD)
-        ctx.kernels, ctx.has_bias = kernels, bias_O is not None
+        ctx.kernels = kernels
         return F.linear(x_ND, rounded_OD, None if bias_O is None else bias_O.to(x_ND.dtype))
 
     @staticmethod
     def backward(ctx: Any, d_out_NO: Tensor) -> tuple[Tensor | None, ...]:
         x_ND, rounded_OD = ctx.saved_tensors
-        d_bias_O = ctx.kernels.sum_rows(d_out_NO.contiguous()) if ctx.has_bias else None
-        return None, d_out_NO @ rounded_OD, d_out_NO.T @ x_ND, d_bias_O
+        _, _, is_trained, is_bias_trained = ctx.needs_input_grad
+        d_bias_O = ctx.kernels.sum_rows(d_out_NO.contiguous()) if is_bias_trained else None
+        return None, d_out_NO @ rounded_OD, d_out_NO.T @ x_ND if is_trained else None, d_bias_O
 
 
 class _FastFeedForward(torch.autograd.Function):
@@ -264,14 +265,13 @@ class _FastFeedForward(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, d_out_ND: Tensor) -> tuple[Tensor | None, ...]:
         y_ND, hidden_NF, inner_FD, outer_DF = ctx.saved_tensors
-        d_outer_DF = d_out_ND.T @ hidden_NF
+        inner, inner_bias, outer, outer_bias = ctx.needs_input_grad[2:]  # the frozen ones need no products
+        d_outer_DF = d_out_ND.T @ hidden_NF if outer else None
         kernels, drop = ctx.using
         d_hidden_NF = kernels.relu_backward_(hidden_NF, d_out_ND @ outer_DF, drop)
-        d_inner_bias_F, d_outer_bias_D = (
-            kernels.sum_rows(d_hidden_NF),
-            kernels.sum_rows(d_out_ND.contiguous()),
-        )
-        d_y_ND, d_inner_FD = d_hidden_NF @ inner_FD, d_hidden_NF.T @ y_ND
+        d_inner_bias_F = kernels.sum_rows(d_hidden_NF) if inner_bias else None
+        d_outer_bias_D = kernels.sum_rows(d_out_ND.contiguous()) if outer_bias else None
+        d_y_ND, d_inner_FD = d_hidden_NF @ inner_FD, d_hidden_NF.T @ y_ND if inner else None
         return None, d_y_ND, d_inner_FD, d_inner_bias_F, d_outer_DF, d_outer_bias_D
 
 

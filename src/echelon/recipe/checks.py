@@ -20,6 +20,7 @@ from echelon.recipe.schema import (
     Sgd,
 )
 from echelon.recipe.tasks import RecipeDeclaration, find_task
+from echelon.recipe.trained_parts import ParameterSizes, belongs_to, find_idle_targets
 
 _AUTO: dict[ExchangeClass, dict[str, Any]] = {
     "exact": {"exchange": "all_reduce"},
@@ -35,6 +36,7 @@ def find_problems(recipe: Recipe) -> list[Problem]:
     task: RecipeDeclaration = find_task(recipe.task)
     return [
         *_length_problems(recipe),
+        *_lora_problems(recipe),
         *task.find_problems(recipe),
         *_schedule_problems(recipe),
         *_checkpoint_problems(recipe),
@@ -83,6 +85,29 @@ def _length_problems(recipe: Recipe) -> Iterator[Problem]:
         yield Problem(
             "train.stop_at", f"{recipe.train.stop_at} is not before the end, step {steps}; lower it"
         )
+
+
+def _lora_problems(recipe: Recipe) -> Iterator[Problem]:
+    if recipe.lora is None:
+        return
+    if recipe.train.init_from is None:
+        yield Problem("lora", "adapts a model that is trained already; name it in train.init_from")
+    if recipe.train.freeze:
+        yield Problem(
+            "train.freeze", "with [lora] all of the model is frozen but lora.full; remove train.freeze"
+        )
+
+
+def find_part_problems(recipe: Recipe, sizes: ParameterSizes) -> Iterator[Problem]:
+    """What `lora` names and the model, whose parameters have these sizes, does not have."""
+    if recipe.lora is None:
+        return
+    for target in find_idle_targets(sizes, recipe.lora):
+        yield Problem("lora.targets", target)
+    for part in recipe.lora.full:
+        if not any(belongs_to(name, part) for name in sizes):
+            known = dict.fromkeys(name.split(".")[0] for name in sizes)
+            yield Problem("lora.full", f"the model has no {part!r}; its parts are {', '.join(known)}")
 
 
 def _schedule_problems(recipe: Recipe) -> Iterator[Problem]:

@@ -5,9 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from echelon.errors import Problem
-from echelon.recipe.checks import division_problems
+from echelon.recipe.checks import division_problems, find_part_problems
 from echelon.recipe.schema import ClassificationRecipe
-from echelon.recipe.sizes import model_pixels
+from echelon.recipe.sizes import image_shape, model_pixels
+from echelon.shapes.image_models import parameter_sizes
+
+_SOME_CLASSES, _SOME_PIXELS = 1000, 224
+"""For the names of a network's parameters, which do not depend on them."""
 
 
 def find_image_problems(recipe: ClassificationRecipe) -> Iterator[Problem]:
@@ -16,6 +20,9 @@ def find_image_problems(recipe: ClassificationRecipe) -> Iterator[Problem]:
     yield from _image_data_problems(recipe)
     yield from _augment_problems(recipe)
     yield from _network_problems(recipe)
+    if recipe.lora is not None:
+        shape = image_shape(recipe.model, _SOME_CLASSES, _seen_pixels(recipe) or _SOME_PIXELS)
+        yield from find_part_problems(recipe, parameter_sizes(shape))
     if recipe.exchange.backup_workers:
         yield Problem(
             "exchange.backup_workers",

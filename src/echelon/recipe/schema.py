@@ -23,6 +23,7 @@ from echelon.addresses import redact_url
 from echelon.recipe.image_sections import ImageData, ImageEvaluation, ImageModel
 from echelon.recipe.own_code import ImportPath
 from echelon.recipe.section import Evaluation, Fraction, Section
+from echelon.recipe.trained_parts import Lora
 from echelon.recipe.workers import parse_workers
 
 SCHEMA_VERSION = 1
@@ -626,6 +627,8 @@ class Recipe(Section):
     """The network."""
     train: Train
     """The length of training and what a step is."""
+    lora: Lora | None = None
+    """Adapters that are trained in place of the model's own weights; without this table all of the model is trained."""
     exchange: ExchangeSettings = ExchangeSettings()
     """Settings of the exchange."""
     optimiser: Optimiser

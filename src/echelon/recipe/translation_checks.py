@@ -8,16 +8,20 @@ from urllib.parse import urlsplit
 
 from echelon.addresses import is_web_address
 from echelon.errors import Problem, UserError
-from echelon.recipe.checks import address_problems, division_problems
+from echelon.recipe.checks import address_problems, division_problems, find_part_problems
 from echelon.recipe.schema import Corpus, TranslationRecipe
-from echelon.recipe.sizes import model_sizes
-from echelon.shapes.transformer import Sizes
+from echelon.recipe.sizes import model_sizes, transformer_shape
+from echelon.shapes.transformer import Sizes, parameter_sizes
 
 
 def find_translation_problems(recipe: TranslationRecipe) -> Iterator[Problem]:
     """What is wrong between the keys of its own tables."""
     yield from _slot_problems(recipe)
-    yield from _model_problems(recipe)
+    problems = list(_model_problems(recipe))
+    yield from problems
+    if recipe.lora is not None and not problems:
+        shape = transformer_shape(recipe.model, recipe.data.vocabulary)
+        yield from find_part_problems(recipe, parameter_sizes(shape))
     yield from _r_drop_problems(recipe)
     yield from _corpus_problems(recipe)
     yield from _fetching_problems(recipe)

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from math import prod
-
 from echelon.shapes import resnet, speednet
-from echelon.shapes.resnet import FLOAT32_BYTES, LayerShape, ResNetShape
+from echelon.shapes.resnet import LayerShape, ResNetShape
 from echelon.shapes.speednet import SpeedNetShape
 
 ImageShape = ResNetShape | SpeedNetShape
@@ -21,15 +19,9 @@ def parameter_count(shape: ImageShape) -> int:
     return sum(layer.count for layer in layers(shape))
 
 
-def matrices(shape: ImageShape) -> tuple[tuple[int, int], ...]:
-    """Rows and columns of those parameters that are matrices; convolutions are, of output channels by all else."""
-    sizes = [size for layer in layers(shape) for _, size in layer.parameters]
-    return tuple((size[0], prod(size[1:])) for size in sizes if prod(size[1:]) > 1)
-
-
-def gradient_bytes(shape: ImageShape) -> int:
-    """Bytes of one full gradient in float32."""
-    return FLOAT32_BYTES * parameter_count(shape)
+def parameter_sizes(shape: ImageShape) -> dict[str, tuple[int, ...]]:
+    """The size of every parameter by its name."""
+    return {name: size for layer in layers(shape) for name, size in layer.parameters}
 
 
 def parameters_by_part(shape: ImageShape) -> dict[str, int]:

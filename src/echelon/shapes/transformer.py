@@ -97,24 +97,14 @@ def parameters(shape: TransformerShape) -> list[ParameterShape]:
     return result + _final_norm(shape, "decoder")
 
 
+def parameter_sizes(shape: TransformerShape) -> dict[str, tuple[int, ...]]:
+    """The size of every parameter by its name."""
+    return {parameter.name: parameter.shape for parameter in parameters(shape)}
+
+
 def parameter_count(shape: TransformerShape) -> int:
     """Number of trained numbers."""
     return sum(parameter.count for parameter in parameters(shape))
-
-
-def matrices(shape: TransformerShape) -> tuple[tuple[int, int], ...]:
-    """Rows and columns of those parameters that are matrices; tables of embeddings are not."""
-    return tuple((p.shape[0], p.shape[1]) for p in parameters(shape) if p.kind == "matrix")
-
-
-def table_numbers(shape: TransformerShape) -> int:
-    """Trained numbers in tables of embeddings."""
-    return sum(p.count for p in parameters(shape) if p.kind == "embedding")
-
-
-def gradient_bytes(shape: TransformerShape) -> int:
-    """Bytes of one full gradient in float32: what one worker has to tell the others in a step."""
-    return FLOAT32_BYTES * parameter_count(shape)
 
 
 def _embeddings(shape: TransformerShape) -> list[ParameterShape]:

@@ -28,6 +28,7 @@ from echelon.files.checkpoint_layout import (
     tensor_files,
 )
 from echelon.files.checksum import checksum_of_file
+from echelon.models.lora import merge_tensors
 from echelon.runfolder import finish_removals, read_file, remove_folder
 
 _EXCHANGE = "exchange/"
@@ -41,8 +42,15 @@ class Checkpoint:
     step: int
 
     def load_model(self) -> dict[str, Tensor]:
-        """The model's tensors by name, mapped from the file."""
+        """The model's tensors by name, mapped from the file; adapters (LoRA) are apart."""
         return self._load_tensors(MODEL)
+
+    def load_merged(self) -> dict[str, Tensor]:
+        """The tensors of a plain model: adapters are merged into its weights."""
+        try:
+            return merge_tensors(self.load_model())
+        except ValueError as error:
+            self._refuse(MODEL, error)
 
     def load_optimiser(self) -> dict[str, Tensor]:
         """The optimiser's state, from however many workers wrote it."""
@@ -162,7 +170,7 @@ def average_weights(chosen: Sequence[Checkpoint]) -> dict[str, Tensor]:
     total: dict[str, Tensor] = {}
     for checkpoint in chosen:
         checkpoint.verify()
-        for name, tensor in checkpoint.load_model().items():
+        for name, tensor in checkpoint.load_merged().items():
             total[name] = total[name] + tensor if name in total else tensor.double()
     return {name: (tensor / len(chosen)).float() for name, tensor in total.items()}
 

@@ -14,6 +14,7 @@ from torch import nn
 
 from echelon.comm.group import Group
 from echelon.files.checkpoint_layout import Best, TrainingState
+from echelon.models.lora import merged
 from echelon.recipe.schema import LOWER_IS_BETTER, EarlyStop
 from echelon.runfolder import RunFolder, write_atomically, write_json
 from echelon.tasks.task import Scores, Scoring
@@ -51,7 +52,7 @@ def score_together(
     was_training = model.training
     model.eval()
     share: Any = None
-    with torch.inference_mode(), precision.autocast(), contextlib.suppress(_BrokenOffError):
+    with merged(model), torch.inference_mode(), precision.autocast(), contextlib.suppress(_BrokenOffError):
         share = scoring.share(model, rank=group.rank, size=group.size, on_batch=on_batch)
     model.train(was_training)
     shares = group.gather_json(share)

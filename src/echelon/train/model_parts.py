@@ -1,4 +1,4 @@
-"""Parts of a model by the beginning of their parameters' names: which are frozen, and how fast others learn."""
+"""Parts of a model by the beginning of their parameters' names: which are trained, and how fast."""
 
 from __future__ import annotations
 
@@ -7,11 +7,14 @@ from collections.abc import Iterable, Mapping
 from torch import nn
 
 from echelon.errors import UserError
-
-
-def belongs_to(name: str, part: str) -> bool:
-    """Whether a parameter is of a part: `layer1` has `layer1.0.conv1.weight`, and not `layer10.weight`."""
-    return name == part or name.startswith(f"{part.removesuffix('.')}.")
+from echelon.models.lora import add_adapters
+from echelon.recipe.trained_parts import (
+    Lora,
+    adapted_layers,
+    belongs_to,
+    belongs_to_any,
+    find_idle_targets,
+)
 
 
 def require_parts(model: nn.Module, key: str, parts: Iterable[str]) -> None:
@@ -28,10 +31,24 @@ def freeze(model: nn.Module, parts: Iterable[str]) -> None:
     parts = list(parts)
     require_parts(model, "train.freeze", parts)
     for name, parameter in model.named_parameters():
-        if any(belongs_to(name, part) for part in parts):
+        if belongs_to_any(name, parts):
             parameter.requires_grad_(False)
     if not any(parameter.requires_grad for parameter in model.parameters()):
         raise UserError("train.freeze: leaves nothing to train")
+
+
+def adapt(model: nn.Module, lora: Lora) -> None:
+    """Have training change only low-rank adapters of the chosen layers, and the parts that are trained in full."""
+    require_parts(model, "lora.full", lora.full)
+    sizes = {name: tuple(parameter.shape) for name, parameter in model.named_parameters()}
+    for problem in find_idle_targets(sizes, lora):
+        raise UserError(f"lora.targets: {problem}")
+    for name, parameter in model.named_parameters():
+        parameter.requires_grad_(belongs_to_any(name, lora.full))
+    try:
+        add_adapters(model, adapted_layers(sizes, lora), lora.rank, lora.alpha)
+    except ValueError as error:
+        raise UserError(f"lora.targets: {error}; leave it out") from error
 
 
 def rate_of(name: str, rates: Mapping[str, float]) -> float:

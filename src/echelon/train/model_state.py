@@ -10,7 +10,7 @@ from torch import nn
 from echelon.recipe.schema import Recipe
 from echelon.tasks.task import Task
 from echelon.train.flat import FlatParameters
-from echelon.train.model_parts import freeze, require_parts
+from echelon.train.model_parts import adapt, freeze, require_parts
 from echelon.train.optimiser import FlatOptimiser
 from echelon.train.precision import Precision
 from echelon.train.statistics import SlotStatistics
@@ -35,6 +35,8 @@ def build_model_state(recipe: Recipe, task: Task, device: torch.device) -> Model
     """The recipe's model with the weights that its seed gives."""
     torch.manual_seed(recipe.seed)
     module = task.build_model().to(device)
+    if recipe.lora is not None:
+        adapt(module, recipe.lora)
     freeze(module, recipe.train.freeze)
     require_parts(module, "train.layer_rates", recipe.train.layer_rates)
     statistics = SlotStatistics(module, recipe.train.slots)

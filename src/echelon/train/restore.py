@@ -26,7 +26,14 @@ from echelon.train.checkpoint import Checkpoint, choose_checkpoint, newest_good_
 from echelon.train.exchange import Exchange
 from echelon.train.mirror import Mirror, fetch_newest
 from echelon.train.model_state import ModelState
-from echelon.train.weights import Weights, choose_weights, load_weights, without_other_head
+from echelon.train.weights import (
+    Weights,
+    choose_weights,
+    load_weights,
+    onto_adapters,
+    require_trained_head,
+    without_other_head,
+)
 
 
 @dataclass(frozen=True)
@@ -261,7 +268,9 @@ class Restorer:
         try:
             weights = choose_weights(other.require(), default_choice(other.checkpoints, "best"))
             weights, is_whole = without_other_head(self.model.module, weights)
-            load_weights(self.model.module, weights)
+            if not is_whole:
+                require_trained_head(self.model.module)
+            load_weights(self.model.module, onto_adapters(self.model.module, weights))
         except CheckpointError as error:
             raise UserError(f"train.init_from = {str(other.path)!r}: {error}") from error
         head = "" if is_whole else ", with a new last layer for other classes"

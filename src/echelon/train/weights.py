@@ -7,7 +7,8 @@ from typing import Protocol
 
 from torch import Tensor, nn
 
-from echelon.errors import CheckpointError
+from echelon.errors import CheckpointError, UserError
+from echelon.models.lora import with_idle_adapters
 from echelon.recipe.loading import load_recipe
 from echelon.recipe.schema import Recipe
 from echelon.recipe.tasks import find_task
@@ -37,7 +38,7 @@ def choose_weights(run: RunFolder, which: str) -> Weights:
         )
     by_name = run.checkpoints / which
     checkpoint = choose_checkpoint(run.checkpoints, by_name if by_name.is_dir() else which)
-    return Weights(checkpoint.load_model(), checkpoint.step, checkpoint.folder.name)
+    return Weights(checkpoint.load_merged(), checkpoint.step, checkpoint.folder.name)
 
 
 class SizedTask(Protocol):
@@ -64,13 +65,33 @@ def without_other_head(model: nn.Module, weights: Weights) -> tuple[Weights, boo
     """The weights with the model's own last layer if theirs is for another number of classes, and whether it was
     theirs. Such a layer is called `fc` or `output`."""
     own = model.state_dict()
-    head = [name for name in own if name.split(".")[0] in ("fc", "output")]
+    head = [name for name in own if _is_of_head(name) and ".lora." not in name]
     if all(
         name in weights.tensors and own[name].shape[1:] == weights.tensors[name].shape[1:] for name in head
     ):
         other = {name: own[name].clone() for name in head if own[name].shape != weights.tensors[name].shape}
         return replace(weights, tensors={**weights.tensors, **other}), not other
     return weights, True
+
+
+def require_trained_head(model: nn.Module) -> None:
+    """UserError if the last layer, which begins anew, would stay as it begins."""
+    for name, parameter in model.named_parameters():
+        if _is_of_head(name) and not parameter.requires_grad:
+            part = name.split(".")[0]
+            raise UserError(
+                f"the last layer is new, for other classes, and would not be trained; put {part!r} into lora.full, or "
+                "take it out of train.freeze"
+            )
+
+
+def _is_of_head(name: str) -> bool:
+    return name.split(".", maxsplit=1)[0] in ("fc", "output")
+
+
+def onto_adapters(model: nn.Module, weights: Weights) -> Weights:
+    """A plain model's weights for one that may have adapters (LoRA), which then add nothing."""
+    return replace(weights, tensors=with_idle_adapters(model, weights.tensors))
 
 
 def load_weights(model: nn.Module, weights: Weights) -> None:

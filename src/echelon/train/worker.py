@@ -61,7 +61,7 @@ from echelon.train.prefetch import SlotPrefetch, gains_by_prefetch
 from echelon.train.restore import Restored, Restorer, Survivor
 from echelon.train.step_timing import measure_steps
 from echelon.train.trackers import build_trackers
-from echelon.train.weights import Weights, choose_weights, load_weights
+from echelon.train.weights import Weights, choose_weights, load_weights, onto_adapters
 from echelon.train.worker_facts import compare_workers, describe_worker, open_meter, peak_flops, start_sampler
 
 _GROUP_TIMEOUT_S = 300.0
@@ -438,7 +438,7 @@ def _find_weights(training: Training, which: str) -> tuple[Weights | None, str]:
     if not counts[holder]:
         return None, answers[0][1]
     if weights is not None:
-        load_weights(training.model.module, weights)
+        load_weights(training.model.module, onto_adapters(training.model.module, weights))
     for tensor in training.model.module.state_dict().values():
         group.broadcast(tensor, holder)
     step, label = group.broadcast_json([weights.step, weights.label] if weights else None, holder)

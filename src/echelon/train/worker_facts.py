@@ -72,6 +72,9 @@ def describe_worker(training: Training) -> dict[str, Any]:
         "device": device_name(device),
         "threads": torch.get_num_threads(),
         "parameters": training.model.flat.size,
+        "frozen_parameters": sum(
+            p.numel() for p in training.model.module.parameters() if not p.requires_grad
+        ),
         "exchanged_bytes": 4 * len(training.model.flat.reduced),
         "exchange": training.exchange.traits.name,
         "role": training.exchange.traits.role,

@@ -50,7 +50,9 @@ def how_big_is_a_checkpoint(case: Case) -> Answer:
     parameters, sized = history.facts.get("parameters"), [c for c in history.checkpoints if c.get("bytes")]
     if not parameters or not sized:
         return Answer("checkpoint", question, "none", "No checkpoint has been written yet.")
-    parts = checkpoint_parts(history.recipe, parameters, case.workload.matrices if case.workload else ())
+    frozen = history.facts.get("frozen_parameters") or 0
+    matrices = case.workload.matrices if case.workload else ()
+    parts = checkpoint_parts(history.recipe, parameters, matrices, frozen)
     sizes = {part.name: part.bytes(history.size) for part in parts if part.bytes(history.size)}
     size, expected = sized[-1]["bytes"], sum(sizes.values())
     evidence = [
@@ -67,7 +69,13 @@ def how_big_is_a_checkpoint(case: Case) -> Answer:
         "checkpoint",
         question,
         show_bytes(size),
-        f"{show_bytes(size)}: {show_count(parameters)} parameters x {expected / parameters:.4g} bytes "
+        f"{show_bytes(size)}: {_format_parameters(parameters, frozen)} x {expected / (parameters + frozen):.4g} bytes "
         f"({', '.join(sizes)}), and {show_bytes(size - expected)} of names and state.",
         evidence,
     )
+
+
+def _format_parameters(trained: int, frozen: int) -> str:
+    if not frozen:
+        return f"{show_count(trained)} parameters"
+    return f"{show_count(trained + frozen)} parameters, of which {show_count(trained)} are trained,"
