@@ -19,7 +19,7 @@ from echelon.train.optimiser import FlatOptimiser
 
 
 @dataclass(frozen=True)
-class _Piece:
+class _KeptSpan:
     """What one worker keeps of a parameter that another one, or itself, saves."""
 
     parameter: Slice
@@ -101,10 +101,10 @@ class SavedParts:
         """Whether this worker keeps all of a parameter's state."""
         return any(span.start <= s.start and s.end <= span.stop for span in self._spans[self._group.rank])
 
-    def _pieces(self, keeper: int, writer: int) -> Iterator[_Piece]:
+    def _pieces(self, keeper: int, writer: int) -> Iterator[_KeptSpan]:
         """What one worker keeps of the parameters that another saves."""
         for s in self._saved_by(writer):
             for span in self._spans[keeper]:
                 shared = overlap(slice(s.start, s.end), span)
                 if shared.start < shared.stop:
-                    yield _Piece(s, shared)
+                    yield _KeptSpan(s, shared)
