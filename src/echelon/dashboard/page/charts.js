@@ -47,10 +47,10 @@ export async function drawCharts(rows, hourly) {
   document.body.dataset.drawn = String(number);
 }
 
-// Without runs there is nothing to draw, and what was drawn may have had other colours.
+// Without runs there is nothing to draw, and what was drawn may have had other colours. Cards keep their places.
 export function hideCharts() {
   latest += 1;
-  for (const card of cards.values()) card.root.hidden = true;
+  for (const card of cards.values()) card.plot.classList.add("stale");
 }
 
 function chartsOf(rows) {
@@ -209,6 +209,7 @@ async function draw(card, chart, { traces, axis, kind, labels }) {
   card.log.hidden = kind === "bars";
   await window.Plotly.react(card.plot, traces, layout(chart, axis, kind, labels), QUIET);
   card.plot.setAttribute("aria-label", inWords(chart, traces, axis));
+  card.plot.classList.remove("stale");
   if (card.details.open) showValues(card);
   if (card.listens) return;
   card.listens = true;
