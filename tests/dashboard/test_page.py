@@ -227,7 +227,9 @@ def test_an_experiment_says_which_setting_matters(folder: Path) -> None:
     with opened(folder, "#show=studies") as (page, _):
         page.click("#studies tbody button")
         page.wait_for("!document.getElementById('shares').hidden")
-        assert page.text("#shares").endswith("each setting: seed 100%, schedule.learning_rate 0%.")
+        assert page.text("#shares").endswith(
+            "order goes with each setting: seed 100%, schedule.learning_rate 0%."
+        )
         assert page.evaluate("document.getElementById('by').value") == "seed"
 
 

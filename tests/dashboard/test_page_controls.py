@@ -136,6 +136,28 @@ def test_a_zoomed_chart_stays_so_while_its_run_goes_on(folder: Path) -> None:
         assert page.evaluate(y_range("loss")) == pytest.approx(before)
 
 
+def test_a_click_during_which_the_list_changes_is_not_lost(folder: Path) -> None:
+    begun = made(0.001, 3)
+    run = MadeRun(**{**begun.__dict__, "steps": 100}).write(folder / "live", is_ended=False)
+    with run.lock(), opened(folder) as (page, _):
+        row = "[...document.querySelectorAll('#runs tbody tr')].find(r => r.innerText.includes('live')).innerText"
+        heading = "document.querySelector('[data-key=\"sort loss\"]')"
+        x, y = page.evaluate(
+            f"(() => {{ const b = {heading}.getBoundingClientRect();"
+            "return [b.x + b.width / 2, b.y + b.height / 2] })()"
+        )
+        page.evaluate("window.asked = performance.getEntriesByType('resource').length")
+        page.call("Input.dispatchMouseEvent", type="mousePressed", x=x, y=y, button="left", clickCount=1)
+        with contextlib.closing(RecordWriter(run.worker_records(0))) as records:
+            begun.write_step(records, 0, 101, Clock())
+        page.wait_for(
+            "performance.getEntriesByType('resource').slice(asked).some(e => e.name.endsWith('api/runs'))"
+        )
+        page.call("Input.dispatchMouseEvent", type="mouseReleased", x=x, y=y, button="left", clickCount=1)
+        page.wait_for("document.querySelector('[aria-sort]').innerText.startsWith('Loss')")
+        page.wait_for(f"{row}.includes('101')")
+
+
 def test_a_saved_picture_says_what_it_shows(folder: Path) -> None:
     with opened(folder) as (page, _):
         page.evaluate(

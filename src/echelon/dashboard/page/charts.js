@@ -20,7 +20,7 @@ const CHARTS = [
   { id: "memory", title: "Memory in use, bytes", fromZero: true },
 ];
 const DASHES = ["solid", "dot", "dash", "longdash", "dashdot"];
-const EVENTS = { start: "triangle-up", failure: "x", event: "circle", end: "square", checkpoint: "line-ns-open" };
+const EVENTS = { start: "triangle-up-open", failure: "x", event: "circle", end: "square-open", checkpoint: "line-ns-open" };
 const EVENT_ROWS = 5; // runs' events stand above each other
 const QUIET = { displayModeBar: false, doubleClick: "autosize" };
 const cards = new Map();
@@ -47,10 +47,10 @@ export async function drawCharts(rows, hourly) {
   document.body.dataset.drawn = String(number);
 }
 
-// Without runs there is nothing to draw, and what was drawn may have had other colours.
+// Without runs there is nothing to draw, and what was drawn may have had other colours. Cards keep their places.
 export function hideCharts() {
   latest += 1;
-  for (const card of cards.values()) card.root.hidden = true;
+  for (const card of cards.values()) card.plot.classList.add("stale");
 }
 
 function chartsOf(rows) {
@@ -192,7 +192,7 @@ async function eventTraces(rows, hourly) {
       type: "scatter", mode: "markers", yaxis: "y2", name: plain(row.name), showlegend: false, cliponaxis: false,
       x: events.map((event) => event[axis] * scale), y: events.map(() => 0.025 + 0.04 * (number % EVENT_ROWS)),
       text: events.map((event) => plain(`${event.text}`.split("\n")[0].slice(0, 140))),
-      marker: { color: colourOf(row.id), size: events.map((event) => (event.kind === "checkpoint" ? 6 : 9)), symbol: events.map((event) => EVENTS[event.kind]), line: { width: 1.5, color: colourOf(row.id) } },
+      marker: { color: colourOf(row.id), size: events.map((event) => (event.kind === "failure" ? 8 : 6)), symbol: events.map((event) => EVENTS[event.kind]), line: { width: 1.5, color: colourOf(row.id) } },
       hovertemplate: "%{text}<extra>%{fullData.name}</extra>", meta: { kind: "event", curve: "events" },
     };
   }).filter((trace) => trace.x.length);
@@ -209,6 +209,7 @@ async function draw(card, chart, { traces, axis, kind, labels }) {
   card.log.hidden = kind === "bars";
   await window.Plotly.react(card.plot, traces, layout(chart, axis, kind, labels), QUIET);
   card.plot.setAttribute("aria-label", inWords(chart, traces, axis));
+  card.plot.classList.remove("stale");
   if (card.details.open) showValues(card);
   if (card.listens) return;
   card.listens = true;

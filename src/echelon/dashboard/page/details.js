@@ -83,7 +83,7 @@ async function showConfusion(rows) {
   const described = await Promise.all(rows.map(describe));
   const found = rows.map((row, number) => [row, described[number].confusion]).filter(([, confusion]) => confusion);
   if (!found.length) return [make("p", { class: "faint" }, "Only image classifiers that were scored have a confusion matrix.")];
-  return found.flatMap(([row, { names, counts, source }]) => [make("h3", {}, row.name),
+  return [make("div", { class: "matrices" }, ...found.map(([row, { names, counts, source }]) => make("article", {}, make("h3", {}, row.name),
     make("p", { class: "faint" }, `${source}; rows: what images show; columns: what they were taken for`),
     make("div", { class: "scroll", tabIndex: 0 }, make("table", { class: "confusion" },
       make("thead", {}, make("tr", {}, make("th"), ...names.map((name) => make("th", { scope: "col" }, name)))),
@@ -91,7 +91,7 @@ async function showConfusion(rows) {
         const total = line.reduce((a, b) => a + b, 0) || 1;
         return make("tr", {}, make("th", { scope: "row" }, names[index]), ...line.map((images, column) =>
           make("td", { "--weight": images / total, class: index === column ? "right" : "", title: `${names[index]} taken for ${names[column]}: ${images}` }, images ? String(images) : "")));
-      }))))]);
+      })))))))];
 }
 
 // Whether the scores of the selected runs differ from those of one of them by more than chance.

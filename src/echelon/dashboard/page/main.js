@@ -20,6 +20,7 @@ const CHOICES = {
 };
 const known = { rows: [], settings: {}, hourly: null, isFirst: true };
 let timer = 0;
+let isPressed = false;
 
 function options(id, pairs) {
   const place = byId(id);
@@ -74,8 +75,10 @@ function draw(changed) {
 
 async function load() {
   try {
+    const found = await ask("api/runs");
+    await released();
     const before = JSON.stringify(selected());
-    Object.assign(known, await ask("api/runs"));
+    Object.assign(known, found);
     complain("");
     if (known.isFirst && known.rows.length) {
       known.isFirst = false;
@@ -86,6 +89,11 @@ async function load() {
   } catch (error) {
     complain(`The server cannot be reached: ${error.message}`);
   }
+}
+
+// A click whose button is drawn anew between press and release is lost, and so is a drag: what is new waits for the pointer.
+async function released() {
+  while (isPressed) await new Promise((done) => { setTimeout(done, 50); });
 }
 
 function complain(text) {
@@ -133,6 +141,9 @@ document.addEventListener("keydown", (event) => {
     change({ search: "" });
   }
 });
+addEventListener("pointerdown", () => { isPressed = true; }, true);
+addEventListener("pointermove", (event) => { isPressed &&= event.buttons > 0; }, true); // let go outside of the window
+for (const end of ["pointerup", "pointercancel", "blur"]) addEventListener(end, () => { setTimeout(() => { isPressed = false; }); }, true);
 keepTheme(byId("theme"));
 const redraw = () => draw();
 byId("theme").addEventListener("click", redraw);

@@ -48,7 +48,7 @@ function drawStudy(study, settings) {
   const shares = sharesOf(study.runs, keys, settings);
   const by = keys.includes(view.by) ? view.by : shares[0]?.[0] ?? keys.find((key) => key !== "seed") ?? keys[0];
   byId("shares").hidden = shares.length === 0;
-  byId("shares").textContent = `Of the spread of the scores, what goes with each setting: ${shares.slice(0, MOST_SETTINGS).map(([key, share]) => `${key} ${Math.round(100 * share)}%`).join(", ")}.`;
+  byId("shares").textContent = `How much of the scores' order goes with each setting: ${shares.slice(0, MOST_SETTINGS).map(([key, share]) => `${key} ${Math.round(100 * share)}%`).join(", ")}.`;
   const choose = byId("by");
   choose.replaceChildren(...keys.map((key) => make("option", { value: key }, key)));
   choose.value = by ?? "";
@@ -62,21 +62,22 @@ function drawStudy(study, settings) {
   if (by !== undefined && window.Plotly) drawPlot(study, by, settings);
 }
 
-// The settings with how much of the scores' spread goes with them, the largest first.
+// The settings with how much of the scores' order goes with them, the largest first.
 function sharesOf(runs, keys, settings) {
   const scored = runs.filter((row) => Number.isFinite(scoreOf(row)));
   const shares = keys.map((key) => [key, explained(scored.map((row) => [settings[row.id]?.[key], scoreOf(row)]))]);
   return shares.filter(([, share]) => share !== null).sort(([, a], [, b]) => b - a);
 }
 
-// The share of the scores' variance between equal values of a setting or, if every run has a number of its own, along
-// their ranks. Adjusted for the number of values, so that chance explains about nothing. Null if there are too few runs.
+// The share of the variance of the scores' ranks between equal values of a setting or, if every run has a number of its own,
+// along it. Ranks, because one run that diverged would hide everything else. Adjusted for the number of values, so that
+// chance explains about nothing. Null if there are too few runs.
 export function explained(pairs) {
   const groups = Map.groupBy(pairs, ([value]) => value);
   const isEach = groups.size === pairs.length;
   if (isEach && !pairs.every(([value]) => value !== "" && Number.isFinite(Number(value)))) return null;
   const places = (values) => values.map((value) => values.filter((other) => other < value).length + values.filter((other) => other === value).length / 2);
-  const scores = isEach ? places(pairs.map(([, score]) => score)) : pairs.map(([, score]) => score);
+  const scores = places(pairs.map(([, score]) => score));
   const mean = (values) => values.reduce((a, b) => a + b, 0) / values.length;
   const squares = (values, middle) => values.reduce((sum, value) => sum + (value - middle) ** 2, 0);
   const total = squares(scores, mean(scores));
@@ -88,7 +89,7 @@ export function explained(pairs) {
     const product = xs.reduce((sum, x, number) => sum + (x - mean(xs)) * (scores[number] - mean(scores)), 0);
     within = total - product ** 2 / squares(xs, mean(xs));
   } else {
-    for (const own of groups.values()) within += squares(own.map(([, score]) => score), mean(own.map(([, score]) => score)));
+    for (const own of Map.groupBy(scores, (_, number) => pairs[number][0]).values()) within += squares(own, mean(own));
   }
   return Math.max(0, 1 - within / free / (total / (pairs.length - 1)));
 }
