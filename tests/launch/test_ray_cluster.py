@@ -110,10 +110,11 @@ def test_a_node_whose_ray_asks_for_no_token_is_not_used(
     use: Use, monkeypatch: pytest.MonkeyPatch, address: str, wants_token: bool, is_held: bool
 ) -> None:
     ray, killed = use(address), list[Any]()
-    actor = SimpleNamespace(describe=None)
+    actor = SimpleNamespace(describe=None, stay=SimpleNamespace(remote=lambda: "a call"))
     made = SimpleNamespace(options=lambda **_: SimpleNamespace(remote=lambda: actor))
     monkeypatch.setattr(ray, "remote", lambda _: made, raising=False)
     monkeypatch.setattr(ray, "kill", killed.append, raising=False)
+    monkeypatch.setattr(ray, "wait", lambda calls, **_: ([], calls), raising=False)
     monkeypatch.setattr(ray_cluster, "ask", lambda *_, **__: NodeFacts("node", wants_token))
     strategies = SimpleNamespace(NodeAffinitySchedulingStrategy=lambda *_, **__: None)
     monkeypatch.setitem(sys.modules, "ray.util.scheduling_strategies", strategies)

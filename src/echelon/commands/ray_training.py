@@ -52,7 +52,7 @@ from echelon.launch.ray_cluster import (
 from echelon.launch.stop_requests import StopRequests
 from echelon.recipe.workers import WorkerRange, parse_workers
 
-_LOOK_S = 3.0
+_LOOK_S, _LEAVE_S = 3.0, 5.0
 
 
 @dataclass(frozen=True)
@@ -182,7 +182,7 @@ def _taking_in(
         yield
     finally:
         is_over.set()
-        thread.join()
+        thread.join(_LEAVE_S)  # what it is about to hold goes with our connection to Ray
 
 
 def _is_fit(options: ClusterOptions, nodes: RayNodes, begun: Begun, console: Console, name: str) -> bool:

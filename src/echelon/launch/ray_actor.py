@@ -38,7 +38,7 @@ class NodeFacts:
     """Whether its Ray was started with token authentication."""
 
 
-class _Command:
+class _NodeCommand:
     """A command under way, and its output that has not been fetched yet."""
 
     def __init__(self, process: subprocess.Popen[bytes]) -> None:
@@ -81,12 +81,16 @@ class NodeActor:
     def __init__(self) -> None:
         # Nobody writes: the pipe ends with this process, and so does what watches it.
         self._lifeline, self._until_the_end = os.pipe()
-        self._commands: dict[int, _Command] = {}
+        self._commands: dict[int, _NodeCommand] = {}
         self._lock = threading.Lock()
         self._count = 0
 
     def describe(self) -> NodeFacts:
         return NodeFacts(socket.gethostname(), os.environ.get("RAY_AUTH_MODE") == "token")
+
+    def stay(self) -> None:
+        """Never return: the call fails when the actor or its node is lost."""
+        threading.Event().wait()
 
     def run(
         self, command: Sequence[str], stdin: bytes | None, timeout_s: float
@@ -105,7 +109,7 @@ class NodeActor:
         process = self._start(command)
         with self._lock:
             self._count += 1
-            self._commands[self._count] = _Command(process)
+            self._commands[self._count] = _NodeCommand(process)
             return self._count
 
     def write(self, number: int, data: bytes) -> bool:
@@ -126,7 +130,7 @@ class NodeActor:
             stdin.close()
 
     def read(self, number: int, wait_s: float) -> tuple[bytes, bytes, int | None]:
-        """As `_Command.read`. A command that has ended is then forgotten."""
+        """As `_NodeCommand.read`. A command that has ended is then forgotten."""
         found = self._commands[number].read(wait_s)
         if found[2] is not None:
             self.end_input(number)

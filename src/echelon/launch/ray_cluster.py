@@ -32,6 +32,8 @@ _CALLS_AT_ONCE = 64
 _CONNECT_S = 5.0
 _PLACE_S = 300.0
 """How long a node may take to start an actor."""
+_TAKE_S, _TRY_AGAIN_S = 30.0, 60.0
+"""How long one more node may take, which others may be using, and when it is tried again."""
 _WAIT_S = 1800.0
 """How long to wait for nodes, which an autoscaler may have to start."""
 _POLL_S = 1.0
@@ -58,7 +60,7 @@ class NodeDemand:
     gpus: int = 0
 
     def bundle(self) -> dict[str, float]:
-        return {"CPU": self.cpus} | ({"GPU": self.gpus} if self.gpus else {})
+        return {"CPU": self.cpus, "GPU": self.gpus} if self.gpus else {"CPU": self.cpus}
 
     def __str__(self) -> str:
         return " and ".join(f"{count:g} {name}s" for name, count in self.bundle().items())
@@ -188,6 +190,8 @@ class _Held:
     actor: Any
     identity: str
     address: str
+    loss: Any
+    """The result of a call that ends only if the actor or its node is lost."""
 
 
 class RayNodes:
@@ -207,6 +211,7 @@ class RayNodes:
         self._held: dict[str, _Held] = {}
         self._num_started = 0
         self._unfit: set[str] = set()
+        self._try_at: dict[str, float] = {}
         self._lock = threading.Lock()
 
     def wait(self, tell: Tell) -> None:
@@ -232,8 +237,7 @@ class RayNodes:
     @property
     def names(self) -> list[str]:
         """Those of the nodes that are alive."""
-        alive = {node.identity for node in self._cluster.nodes()}
-        living = [name for name, held in self._held.items() if held.identity in alive]
+        living = [name for name, held in self._held.items() if not self._ray.wait([held.loss], timeout=0)[0]]
         return sorted(living, key=lambda name: int(name.removeprefix("ray-")))
 
     def address(self, name: str) -> str:
@@ -253,12 +257,16 @@ class RayNodes:
         free = {
             node.identity: node
             for node in self._cluster.nodes()
-            if node.identity not in used | self._unfit and node.fits(self.demand)
+            if node.identity not in used | self._unfit
+            and node.fits(self.demand)
+            and time.monotonic() > self._try_at.get(node.identity, 0.0)
         }
         bundles = {identity: bundle for bundle, identity in self._bundles().items()}
         for identity in sorted(free, key=lambda identity: identity not in bundles):
-            with contextlib.suppress(RemoteError):  # somebody else uses its cores; or it has been lost again
-                return self.hold(free[identity], bundles.get(identity))
+            try:
+                return self.hold(free[identity], bundles.get(identity), timeout_s=_TAKE_S)
+            except RemoteError:  # somebody else uses its cores; or it has been lost again
+                self._try_at[identity] = time.monotonic() + _TRY_AGAIN_S
         return None
 
     def refuse(self, name: str) -> None:
@@ -281,7 +289,7 @@ class RayNodes:
         table = self._ray.util.placement_group_table(self._group)
         return {int(bundle): str(node) for bundle, node in table["bundles_to_node_id"].items()}
 
-    def hold(self, node: RayNode, bundle: int | None = None) -> str:
+    def hold(self, node: RayNode, bundle: int | None = None, *, timeout_s: float = _PLACE_S) -> str:
         """Put an actor on a node and return the node's name; RemoteError if it does not start, UserError without token
         authentication."""
         strategies = importlib.import_module("ray.util.scheduling_strategies")
@@ -303,7 +311,7 @@ class RayNodes:
         }
         actor = self._ray.remote(NodeActor).options(**options).remote()
         try:
-            facts: NodeFacts = ask(name, actor.describe, timeout_s=_PLACE_S)
+            facts: NodeFacts = ask(name, actor.describe, timeout_s=timeout_s)
         except RemoteError:
             self._ray.kill(actor)
             raise
@@ -313,7 +321,7 @@ class RayNodes:
                 f"{name} ({facts.hostname}): its Ray was started without RAY_AUTH_MODE=token, so whoever reaches it "
                 "can run anything there; start it again with it (docs/security.md)"
             )
-        self._held[name] = _Held(actor, node.identity, node.address)
+        self._held[name] = _Held(actor, node.identity, node.address, actor.stay.remote())
         return name
 
 
