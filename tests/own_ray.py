@@ -27,6 +27,7 @@ os.environ |= {
 
 import ray._private.node
 import ray._private.services
+import ray._private.utils
 from ray.cluster_utils import Cluster
 
 _PORTS = (
@@ -60,6 +61,7 @@ def _free_port() -> int:
 
 def main(folder: str) -> None:
     ray._private.services.start_raylet = start_raylet
+    ray._private.utils.write_ray_address = lambda *_, **__: False  # "auto" shall not find this cluster
     node: Any = ray._private.node.Node
     node.start_api_server = lambda *_, **__: None  # no dashboard
     common: dict[str, Any] = {"object_store_memory": 80_000_000, "include_log_monitor": False}

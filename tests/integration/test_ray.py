@@ -28,6 +28,7 @@ class OwnRay:
 
     process: subprocess.Popen[str]
     address: str
+    log: Path
 
     def tell(self, *words: str) -> None:
         """Have a node added or killed; returns when that is done."""
@@ -41,24 +42,28 @@ class OwnRay:
         for line in self.process.stdout:
             if line.startswith(word):
                 return line.strip()
-        raise AssertionError(f"the cluster has ended before {word!r}")
+        raise AssertionError(f"the cluster has ended before {word!r}: {self.log.read_text()[-2000:]}")
 
 
 @pytest.fixture
-def own_ray() -> Iterator[OwnRay]:
+def own_ray(tmp_path: Path) -> Iterator[OwnRay]:
     """A cluster with two nodes that can train, and a head that cannot."""
     # Ray makes sockets in this folder, whose names may have 107 characters.
-    with tempfile.TemporaryDirectory(prefix="ray-", dir="/tmp", ignore_cleanup_errors=True) as folder:
+    log = tmp_path / "ray.log"
+    with (
+        tempfile.TemporaryDirectory(prefix="ray-", dir="/tmp", ignore_cleanup_errors=True) as folder,
+        log.open("w") as said,
+    ):
         process = subprocess.Popen(
             [sys.executable, "-m", "tests.own_ray", folder],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
+            stderr=said,
             text=True,
             start_new_session=True,
         )
         try:
-            own = OwnRay(process, "")
+            own = OwnRay(process, "", log)
             own.address = own.hear("127.")
             own.tell("add", "127.0.0.3", "2")
             own.tell("add", "127.0.0.4", "2")
