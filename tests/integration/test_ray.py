@@ -8,7 +8,7 @@ import signal
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -16,7 +16,7 @@ import pytest
 
 from echelon.monitor.records import read_records
 from echelon.runfolder import RunFolder, parse_json
-from tests.integration.runs import Undisturbed, assert_same_end, length_beyond, wait_for_step
+from tests.integration.runs import ENDLESS, Undisturbed, assert_same_end, length_beyond
 from tests.waiting import wait_until
 
 pytest.importorskip("ray", reason="the extra `ray` is not installed")
@@ -120,11 +120,6 @@ def result_of(process: subprocess.Popen[str], run: RunFolder) -> dict[str, objec
     return document
 
 
-def generations(run: RunFolder) -> int:
-    """How many groups of workers there have been."""
-    return sum(record["kind"] == "start" for record in read_records(run.worker_records(0)))
-
-
 def test_two_nodes_of_ray_end_with_the_bits_of_two_workers_here(
     own_ray: OwnRay, toy_recipe: Path, tmp_path: Path, undisturbed: Undisturbed
 ) -> None:
@@ -137,32 +132,48 @@ def test_two_nodes_of_ray_end_with_the_bits_of_two_workers_here(
     assert hosts == {"ray-0"}
 
 
+def group_sizes(run: RunFolder) -> list[int]:
+    """How many workers each group has had that has begun to train."""
+    return [
+        int(record["workers"]) for record in read_records(run.worker_records(0)) if record["kind"] == "start"
+    ]
+
+
+def last_trained(run: RunFolder) -> int:
+    steps = [
+        int(record["step"]) for record in read_records(run.worker_records(0)) if record["kind"] == "step"
+    ]
+    return max(steps, default=0)
+
+
+def wait_for_three_more_steps(run: RunFolder, said: Callable[[], str]) -> None:
+    wanted = last_trained(run) + 3
+    wait_until(lambda: last_trained(run) >= wanted, said)
+
+
 @pytest.mark.slow
+@pytest.mark.timeout(900)
 def test_a_raylet_dies_and_the_other_node_continues_and_a_new_node_is_taken_in(
     own_ray: OwnRay, toy_recipe: Path, tmp_path: Path, undisturbed: Undisturbed
 ) -> None:
-    run, endless = RunFolder(tmp_path / "run"), "train.steps=100000"
-    options = ("--num-hosts", "1:2", "--set", endless, "--set", "checkpoint.every=10")
-    with training_on(own_ray, toy_recipe, run, *options) as process:
-        wait_for_step(run, 12)
-        before = generations(run)
+    run = RunFolder(tmp_path / "run")
+    said = run.path.with_suffix(".log").read_text
+    frequent, patient = "checkpoint.every=10", "restart.silence_seconds=15"
+    sets = [word for setting in (frequent, patient) for word in ("--set", setting)]
+    options = ("--num-hosts", "1:2", *sets)
+    with training_on(own_ray, toy_recipe, run, *options, "--set", ENDLESS) as process:
+        wait_until(lambda: last_trained(run) >= 12, said)
         own_ray.tell("kill", "127.0.0.4")
-        wait_until(lambda: generations(run) > before, run.path.with_suffix(".log").read_text)
-        alone = generations(run)
+        wait_until(lambda: group_sizes(run)[-1] == 1, said)
+        wait_for_three_more_steps(run, said)
         own_ray.tell("add", "127.0.0.5", "2")
-        wait_until(lambda: generations(run) > alone, run.path.with_suffix(".log").read_text)
-        step = max(
-            record["step"] for record in read_records(run.worker_records(0)) if record["kind"] == "step"
-        )
-        wait_for_step(run, step + 3)
+        wait_until(lambda: group_sizes(run)[-1] == 2, said)
+        wait_for_three_more_steps(run, said)
         process.send_signal(signal.SIGINT)
         process.wait()
-        assert process.returncode == 1, "it was stopped, and saved"
-    log = run.path.with_suffix(".log").read_text()
-    assert "has come: the run saves, and continues with it" in log
-    last = [record for record in read_records(run.worker_records(0)) if record["kind"] == "start"][-1]
-    assert last["workers"] == 2
-    whole = length_beyond(step + 50)
-    with training_on(own_ray, toy_recipe, run, "--set", whole) as process:
+        assert process.returncode == 1, said()
+    assert "has come: the run saves, and continues with it" in said()
+    whole = length_beyond(last_trained(run))
+    with training_on(own_ray, toy_recipe, run, *options, "--set", whole) as process:
         assert result_of(process, run)["finished"]
-    assert_same_end(run, undisturbed(whole, "checkpoint.every=10", workers=2))
+    assert_same_end(run, undisturbed(whole, frequent, workers=2))

@@ -34,7 +34,7 @@ from echelon.commands.training import (
     say_what_begins,
     summarise,
 )
-from echelon.console import tell
+from echelon.console import Tell, tell
 from echelon.errors import EchelonError, HostsError
 from echelon.launch.check import check_hosts
 from echelon.launch.findings import Finding
@@ -150,7 +150,7 @@ def _train_on_nodes(options: TrainOptions, begun: Begun, nodes: RayNodes, consol
     while True:
         hosts, stops = _as_hosts(options, nodes), StopRequests()
         is_fit = partial(_is_fit, hosts, nodes, begun, console)
-        with _taking_in(nodes, most, is_fit, stops):
+        with _taking_in(nodes, most, is_fit, stops, partial(tell, console)):
             ended = train_on_hosts(hosts, begun.run, begun.recipe, begun.prepared, console, stops=stops)
         if not stops.is_pause or stops.is_set or ended.outcome != "interrupted":
             return ended
@@ -159,7 +159,7 @@ def _train_on_nodes(options: TrainOptions, begun: Begun, nodes: RayNodes, consol
 
 @contextlib.contextmanager
 def _taking_in(
-    nodes: RayNodes, most: int, is_fit: Callable[[str], bool], stops: StopRequests
+    nodes: RayNodes, most: int, is_fit: Callable[[str], bool], stops: StopRequests, say: Tell
 ) -> Iterator[None]:
     """Look for nodes meanwhile; if there are more that can be used, have the run save and leave."""
     is_over = threading.Event()
@@ -167,7 +167,7 @@ def _taking_in(
     def look() -> None:
         while not is_over.wait(_LOOK_S):
             found = 0
-            while len(nodes.names) < most and not is_over.is_set() and (name := nodes.add_node()):
+            while len(nodes.names) < most and not is_over.is_set() and (name := nodes.add_node(say)):
                 if is_fit(name):
                     found += 1
                 else:

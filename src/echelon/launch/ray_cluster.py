@@ -237,7 +237,9 @@ class RayNodes:
     @property
     def names(self) -> list[str]:
         """Those of the nodes that are alive."""
-        living = [name for name, held in self._held.items() if not self._ray.wait([held.loss], timeout=0)[0]]
+        living = [
+            name for name, held in list(self._held.items()) if not self._ray.wait([held.loss], timeout=0)[0]
+        ]
         return sorted(living, key=lambda name: int(name.removeprefix("ray-")))
 
     def address(self, name: str) -> str:
@@ -251,7 +253,7 @@ class RayNodes:
     def remote(self, name: str) -> RayRemote:
         return RayRemote(name, lambda: self._held[name].actor)
 
-    def add_node(self) -> str | None:
+    def add_node(self, tell: Tell) -> str | None:
         """Take one more node if there is one, or the one that Ray has found for a lost one; its name."""
         used = {self._held[name].identity for name in self.names}
         free = {
@@ -267,6 +269,9 @@ class RayNodes:
                 return self.hold(free[identity], bundles.get(identity), timeout_s=_TAKE_S)
             except RemoteError:  # somebody else uses its cores; or it has been lost again
                 self._try_at[identity] = time.monotonic() + _TRY_AGAIN_S
+            except UserError as error:  # it is open to everybody
+                self._unfit.add(identity)
+                tell(str(error))
         return None
 
     def refuse(self, name: str) -> None:
