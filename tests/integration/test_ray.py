@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import shlex
 import signal
 import subprocess
 import sys
@@ -17,6 +18,7 @@ import pytest
 from echelon.monitor.records import read_records
 from echelon.runfolder import RunFolder, parse_json
 from tests.integration.runs import ENDLESS, Undisturbed, assert_same_end, length_beyond
+from tests.integration.test_launchers_page import commands
 from tests.waiting import wait_until
 
 pytest.importorskip("ray", reason="the extra `ray` is not installed")
@@ -177,3 +179,16 @@ def test_a_raylet_dies_and_the_other_node_continues_and_a_new_node_is_taken_in(
     with training_on(own_ray, toy_recipe, run, *options, "--set", whole) as process:
         assert result_of(process, run)["finished"]
     assert_same_end(run, undisturbed(whole, frequent, workers=2))
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+def test_the_commands_of_the_launchers_page_run(own_ray: OwnRay, toy_recipe: Path) -> None:
+    toy_recipe.rename(toy_recipe.with_name("my.toml"))
+    found = [command for command in commands() if "--launcher ray" in command]
+    for command in found:
+        # Two nodes with two cores each.
+        here = f"{command.replace('--workers 4', '--workers 1')} --address {own_ray.address}"
+        words = [sys.executable, "-m", *shlex.split(here)]
+        done = subprocess.run(words, cwd=toy_recipe.parent, capture_output=True, text=True, check=False)
+        assert done.returncode == 0, f"{here}\n{done.stdout}\n{done.stderr}"

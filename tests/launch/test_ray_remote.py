@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import queue
 import signal
 import subprocess
 import sys
@@ -39,10 +40,9 @@ class NearMethod:
         self._method = method
 
     def remote(self, *arguments: Any) -> Any:
-        result: list[Any] = []
-        thread = threading.Thread(target=lambda: result.append(self._method(*arguments)), daemon=True)
-        thread.start()
-        return lambda: (thread.join(), result[0])[1]
+        answers: queue.Queue[Any] = queue.Queue()
+        threading.Thread(target=lambda: answers.put(self._method(*arguments)), daemon=True).start()
+        return answers.get
 
 
 @pytest.fixture

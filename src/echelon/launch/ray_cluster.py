@@ -140,14 +140,18 @@ def _explain(address: str | None, said: str) -> str:
     lines = [line.strip() for line in said.splitlines() if line.strip()]
     if "token" in said.lower() or "auth" in said.lower():
         return (
-            f"the Ray cluster does not let us in: {lines[0]}; set RAY_AUTH_MODE=token and RAY_AUTH_TOKEN_PATH"
+            f"the Ray cluster does not let us in: {lines[0]}; set RAY_AUTH_MODE=token and put the "
+            "token into ~/.ray/auth_token"
         )
     if address in (None, "auto"):
         return (
             "this machine belongs to no Ray cluster; `ray start --head` begins one, `ray start --address=HEAD:6379` "
             f"joins one, --address names another ({lines[0] if lines else 'no reason given'})"
         )
-    return f"--address {address}: {lines[0] if lines else 'Ray gives no reason'}"
+    return (
+        f"--address {address}: {lines[0] if lines else 'Ray gives no reason'}; if the cluster asks for a token, set "
+        "RAY_AUTH_MODE=token and put the token into ~/.ray/auth_token"
+    )
 
 
 def _require_listener(address: str) -> None:
