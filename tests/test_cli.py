@@ -259,7 +259,7 @@ def test_the_options_of_train_are_grouped(
         "Options",
         "Length and settings",
         "Hosts over SSH",
-        "SLURM and Kubernetes",
+        "SLURM, Kubernetes and Ray",
         "Hosts started by hand",
         "Examples",
     ]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import fcntl
 import os
+import socket
 import subprocess
 import sys
 import threading
@@ -14,10 +15,13 @@ import pytest
 
 from echelon.agent import service
 from echelon.agent.service import _hold, find_agent
-from echelon.agent.spec import AgentSpec, dump_spec
+from echelon.agent.spec import AgentSpec, HostSpec, dump_spec
+from echelon.agent.wire import SECRET_BYTES
 from echelon.errors import RunError
+from echelon.launch.ray_actor import LIFELINE_VARIABLE
 from echelon.runfolder import RunFolder, parse_json
 from tests.agent.cluster import open_cluster
+from tests.waiting import NEVER_S, wait_until
 
 
 def start(spec: AgentSpec) -> subprocess.CompletedProcess[bytes]:
@@ -67,3 +71,39 @@ def test_an_agent_is_found_while_it_holds_its_lock(tmp_path: Path) -> None:
     with _hold(run.agent_lock(0), "a"):
         assert find_agent(run, 0) == os.getpid()
     assert find_agent(run, 0) is None
+
+
+def test_an_agent_ends_at_once_with_the_lifeline_that_it_was_given(tmp_path: Path) -> None:
+    """It waits for a second host that never comes, until whoever has started it has gone."""
+    run = RunFolder(tmp_path / "run")
+    run.create()
+    run.recipe.write_text("")
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    hosts = tuple(HostSpec(name, "127.0.0.1", "lo", 1) for name in ("a", "b"))
+    spec = AgentSpec(
+        run=str(run.path),
+        host=0,
+        hosts=hosts,
+        shares_folder=False,
+        fewest=2,
+        most=2,
+        silence_s=NEVER_S,
+        hang_s=NEVER_S,
+        port=port,
+        secret="5a" * SECRET_BYTES,
+    )
+    lifeline, held = os.pipe()
+    answer = subprocess.run(
+        [sys.executable, "-m", "echelon.agent", "start"],
+        input=dump_spec(spec),
+        capture_output=True,
+        check=False,
+        env={**os.environ, LIFELINE_VARIABLE: str(lifeline)},
+        pass_fds=[lifeline],
+    )
+    os.close(lifeline)
+    assert "pid" in parse_json(answer.stdout)
+    assert find_agent(run, 0) == parse_json(answer.stdout)["pid"]
+    os.close(held)
+    wait_until(lambda: find_agent(run, 0) is None)

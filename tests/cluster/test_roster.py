@@ -9,7 +9,10 @@ import pytest
 from echelon.agent.spec import HostSpec
 from echelon.cluster.host_session import HostSession
 from echelon.cluster.roster import open_sessions, read_roster, trust_roster, write_roster
+from echelon.commands.resume import refuse_to_leave_hosts
 from echelon.errors import RunError
+from echelon.launch.ray_cluster import RayPlace
+from echelon.launch.ray_remote import RayRemote
 from echelon.launch.ssh import Remote
 from echelon.launch.trust import digest_of, trust
 from echelon.runfolder import RunFolder
@@ -35,6 +38,20 @@ def test_the_hosts_of_one_s_own_run_are_found_again(run: RunFolder) -> None:
     with open_sessions(roster) as (found,):
         assert (found.number, found.name, found.python) == (0, "gpu1", ("/opt/python",))
         assert found.remote.by_hand == "ssh -F /home/ann/ssh_config gpu1"
+
+
+def test_the_nodes_of_a_run_on_ray_are_found_again(run: RunFolder) -> None:
+    place = RayPlace("10.0.0.1:6379", "echelon-0a")
+    write_roster(run, [session()], "desk", None, ray=place)
+    roster = read_roster(run)
+    assert roster is not None
+    with open_sessions(roster) as (found,):
+        assert isinstance(found.remote, RayRemote)
+    assert (roster.ray, place.actor_name("ray-2")) == (place, "echelon-0a-ray-2")
+    with pytest.raises(
+        RunError, match=r"--launcher ray --address 10\.0\.0\.1:6379 --workers 2` resumes it there"
+    ):
+        refuse_to_leave_hosts(run)
 
 
 def test_hosts_that_were_changed_by_somebody_else_are_refused_until_accepted(run: RunFolder) -> None:

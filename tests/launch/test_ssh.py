@@ -83,6 +83,7 @@ def test_a_started_command_talks_while_it_runs(remote: Remote) -> None:
 
 def test_ctrl_c_does_not_reach_what_was_started(remote: Remote) -> None:
     with remote.start(["cat"], stdin=subprocess.PIPE) as process:
+        assert isinstance(process, subprocess.Popen)
         assert os.getpgid(process.pid) == process.pid != os.getpgrp()
 
 
@@ -128,6 +129,7 @@ def test_a_connection_lost_on_the_way_is_an_error(sshd: Sshd, alpha: Remote) -> 
         for child in psutil.Process(sshd.pid).children():
             child.kill()
         assert process.wait() == 255
+        assert isinstance(process, subprocess.Popen)
         assert process.stderr is not None
         error = explain_failure("alpha", alpha.by_hand, 255, process.stderr.read().decode())
     assert error is not None

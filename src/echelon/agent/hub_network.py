@@ -17,6 +17,7 @@ from echelon.agent.tls import Tls
 from echelon.agent.topology import NUM_HUBS
 from echelon.agent.transport import Transport
 from echelon.agent.wire import AbsentError, Membership, Receiver, Sender, WireError, answer, call
+from echelon.launch.interfaces import is_loopback
 
 _REDIAL_S = 0.5
 _STRANGERS = 16
@@ -119,9 +120,11 @@ class HubNetwork(Transport):
 
     async def _call(self, host: int) -> Sender:
         """Connect to another agent, and note whether its machine says that there is none."""
-        address = self._spec.hosts[host].address
+        address, own = self._spec.hosts[host].address, self._spec.me.address
+        # Loopback has many addresses, and the kernel would send from its first one, by which nobody knows us.
+        source = own if is_loopback(own) else None
         try:
-            sender = await call(address, self._spec.port, self._membership, host)
+            sender = await call(address, self._spec.port, self._membership, host, source=source)
         except AbsentError:
             self.absent_since.setdefault(host, time.monotonic())
             raise

@@ -13,6 +13,7 @@ import shlex
 import signal
 import socket
 import sys
+import threading
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -28,6 +29,7 @@ from echelon.agent.outcome import RunOutcome, write_outcome
 from echelon.agent.spec import AgentSpec, parse_spec
 from echelon.errors import EchelonError, RunError
 from echelon.launch.local import listen
+from echelon.launch.ray_actor import LIFELINE_VARIABLE
 from echelon.launch.stop_requests import StopRequests, signals_call
 from echelon.launch.trust import trust
 from echelon.monitor.records import RecordWriter
@@ -69,6 +71,7 @@ def _become_agent(spec: AgentSpec, starter: IO[str]) -> NoReturn:
     status = 1
     try:
         os.setsid()
+        _end_with_lifeline(os.environ.pop(LIFELINE_VARIABLE, None))
         _allow_many_files()
         with _prepare(spec) as (run, lock, listener):
             _redirect_output(run.agent_log(spec.host))
@@ -92,6 +95,23 @@ def _become_agent(spec: AgentSpec, starter: IO[str]) -> NoReturn:
             _answer(starter, {"error": f"{type(error).__name__}: {error}", "status": 1})
     finally:
         os._exit(status)
+
+
+def _end_with_lifeline(descriptor: str | None) -> None:
+    """End at once, with all workers, when the pipe that Ray's actor holds open has ended; over SSH there is none."""
+    if descriptor is None:
+        return
+    lifeline = int(descriptor)
+
+    def end_with_it() -> None:
+        os.read(lifeline, 1)
+        for worker in workers_of(os.getpid()):
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(worker, signal.SIGKILL)
+        os._exit(1)
+
+    os.set_inheritable(lifeline, False)
+    threading.Thread(target=end_with_it, name="lifeline", daemon=True).start()
 
 
 def _allow_many_files() -> None:

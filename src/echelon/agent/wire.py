@@ -201,11 +201,16 @@ class Receiver:
         return message
 
 
-async def call(address: str, port: int, ours: Membership, called: int) -> Sender:
-    """Connect to host `called`; WireError if no host of the run answers in time."""
+async def call(
+    address: str, port: int, ours: Membership, called: int, *, source: str | None = None
+) -> Sender:
+    """Connect to host `called`, from our address `source` if it is given; WireError if no host of the run answers
+    in time."""
     try:
         async with asyncio.timeout(HANDSHAKE_S):
-            reader, writer = await asyncio.open_connection(address, port)
+            reader, writer = await asyncio.open_connection(
+                address, port, local_addr=(source, 0) if source else None
+            )
             notice_silence(writer.get_extra_info("socket"))
             try:
                 nonce = await reader.readexactly(NONCE_BYTES)

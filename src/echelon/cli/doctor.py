@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 
@@ -19,6 +19,7 @@ from echelon.cli.options import (
 )
 from echelon.cli.output import messages, show
 from echelon.console import output_width, wrap
+from echelon.errors import UserError
 from echelon.monitor.bar import working
 
 
@@ -37,6 +38,15 @@ def doctor(
         typer.Option(metavar="IMAGE", help="Check the hosts from inside a container of this image."),
     ] = None,
     aws_address: AwsAddress = "private",
+    launcher: Annotated[
+        Literal["ray"] | None, typer.Option(help="Check a Ray cluster and its nodes as well.")
+    ] = None,
+    address: Annotated[
+        str | None,
+        typer.Option(
+            metavar="HOST:PORT", help="The Ray cluster's head.  [default: the one that is found here]"
+        ),
+    ] = None,
     task: Annotated[
         Path | None,
         typer.Option(
@@ -47,7 +57,7 @@ def doctor(
     json_: Json = False,
 ) -> None:
     """Check that everything is ready, here and on the hosts; exit status 1 if it is not."""
-    from echelon.commands.doctor import diagnose
+    from echelon.commands.doctor import diagnose, diagnose_with_ray
     from echelon.commands.readiness import format_diagnosis
     from echelon.launch.findings import Needs
     from echelon.launch.ssh import find_config
@@ -57,8 +67,14 @@ def doctor(
         return
     named = name_hosts(hosts, hostfile, aws_address)
     needs = Needs(run.absolute() if run else None, python=python, interface=interface, container=container)
-    with working(messages(), f"looking at {', '.join(['this machine', *map(str, named)])}"):
-        diagnosis = diagnose(named, find_config(ssh_config), needs)
+    if named and launcher:
+        raise UserError("--hosts and --launcher ray name different machines; check one, then the other")
+    if address and not launcher:
+        raise UserError("--address goes with --launcher ray")
+    looked_at = ["this machine", *map(str, named), *(["Ray"] if launcher else [])]
+    with working(messages(), f"looking at {', '.join(looked_at)}"):
+        ray = diagnose_with_ray(address, needs) if launcher else None
+        diagnosis = ray or diagnose(named, find_config(ssh_config), needs)
     show(json_, diagnosis.to_json(), wrap(format_diagnosis(diagnosis), output_width()))
     if not diagnosis.is_fit:
         raise typer.Exit(1)

@@ -116,6 +116,33 @@ class HostFlags:
         found.refuse_idle_options()
         return None
 
+    def on_ray(self) -> ClusterOptions:
+        """How to train on nodes of a Ray cluster, which are found later; UserError if a flag needs SSH."""
+        from echelon.commands.cluster_options import ClusterOptions
+
+        given = {
+            "--hosts": self.hosts,
+            "--hostfile": self.hostfile,
+            "--cluster": self.rented,
+            "--ssh-config": self.ssh_config,
+            "--python": self.python,
+            "--install": self.install,
+            "--container": self.container,
+        }
+        idle = [name for name, value in given.items() if value]
+        if idle:
+            raise UserError(
+                f"{', '.join(idle)}: for hosts over SSH; --launcher ray finds its nodes by itself"
+            )
+        return ClusterOptions(
+            [],
+            num_hosts=self.num_hosts,
+            interface=self.interface,
+            port=self.port,
+            tls=self.tls,
+            sync=self.sync,
+        )
+
 
 @takes_flags
 def train(
@@ -149,7 +176,7 @@ def train(
     if detach:
         _detach(recipe, run, settings, how, as_json=json_)
         return
-    cluster = on_hosts.cluster(length.workers)
+    cluster = on_hosts.on_ray() if how.launcher == "ray" else on_hosts.cluster(length.workers)
     options = TrainOptions(recipe, run, length.workers, settings, cluster, as_before)
     launched = launch(options, how, messages())
     if launched.is_shown:

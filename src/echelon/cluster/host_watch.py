@@ -20,6 +20,7 @@ from echelon.cluster.host_session import HostSession, start_agent
 from echelon.console import Tell
 from echelon.errors import EchelonError, RemoteError, TrainingError
 from echelon.launch.local import lines_since
+from echelon.launch.ssh import RemoteProcess
 from echelon.launch.stop_requests import StopRequests
 from echelon.runfolder import RunFolder, open_no_link, parse_json, read_json, to_json, write_json
 
@@ -104,7 +105,7 @@ class HostWatch:
         self._is_full = False
         self._is_starting = False
         self._restarts = 0
-        self._process: subprocess.Popen[bytes] | None = None
+        self._process: RemoteProcess | None = None
         self._thread = threading.Thread(target=self._watch, name=f"watch-{session.name}", daemon=True)
         self._thread.start()
 

@@ -6,8 +6,9 @@ It says what to run where, so only one that this user's own run has written, or 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from pydantic import TypeAdapter
@@ -15,6 +16,7 @@ from pydantic import TypeAdapter
 from echelon.agent.spec import HostSpec
 from echelon.cluster.host_session import HostSession
 from echelon.errors import RunError
+from echelon.launch.ray_cluster import NodesElsewhere, RayPlace
 from echelon.launch.ssh import Remote
 from echelon.launch.trust import digest_of, is_trusted, trust
 from echelon.runfolder import RunFolder, read_file, write_atomically
@@ -41,6 +43,8 @@ class Roster:
     """Whether all hosts see one run folder."""
     container: str | None = None
     """The image in whose containers the agents run."""
+    ray: RayPlace | None = None
+    """Where to find the hosts if they are nodes of a Ray cluster."""
 
 
 _ROSTER = TypeAdapter(Roster)
@@ -54,12 +58,13 @@ def write_roster(
     *,
     is_shared: bool = False,
     container: str | None = None,
+    ray: RayPlace | None = None,
 ) -> None:
     """Write the hosts down."""
     entries = tuple(
         RosterEntry(session.spec, session.python, session.sees_our_folder) for session in sessions
     )
-    roster = Roster(launcher, str(ssh_config) if ssh_config else None, entries, is_shared, container)
+    roster = Roster(launcher, str(ssh_config) if ssh_config else None, entries, is_shared, container, ray)
     content = _ROSTER.dump_json(roster, indent=2)
     write_atomically(run.hosts, content)
     with contextlib.suppress(RunError):  # then later commands want --trust-hosts
@@ -100,10 +105,13 @@ def open_sessions(roster: Roster) -> Iterator[list[HostSession]]:
     """Connections to the run's hosts, made when they are needed, and closed at the end."""
     config = Path(roster.ssh_config) if roster.ssh_config else None
     with contextlib.ExitStack() as stack:
+        connect: Callable[[str], Remote] = partial(Remote, config=config)
+        if roster.ray is not None:
+            connect = stack.enter_context(contextlib.closing(NodesElsewhere(roster.ray))).remote
         yield [
             HostSession(
                 number,
-                stack.enter_context(Remote(entry.host.name, config)),
+                stack.enter_context(connect(entry.host.name)),
                 entry.python,
                 entry.host,
                 entry.sees_our_folder,

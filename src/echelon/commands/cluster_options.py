@@ -10,6 +10,7 @@ from echelon.cloud.journal import Journal
 from echelon.commands.rented_hosts import rented_hosts, require_running
 from echelon.errors import UserError
 from echelon.launch.hosts import Host
+from echelon.launch.ray_cluster import RayNodes
 from echelon.recipe.workers import WorkerRange
 
 
@@ -29,6 +30,8 @@ class ClusterOptions:
     container: str | None = None
     rented: str | None = None
     """The cluster of `cloud up` that the hosts belong to."""
+    ray: RayNodes | None = None
+    """The nodes of a Ray cluster that are the hosts, by the same names."""
 
     def refuse_idle_options(self) -> None:
         """UserError if something is asked for that needs hosts; an ssh configuration may be set for all commands."""

@@ -6,12 +6,13 @@ import shutil
 import subprocess
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from packaging.requirements import Requirement
 
+from echelon.commands.ray_diagnosis import check_ray
 from echelon.errors import UserError
 from echelon.lab.cgroup import find_cpu_controller
 from echelon.lab.requirements import check_machine
@@ -69,6 +70,13 @@ class Diagnosis:
             "findings": [asdict(finding) for finding in self.findings],
             "hosts": [{"fit": host.is_fit, **asdict(host)} for host in self.hosts],
         }
+
+
+def diagnose_with_ray(address: str | None, needs: Needs) -> Diagnosis:
+    """Check this machine, and the Ray cluster that is there or at `address`."""
+    diagnosis = diagnose([], None, needs)
+    findings, reports = check_ray(address, needs)
+    return replace(diagnosis, findings=[*diagnosis.findings, *findings], hosts=reports)
 
 
 def diagnose(hosts: Sequence[Host], ssh_config: Path | None, needs: Needs) -> Diagnosis:

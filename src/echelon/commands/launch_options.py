@@ -11,8 +11,8 @@ import typer
 
 from echelon.errors import UserError
 
-Launcher = Literal["local", "slurm", "kubernetes"]
-SITE = "SLURM and Kubernetes"
+Launcher = Literal["local", "slurm", "kubernetes", "ray"]
+SITE = "SLURM, Kubernetes and Ray"
 BY_HAND = "Hosts started by hand"
 
 
@@ -79,7 +79,7 @@ class LaunchOptions:
     gpus_per_node: Annotated[
         int | None,
         typer.Option(min=1, help="GPUs per node.", rich_help_panel=SITE),
-        For(("slurm", "kubernetes"), is_directive=True),
+        For(("slurm", "kubernetes", "ray"), is_directive=True),
     ] = None
     sbatch_option: Annotated[
         list[str],
@@ -97,6 +97,15 @@ class LaunchOptions:
             metavar="DIR", help="Kubernetes: write the manifests into this folder.", rich_help_panel=SITE
         ),
         _KUBERNETES,
+    ] = None
+    address: Annotated[
+        str | None,
+        typer.Option(
+            metavar="HOST:PORT",
+            help="Ray: the cluster's head, or auto for the cluster that this machine belongs to.  [default: auto]",
+            rich_help_panel=SITE,
+        ),
+        For(("ray",)),
     ] = None
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Show what would run on every host, and run nothing.")

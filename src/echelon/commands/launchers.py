@@ -12,8 +12,9 @@ from typing import Any
 
 from rich.console import Console
 
-from echelon.commands.dry_run import as_arguments, plan_here, plan_over_ssh
+from echelon.commands.dry_run import HostPlan, LaunchPlan, as_arguments, plan_here, plan_over_ssh
 from echelon.commands.launch_options import LaunchOptions
+from echelon.commands.ray_training import RayRequest, describe_ray_launch, train_on_ray
 from echelon.commands.remote_training import train_over_ssh
 from echelon.commands.results import format_training
 from echelon.commands.site_training import train_at_site
@@ -44,6 +45,8 @@ class Launched:
 def launch(options: TrainOptions, how: LaunchOptions, console: Console) -> Launched:
     """Train with the launcher that was asked for or found; with `--dry-run`, return what would be run where."""
     how.refuse_idle()
+    if how.launcher == "ray":
+        return _launch_on_ray(options, how, console)
     if options.cluster is not None:
         return _launch_over_ssh(options, how, console)
     match how.launcher:
@@ -72,6 +75,15 @@ def _launch_over_ssh(options: TrainOptions, how: LaunchOptions, console: Console
         plan = plan_over_ssh(options, console)
         return Launched(plan.document(), plan.to_text())
     return _trained(train_over_ssh(options, console), 1)
+
+
+def _launch_on_ray(options: TrainOptions, how: LaunchOptions, console: Console) -> Launched:
+    request = RayRequest(how.address, how.gpus_per_node)
+    if how.dry_run:
+        found = describe_ray_launch(options, request, console)
+        plan = LaunchPlan("ray", [HostPlan(host, commands, []) for host, commands in found.items()])
+        return Launched(plan.document(), plan.to_text())
+    return _trained(train_on_ray(options, request, console), 1)
 
 
 def _launch_at_site(options: TrainOptions, place: Place, console: Console) -> Launched:

@@ -52,6 +52,7 @@ from echelon.launch.container import python_with, render_transfer, send_image
 from echelon.launch.findings import MeasuredLink, Needs, PreparedData
 from echelon.launch.install import ENVIRONMENT, InstallOptions, install_hosts
 from echelon.launch.placement import render_worker
+from echelon.launch.ray_routes import with_ray_route
 from echelon.launch.routes import Route
 from echelon.launch.session import INSTALLED_PYTHON
 from echelon.launch.ssh import Remote, on_all, raise_problems
@@ -135,16 +136,12 @@ class RunHosts:
             raise_problems(on_all(remotes, lambda remote: send_image(remote, image)))
 
     def _check(self) -> list[HostReport]:
-        data = PreparedData(self._prepared.folder.resolve(), self._prepared.key)
         options = self._options
-        needs = Needs(
-            run_folder=self._run.path,
-            data=data,
-            python=options.python,
-            interface=options.interface,
-            container=options.container,
-        )
-        return check_hosts(options.hosts, self._remotes, needs)
+        needs = render_needs(options, self._run, self._prepared)
+        reports = check_hosts(options.hosts, self._remotes, needs)
+        if options.ray is None or options.interface:
+            return reports
+        return [with_ray_route(report, options.ray) for report in reports]
 
     def _send_data(self, reports: Sequence[HostReport], console: Console) -> None:
         names = [report.host.name for report in reports]
@@ -198,15 +195,26 @@ class RunHosts:
         return choose_size(self._options.num_hosts, len(self._options.hosts), is_shared=is_shared)
 
 
+def render_needs(options: ClusterOptions, run: RunFolder, prepared: AnyPrepared) -> Needs:
+    """What the run requires of its hosts."""
+    return Needs(
+        run_folder=run.path,
+        data=PreparedData(prepared.folder.resolve(), prepared.key),
+        python=options.python,
+        interface=options.interface,
+        measures_link=options.ray is None or not options.ray.is_on_loopback(),
+        container=options.container,
+    )
+
+
 @contextmanager
 def open_hosts(
     options: ClusterOptions, run: RunFolder, recipe: Recipe, prepared: AnyPrepared
 ) -> Iterator[RunHosts]:
     """A connection to each host, closed at the end."""
     with ExitStack() as stack:
-        remotes = {
-            host.name: stack.enter_context(Remote(host.name, options.ssh_config)) for host in options.hosts
-        }
+        connect = options.ray.remote if options.ray else partial(Remote, config=options.ssh_config)
+        remotes = {host.name: stack.enter_context(connect(host.name)) for host in options.hosts}
         yield RunHosts(options, run, recipe, prepared, remotes)
 
 
@@ -247,6 +255,7 @@ def train_on_hosts(
             options.ssh_config,
             is_shared=is_shared,
             container=options.container,
+            ray=options.ray.place if options.ray else None,
         )
         _note_link(run, hosts.link)
         specs = hosts.specs(sessions, is_shared=is_shared)

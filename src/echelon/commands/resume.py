@@ -106,6 +106,9 @@ def refuse_to_leave_hosts(run: RunFolder) -> None:
         assert roster is not None
         hosts = [str(Host(entry.host.name, entry.host.workers)) for entry in roster.entries]
         there = f"echelon train {run.path} --hosts {','.join(hosts)}"
+        if roster.ray:
+            there = f"echelon train {run.path} --launcher ray --address {roster.ray.address}"
+            there += f" --workers {roster.entries[0].host.workers}"
         there += f" --ssh-config {roster.ssh_config}" if roster.ssh_config else ""
         there += f" --container {roster.container}" if roster.container else ""
     raise RunError(

@@ -22,7 +22,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from threading import Thread
 from types import TracebackType
-from typing import IO, Self, TypeVar
+from typing import IO, Any, Protocol, Self, TypeVar
 
 from echelon.errors import HostsError, Reason, RemoteError
 
@@ -61,6 +61,23 @@ class Completed:
     stderr: bytes
 
 
+class RemoteProcess(Protocol):
+    """A command on a host, as `subprocess.Popen` shows one here."""
+
+    stdin: IO[bytes] | None
+    stdout: IO[bytes] | None
+
+    @property
+    def returncode(self) -> int | Any: ...
+    def poll(self) -> int | None: ...
+    def wait(self, timeout: float | None = None) -> int: ...
+    def kill(self) -> None: ...
+    def __enter__(self) -> Self: ...
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None: ...
+
+
 class Remote:
     """One host and the connection to it; threads may share it. Commands run in the user's home folder there."""
 
@@ -77,7 +94,8 @@ class Remote:
         What a command has begun on another host continues there after the timeout: only its input and output end.
         """
         source = subprocess.DEVNULL if stdin is None else subprocess.PIPE
-        with self.start(command, stdin=source, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+        self.connect()
+        with self._open(command, stdin=source, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
             try:
                 stdout, stderr = process.communicate(stdin, timeout_s)
             except subprocess.TimeoutExpired:
@@ -100,8 +118,8 @@ class Remote:
         stdin: Stream = subprocess.DEVNULL,
         stdout: Stream = subprocess.DEVNULL,
         stderr: Stream = subprocess.DEVNULL,
-    ) -> subprocess.Popen[bytes]:
-        """Start a command and return the local process that stands for it; RemoteError if there is no connection.
+    ) -> RemoteProcess:
+        """Start a command and return the process here that stands for it; RemoteError if there is no connection.
 
         What it writes never reaches the terminal by itself: hosts may write anything.
 

@@ -20,6 +20,8 @@ class StopRequests:
     def __init__(self) -> None:
         self.since: float | None = None
         self.must_kill = False
+        self.is_pause = False
+        """Save and leave to be started again at once. A request of the user's takes precedence."""
         self._is_told = False
 
     def news(self) -> str | None:
@@ -37,7 +39,7 @@ class StopRequests:
     def level(self) -> Literal[0, 1, 2]:
         """0: no stop was requested; 1: save and leave; 2: end at once."""
         if self.since is None:
-            return 0
+            return 1 if self.is_pause else 0
         return 2 if self.must_kill else 1
 
     def insist(self) -> None:
