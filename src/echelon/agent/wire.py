@@ -47,11 +47,11 @@ class WireError(Exception):
 
 
 class AbsentError(WireError):
-    """The machine answers that no process listens there."""
+    """The machine answers that nobody listens there."""
 
 
 class MessageEncoder:
-    """Encodes messages for a connection: length, tag, content."""
+    """Makes messages into what goes over a connection: length, tag, content."""
 
     def __init__(self, key: bytes) -> None:
         self._key = key
@@ -65,14 +65,14 @@ class MessageEncoder:
 
 
 class MessageDecoder:
-    """Finds messages in what a connection receives; WireError if it was tampered with."""
+    """Finds messages in what comes over a connection; WireError if somebody has tampered with it."""
 
     def __init__(self, key: bytes, limit_bytes: int = _MAX_BYTES) -> None:
         self._key = key
         self._number = 0
         self._bytes = bytearray()
         self.limit_bytes = limit_bytes
-        """The largest message accepted."""
+        """Of a message."""
 
     def feed(self, data: bytes) -> None:
         self._bytes += data
@@ -189,7 +189,7 @@ class Receiver:
         self.caller = caller
 
     async def receive(self) -> bytes:
-        """The next message; WireError if the connection has ended or was tampered with."""
+        """The next message; WireError if the connection has ended or somebody has tampered with it."""
         try:
             while (message := self._decoder.decode()) is None:
                 data = await self._reader.read(_READ_BYTES)
@@ -202,7 +202,7 @@ class Receiver:
 
 
 async def call(address: str, port: int, ours: Membership, called: int) -> Sender:
-    """Connect to host `called`; WireError if no host of the run answers in time."""
+    """Connect to host `called`; WireError if nobody who belongs to the run answers in time."""
     try:
         async with asyncio.timeout(HANDSHAKE_S):
             reader, writer = await asyncio.open_connection(address, port)
@@ -226,7 +226,7 @@ async def call(address: str, port: int, ours: Membership, called: int) -> Sender
 
 
 async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, ours: Membership) -> Receiver:
-    """Accept a caller that belongs to the run; WireError for any other."""
+    """Let a caller in who belongs to the run; WireError for anybody else."""
     try:
         async with asyncio.timeout(HANDSHAKE_S):
             notice_silence(writer.get_extra_info("socket"))

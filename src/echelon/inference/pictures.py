@@ -15,23 +15,23 @@ from echelon.errors import RunError
 from echelon.runfolder import RunFolder, read_file
 
 _MARGIN = 8 / 7
-"""For models without a recorded `shorter`: its ratio to what the model sees."""
+"""Of models from before `shorter` was written down: what it is, over what the model sees."""
 
 
 @dataclass(frozen=True)
 class PictureRules:
-    """A model's image format and class names."""
+    """A model's picture format and class names."""
 
     classes: tuple[str, ...]
     pixels: int
     normalisation: Normalisation
     shorter: int | None = None
-    """What an image's shorter side is brought to before the middle is taken, as in preparation."""
+    """What a picture's shorter side is brought to before the middle is taken, as in preparation."""
     takes_whole: bool = False
-    """For models without a recorded `shorter`: whether it is `pixels`."""
+    """Of models from before `shorter` was written down: whether it is `pixels`."""
 
     def see(self, content: bytes) -> Pixels:
-        """An image file as the model sees it: [P, P, 3]; OSError or ValueError if it is not an image."""
+        """A picture file as the model sees it: [P, P, 3]; OSError or ValueError if it is no picture."""
         shorter = self.shorter or (self.pixels if self.takes_whole else round(self.pixels * _MARGIN))
         return middle(decode(content, shorter), self.pixels)
 
@@ -50,7 +50,7 @@ class PictureEngine(Protocol):
     name: str
 
     def probabilities(self, pictures: Pixels) -> NDArray[np.float32]:
-        """[N, K] of images [N, P, P, 3]."""
+        """[N, K] of pictures [N, P, P, 3]."""
         ...
 
 

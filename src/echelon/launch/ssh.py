@@ -33,7 +33,7 @@ Item = TypeVar("Item")
 Value = TypeVar("Value")
 
 _OPTIONS = {
-    "BatchMode": "yes",  # no one is there to type a password
+    "BatchMode": "yes",  # nobody is there to type a password
     "ConnectTimeout": "10",
     "ServerAliveInterval": "2",  # with the next: a host that is cut off is noticed within ten seconds
     "ServerAliveCountMax": "4",
@@ -49,7 +49,7 @@ _CONNECT_S = 30.0
 _SSH_FAILED = 255
 _NOT_FOUND = 127
 _SOCKET_PATH_BYTES = 80
-"""The system allows about 104, and ssh needs 17 of them for a temporary name while it connects."""
+"""The system allows about 104, of which ssh needs 17 for a name of its own while it connects."""
 
 
 @dataclass(frozen=True)
@@ -101,7 +101,7 @@ class Remote:
         stdout: Stream = subprocess.DEVNULL,
         stderr: Stream = subprocess.DEVNULL,
     ) -> subprocess.Popen[bytes]:
-        """Start a command and return the local process that stands for it; RemoteError if there is no connection.
+        """Start a command and return the process here that stands for it; RemoteError if there is no connection.
 
         What it writes never reaches the terminal by itself: hosts may write anything.
 
@@ -168,7 +168,7 @@ class Remote:
 
     @property
     def by_hand(self) -> str:
-        """The command that a user would type to log in."""
+        """What a user would type to get there."""
         return shlex.join(["ssh", *self._config, self.host])
 
     def _open(
@@ -218,7 +218,7 @@ class Remote:
 def side_by_side(items: Iterable[Item], action: Callable[[Item], Value]) -> list[Value]:
     """Run `action` on all items at once, each in a thread of its own; results in order.
 
-    If some fail, the first of their errors is raised once all are done. Ctrl-C is raised at once: nothing waits for the
+    If some fail, the first of their errors is raised once all are done. Ctrl-C is raised at once: nobody waits for the
     threads then, not even the interpreter at its end.
     """
     futures: list[Future[Value]] = []
@@ -233,7 +233,7 @@ def side_by_side(items: Iterable[Item], action: Callable[[Item], Value]) -> list
 def _settle(future: Future[Value], action: Callable[[Item], Value], item: Item) -> None:
     try:
         future.set_result(action(item))
-    except BaseException as error:  # for the thread that waits for the result
+    except BaseException as error:  # for whoever waits for the result
         future.set_exception(error)
 
 
@@ -277,12 +277,12 @@ def render_remote(command: Sequence[str]) -> str:
 
 
 def render_local(command: Sequence[str]) -> list[str]:
-    """The same for this machine; the command replaces the `sh`, so that signals reach it."""
+    """The same on this machine; the command takes the place of the `sh`, so that a signal to it reaches it."""
     return ["sh", "-c", 'exec "$@"', "sh", *command]
 
 
 def explain_failure(host: str, by_hand: str, status: int, stderr: str) -> RemoteError | None:
-    """Why a command did not run, judged by its exit status and output; None if it did run."""
+    """What kept a command from running, from its exit status and what was said; None if it did run."""
     if status == _NOT_FOUND and re.search("not found|No such file", stderr):
         return RemoteError(
             host,
