@@ -19,6 +19,7 @@ from echelon.comm.group import Group
 from echelon.recipe import schema
 from echelon.train.exchange import Exchange
 from echelon.train.flat import FlatParameters
+from echelon.train.gradient_norm import block_norms, total_norm
 from echelon.train.optimiser import FlatOptimiser
 from echelon.train.slots import Update
 
@@ -48,14 +49,25 @@ def _run(rank: int, work: Work, size: int, folder: Path) -> None:
 class Pupil:
     """A small network that learns a fixed function by plain gradient descent, slot by slot."""
 
-    def __init__(self, group: Group, exchange: Exchange, width: int = 96, first: str = "0") -> None:
+    def __init__(
+        self,
+        group: Group,
+        exchange: Exchange,
+        width: int = 96,
+        first: str = "0",
+        *,
+        optimiser: schema.Optimiser | None = None,
+        clip_norm: float | None = None,
+    ) -> None:
         """`first` is the name of its first layer."""
         torch.manual_seed(1)
         layers = {first: nn.Linear(32, width), "1": nn.Tanh(), "2": nn.Linear(width, 48)}
         self.model = nn.Sequential(OrderedDict(layers))
         self.group, self.exchange = group, exchange
         self.flat = FlatParameters(self.model, SLOTS)
-        self.optimiser = FlatOptimiser(schema.Sgd(kind="sgd", momentum=0.5), self.flat)
+        self.optimiser = FlatOptimiser(optimiser or schema.Sgd(kind="sgd", momentum=0.5), self.flat)
+        self._clip_norm = clip_norm
+        self.norms: list[float] = []
         exchange.attach(self.flat, self.optimiser, lambda: None)
         self.losses: list[float] = []
 
@@ -63,12 +75,21 @@ class Pupil:
         for step in steps:
             for update in self.exchange.updates(step, SLOTS):
                 self._backward(step, update)
-                while self.exchange.reduce().must_repeat:
+                while (reduced := self.exchange.reduce()).must_repeat:
                     self._backward(step, update)
+                if self._clip_norm is not None:
+                    self._clip(self._clip_norm, reduced.whole_norm)
                 if update.is_applied_here and rate:
                     self.optimiser.step(rate)
                 self.exchange.after_update()
             self.losses.append(self.flat.loss)
+
+    def _clip(self, longest: float, whole_norm: float | None) -> None:
+        spans, gradients = self.optimiser.spans, self.flat.gradients
+        norm = total_norm(block_norms(gradients, spans)) if whole_norm is None else whole_norm
+        self.norms.append(norm)
+        for span in spans:
+            gradients[span].mul_(min(1.0, longest / norm))
 
     def _backward(self, step: int, update: Update) -> None:
         self.flat.zero()

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from echelon.commands.plan import precision_warnings
 from echelon.errors import UserError
 from echelon.explain.clusters import parse_cluster
-from echelon.explain.cost import EXCHANGES, predict, ready_buffers
+from echelon.explain.cost import EXCHANGES, memory_bytes, predict, ready_buffers
 from echelon.explain.plan import ClusterPlan, format_plan, format_sweep, parse_sweep, plan_cluster, sweep
 from echelon.explain.profile import Profile, profile_of
 from echelon.explain.text_description import describe_text
@@ -39,6 +39,19 @@ def test_layers_add_up_to_the_models_parameters_and_flops(workload: Workload) ->
     assert workload.parameters == description.parameters
     assert workload.training_flops == description.flops_per_step
     assert workload.checkpoint_bytes() == description.checkpoint_bytes
+
+
+def test_a_shared_out_optimiser_takes_less_memory_and_other_traffic(workload: Workload) -> None:
+    shared = replace(workload, shares_optimiser=True)
+    whole, quarter = memory_bytes(workload, 4), memory_bytes(shared, 4)
+    assert whole - quarter == pytest.approx(0.75 * 2 * workload.gradient_bytes), "of Adam's two averages"
+    assert memory_bytes(shared, 1) == memory_bytes(workload, 1) == whole
+    hosts = parse_cluster("4x(1xT4, 100gbit)")
+    alike, apart = predict(workload, hosts), predict(shared, hosts)
+    assert apart.bytes_per_step == pytest.approx(alike.bytes_per_step)
+    weights_s = apart.bytes_per_step / 2 / (100e9 / 8)
+    assert apart.cost.communication > weights_s, "nothing hides the weights that come back after the update"
+    assert apart.cost.optimiser == pytest.approx(alike.cost.optimiser / 4)
 
 
 def test_two_passes_are_twice_the_work_on_the_same_tokens() -> None:

@@ -12,7 +12,9 @@ from echelon.commands.prepare import prepare_data
 from echelon.data.batch_plan import plan_batches
 from echelon.data.prepared import Prepared
 from echelon.explain.checkpoints import checkpoint_parts, format_parts
+from echelon.explain.description import format_description
 from echelon.explain.text_description import ASSUMED_LENGTH, describe_text, format_text
+from echelon.explain.units import show_megabytes
 from echelon.recipe.loading import load_translation_recipe
 from echelon.recipe.schedule import rate_by_step
 from tests.sample_corpus import write_corpus
@@ -50,6 +52,16 @@ def test_flops_follow_from_the_assumed_sentences() -> None:
 def test_the_checkpoint_holds_what_the_optimiser_keeps(optimiser: dict[str, object], numbers: int) -> None:
     description = describe_text(sample_recipe(optimiser=optimiser), None)
     assert description.checkpoint_bytes == 4 * numbers * description.parameters
+
+
+def test_a_shared_out_optimiser_is_told() -> None:
+    whole, shared = (
+        describe_text(sample_recipe(f"train.shard={shard}"), None) for shard in ("none", "optimiser")
+    )
+    assert shared.optimiser_bytes == whole.optimiser_bytes == 4 * 2 * whole.parameters
+    line = f"  optimiser        {show_megabytes(shared.optimiser_bytes)}, shared out over the workers"
+    assert line in format_description(shared).splitlines()
+    assert "shared out" not in format_description(whole)
 
 
 @pytest.mark.parametrize(

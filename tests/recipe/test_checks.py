@@ -68,6 +68,31 @@ def test_a_batch_that_training_will_find_is_not_checked() -> None:
             "exchange.backup_workers: does nothing if exchange.synchronous = false; leave one of them out",
         ),
         (
+            ["train.shard=optimiser", "train.exchange=auto"],
+            'train.shard: train.exchange = "auto" does not share an optimiser out; use train.exchange = '
+            '"all_reduce", or train.shard = "none"',
+        ),
+        (
+            ["train.shard=optimiser", "train.exchange=parameter_server"],
+            'train.shard: train.exchange = "parameter_server" does not share an optimiser out; use train.exchange = '
+            '"all_reduce", or train.shard = "none"',
+        ),
+        (
+            ["train.shard=optimiser", "exchange.hierarchical=true"],
+            "train.shard: sums are not shared out host by host; use exchange.hierarchical = false, or "
+            'train.shard = "none"',
+        ),
+        (
+            ["train.shard=optimiser", "optimiser={kind='sgd', momentum=0.0}"],
+            "train.shard: SGD without momentum keeps nothing that could be shared out; use train.shard = "
+            '"none"',
+        ),
+        (
+            ["train.shard=optimiser", "optimiser={kind='own', make='mine:Optimiser'}"],
+            "train.shard: an optimiser of your own may look at more of the weights than a worker's part; use "
+            'train.shard = "none"',
+        ),
+        (
             ["train.batch_tokens=4000", "train.slots=3"],
             "train.batch_tokens: 4000 does not divide into 3 slots; use 3999 or 4002",
         ),

@@ -9,7 +9,8 @@ import contextlib
 import itertools
 import json
 import os
-from collections.abc import Collection, Iterator, Mapping
+from collections import Counter
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any, Protocol
@@ -128,6 +129,25 @@ class Group:
             for work in dist.batch_isend_irecv(operations):
                 work.wait()
         return received
+
+    def swap(self, outgoing: Iterable[tuple[int, Tensor]], incoming: Iterable[tuple[int, Tensor]]) -> None:
+        """Send tensors to workers and fill others with what comes from them, everything at once.
+
+        What goes from one worker to another stands in the same order with both of them. Empty tensors do not travel.
+        """
+        operations: list[dist.P2POp] = []
+        for deed, tensors in ((dist.isend, outgoing), (dist.irecv, incoming)):
+            tags: Counter[int] = Counter()
+            for other, tensor in tensors:
+                if tensor.numel():
+                    operations.append(
+                        dist.P2POp(deed, tensor, group=self._connections, group_peer=other, tag=tags[other])
+                    )
+                    tags[other] += 1
+        if operations:
+            with waiting_for_others(self.heart):
+                for work in dist.batch_isend_irecv(operations):
+                    work.wait()
 
     def broadcast_tensors(
         self, tensors: Mapping[str, Tensor], source: int, device: torch.device

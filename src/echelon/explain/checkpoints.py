@@ -62,6 +62,11 @@ def numbers_per_parameter(recipe: Recipe) -> int:
     return 3
 
 
+def optimiser_bytes(recipe: Recipe, parameters: int) -> int:
+    """Of what the optimiser keeps for so many parameters."""
+    return FLOAT32_BYTES * (numbers_per_parameter(recipe) - 1) * parameters
+
+
 def format_parts(parts: Sequence[CheckpointPart]) -> str:
     """What is always there, and what more workers add."""
     always = ", ".join(part.name for part in parts if part.bytes(1))

@@ -146,7 +146,7 @@ def best_algorithm(
         return "parameter_server"
     if workload.settings.hierarchical and min(cluster.hosts, cluster.per_host) > 1:
         return "hierarchical"
-    if exchange in ("compressed", "low_rank", "local"):
+    if exchange in ("compressed", "low_rank", "local") or _is_shared_out(workload, exchange):
         return "all_to_all"
     if not cluster.device.is_gpu:
         return "ring"
@@ -229,12 +229,25 @@ def _fixed_seconds(workload: Workload, cluster: Cluster, profile: Profile | None
         return profile.optimiser_seconds, profile.other_seconds
     # The optimiser reads and writes every number it keeps, and reads the gradient.
     touched = workload.gradient_bytes * (2 * workload.optimiser_numbers + 1)
+    if workload.shares_optimiser:
+        touched /= cluster.workers
     return touched / cluster.device.memory_bytes_per_s, _STEP_OVERHEAD_S[cluster.device.is_gpu]
+
+
+def _is_shared_out(workload: Workload, exchange: PlannedExchange) -> bool:
+    """Whether workers update a part of the weights each."""
+    return exchange == "all_reduce" and workload.shares_optimiser
 
 
 def _exposed(workload: Workload, exchange: PlannedExchange, cost: Cost, slots: int, slot_s: float) -> float:
     """The part of the exchange that does not overlap with computing."""
     match exchange:
+        case "all_reduce" if workload.shares_optimiser:
+            # Gradients go out behind backward; the weights, as many bytes, come back after the update.
+            half = replace(cost, latency_s=cost.latency_s / 2, seconds_per_byte=cost.seconds_per_byte / 2)
+            return exposed_seconds(ready_buffers(workload, slot_s), half) + half.seconds(
+                workload.gradient_bytes
+            )
         case "all_reduce" | "compressed":
             shrunk = exchanged_bytes(workload, exchange) / workload.gradient_bytes
             return exposed_seconds(ready_buffers(workload, slot_s, shrunk), cost)
@@ -299,9 +312,10 @@ def checkpoint_seconds(workload: Workload, workers: int) -> float:
     return workload.checkpoint_bytes(workers) / workers / _COPY_BYTES_PER_S
 
 
-def memory_bytes(workload: Workload) -> float:
+def memory_bytes(workload: Workload, workers: int) -> float:
     """A worker's memory: weights, optimiser state, gradients, and one slot's activations."""
     half_copy = 0.5 if workload.number_format == "half" else 0.0
-    held = workload.gradient_bytes * (workload.optimiser_numbers + 1 + half_copy)
+    kept = (workload.optimiser_numbers - 1) / (workers if workload.shares_optimiser else 1)
+    held = workload.gradient_bytes * (1 + kept + 1 + half_copy)
     activations = workload.activation_bytes * (0.5 if workload.number_format == "half" else 1.0)
     return held + activations

@@ -26,6 +26,10 @@ class Description:
     checkpoint_bytes: int
     """Of one worker alone."""
     checkpoint_parts: str
+    optimiser_bytes: int
+    """Of what the optimiser keeps for the weights."""
+    shares_optimiser: bool
+    """Whether each worker keeps only a part of it."""
     slots: int
     flops_per_step: int
     is_prepared: bool
@@ -72,6 +76,11 @@ def format_facts(description: Description, about: Sequence[str], step: str, data
         *(f"    {name:<15}{count:>14,}" for name, count in d.parameters_by_layer.items()),
         f"  gradient         {show_megabytes(d.gradient_bytes)} in float32: what each worker exchanges per step",
         f"  checkpoint       about {show_megabytes(d.checkpoint_bytes)}: {d.checkpoint_parts}",
+        *(
+            [f"  optimiser        {show_megabytes(d.optimiser_bytes)}, shared out over the workers"]
+            if d.shares_optimiser
+            else []
+        ),
         f"  step             {step}",
         f"  FLOPs a step     {d.flops_per_step:.3g}",
         f"  length           {steps}{epochs}",

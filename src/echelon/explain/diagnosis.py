@@ -205,6 +205,7 @@ IN_MEMORY = "host_sum"
 """The exact exchange of two workers on one machine: nothing of it goes over a wire."""
 _ALGORITHMS: dict[str, Algorithm] = {
     "hierarchical": "hierarchical",
+    "sharded": "all_to_all",
     "compressed": "all_to_all",
     "local": "all_to_all",
     "parameter_server": "parameter_server",

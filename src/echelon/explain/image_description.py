@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from echelon.data.batch_plan import plan_images
 from echelon.data.images.image_store import PreparedImages
-from echelon.explain.checkpoints import checkpoint_parts, format_parts
+from echelon.explain.checkpoints import checkpoint_parts, format_parts, optimiser_bytes
 from echelon.explain.description import Description, format_facts, some_rates, steps_of
 from echelon.recipe.schedule import formula
 from echelon.recipe.schema import ClassificationRecipe
@@ -53,6 +53,8 @@ def describe_images(recipe: ClassificationRecipe, prepared: PreparedImages | Non
         gradient_bytes=gradient_bytes(shape),
         checkpoint_bytes=round(sum(part.bytes(1) for part in parts)),
         checkpoint_parts=format_parts(parts),
+        optimiser_bytes=optimiser_bytes(recipe, parameter_count(shape)),
+        shares_optimiser=recipe.train.shard == "optimiser",
         images_per_step=recipe.train.batch_images,
         slots=recipe.train.slots,
         flops_per_step=training_flops(shape, recipe.train.batch_images),

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from echelon.explain.checkpoints import checkpoint_parts, format_parts, numbers_per_parameter
+from echelon.explain.checkpoints import checkpoint_parts, format_parts, numbers_per_parameter, optimiser_bytes
 from echelon.explain.description import Description, format_facts, some_rates, steps_of
 from echelon.explain.workload import FLOAT32_BYTES, Layer, Workload
 from echelon.recipe.schedule import formula
@@ -52,6 +52,8 @@ def describe_plainly(task: SizesDeclaration, recipe: Recipe, prepared: Any) -> P
         gradient_bytes=FLOAT32_BYTES * sum(counts.values()),
         checkpoint_bytes=round(sum(part.bytes(1) for part in parts)),
         checkpoint_parts=format_parts(parts),
+        optimiser_bytes=optimiser_bytes(recipe, sum(counts.values())),
+        shares_optimiser=recipe.train.shard == "optimiser",
         batch=str(task.batch(recipe)),
         slots=recipe.train.slots,
         flops_per_step=task.step_flops(recipe, prepared),
@@ -88,6 +90,7 @@ def plain_workload(task: SizesDeclaration, recipe: Recipe, prepared: Any, steps:
         unit=task.targets,
         number_format="float32" if recipe.train.precision == "float32" else "half",
         optimiser_numbers=numbers_per_parameter(recipe),
+        shares_optimiser=recipe.train.shard == "optimiser",
         activation_bytes=0.0,
         steps=steps,
         checkpoint_every=recipe.checkpoint.fixed_interval,

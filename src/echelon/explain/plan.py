@@ -89,7 +89,7 @@ def plan_cluster(workload: Workload, cluster: Cluster, profile: Profile | None =
     if best.seconds.expected > 0.98 * chosen.seconds.expected:
         best = chosen  # an inexact exchange must be clearly faster to be worth it
     hours = _hours(workload, chosen, training.workers)
-    needed, held = memory_bytes(workload), cluster.device.memory_bytes
+    needed, held = memory_bytes(workload, training.workers), cluster.device.memory_bytes
     return ClusterPlan(
         name=cluster.name,
         hosts=cluster.hosts,

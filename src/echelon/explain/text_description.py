@@ -7,7 +7,7 @@ from typing import Any
 
 from echelon.data.batch_plan import plan_batches, step_tokens
 from echelon.data.prepared import Prepared
-from echelon.explain.checkpoints import checkpoint_parts, format_parts
+from echelon.explain.checkpoints import checkpoint_parts, format_parts, optimiser_bytes
 from echelon.explain.description import Description, format_facts, some_rates, steps_of
 from echelon.recipe.schedule import formula
 from echelon.recipe.schema import TranslationRecipe
@@ -58,6 +58,8 @@ def describe_text(recipe: TranslationRecipe, prepared: Prepared | None) -> TextD
         gradient_bytes=gradient_bytes(shape),
         checkpoint_bytes=round(sum(part.bytes(1) for part in parts)),
         checkpoint_parts=format_parts(parts),
+        optimiser_bytes=optimiser_bytes(recipe, parameter_count(shape)),
+        shares_optimiser=recipe.train.shard == "optimiser",
         tokens_per_step=recipe.train.batch_tokens,
         is_batch_auto=recipe.train.batch == "auto",
         target_tokens_per_step=tokens.target,

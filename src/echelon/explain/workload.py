@@ -73,6 +73,8 @@ class Workload:
     """Float32 numbers kept for each parameter, the weight itself included."""
     activation_bytes: float
     """Of one slot, kept for backward."""
+    shares_optimiser: bool = False
+    """Whether each worker keeps only a part of what the optimiser keeps for the weights."""
     steps: int | None = None
     checkpoint_every: int | None = None
     settings: ExchangeSettings = field(default_factory=ExchangeSettings)
@@ -151,6 +153,7 @@ def image_workload(
         unit="images",
         number_format="float32" if recipe.train.precision == "float32" else "half",
         optimiser_numbers=numbers_per_parameter(recipe),
+        shares_optimiser=recipe.train.shard == "optimiser",
         activation_bytes=image_activations(shape, pictures // recipe.train.slots),
         steps=steps,
         checkpoint_every=recipe.checkpoint.fixed_interval,
@@ -179,6 +182,7 @@ def translation_workload(recipe: TranslationRecipe, prepared: Prepared | None, s
         unit="target tokens",
         number_format="float32" if recipe.train.precision == "float32" else "half",
         optimiser_numbers=numbers_per_parameter(recipe),
+        shares_optimiser=recipe.train.shard == "optimiser",
         activation_bytes=transformer_activations(shape, computed) / recipe.train.slots,
         steps=steps,
         checkpoint_every=recipe.checkpoint.fixed_interval,

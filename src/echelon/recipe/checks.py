@@ -13,9 +13,11 @@ from echelon.recipe.schema import (
     Cosine,
     ExchangeClass,
     Noam,
+    OwnOptimiser,
     Piecewise,
     Polynomial,
     Recipe,
+    Sgd,
 )
 from echelon.recipe.tasks import RecipeDeclaration, find_task
 
@@ -132,6 +134,7 @@ def _early_stop_problems(recipe: Recipe) -> Iterator[Problem]:
 
 def _exchange_problems(recipe: Recipe) -> Iterator[Problem]:
     yield from _backup_problems(recipe)
+    yield from _shard_problems(recipe)
     if recipe.train.exchange != "auto":
         yield from find_exchange_problems(recipe)
         return
@@ -189,6 +192,34 @@ def _backup_problems(recipe: Recipe) -> Iterator[Problem]:
         yield Problem(
             "exchange.backup_workers",
             "does nothing if exchange.synchronous = false; leave one of them out",
+        )
+
+
+def _shard_problems(recipe: Recipe) -> Iterator[Problem]:
+    if recipe.train.shard == "none":
+        return
+    without = 'or train.shard = "none"'
+    if recipe.train.exchange != "all_reduce":
+        yield Problem(
+            "train.shard",
+            f'train.exchange = "{recipe.train.exchange}" does not share an optimiser out; '
+            f'use train.exchange = "all_reduce", {without}',
+        )
+    elif recipe.exchange.hierarchical:
+        yield Problem(
+            "train.shard",
+            f"sums are not shared out host by host; use exchange.hierarchical = false, {without}",
+        )
+    if isinstance(recipe.optimiser, OwnOptimiser):
+        yield Problem(
+            "train.shard",
+            "an optimiser of your own may look at more of the weights than a worker's part; use "
+            'train.shard = "none"',
+        )
+    if isinstance(recipe.optimiser, Sgd) and not recipe.optimiser.momentum:
+        yield Problem(
+            "train.shard",
+            'SGD without momentum keeps nothing that could be shared out; use train.shard = "none"',
         )
 
 

@@ -15,6 +15,7 @@ MAY_CHANGE = (
     "train.epochs",
     "train.stop_at",
     "train.workers",
+    "train.shard",
     "train.kernels",
     "train.recompute",
     "train.log_every",

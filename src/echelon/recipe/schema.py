@@ -214,6 +214,9 @@ class Train(Section):
     and a slot where several hosts begin, takes the fastest of those that `exchange_may` allows, and keeps to it."""
     exchange_may: list[ExchangeClass] = Field(default=["exact"], min_length=1)
     """What "auto" may choose. Only `exact` learns the same as one worker; the others learn nearly the same."""
+    shard: Literal["none", "optimiser"] = "none"
+    """"optimiser": each worker keeps and updates a part of what the optimiser keeps for the weights, so that this takes
+    less memory the more workers there are. The result has the same bits. Needs `exchange = "all_reduce"`."""
     precision: Literal["float32", "bf16", "fp16"] = "float32"
     """Number format of the matrix products. Weights and optimiser state are always kept in float32."""
     average_decay: Annotated[float, Field(gt=0.0, lt=1.0)] | None = None

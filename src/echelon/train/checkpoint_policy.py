@@ -9,6 +9,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from torch import Tensor
+
 from echelon.comm.group import Group
 from echelon.errors import CheckpointError, TrainingError
 from echelon.files.checkpoint_layout import (
@@ -105,11 +107,12 @@ class CheckpointPolicy:
         self._conclude()  # by now every worker has written its part of the checkpoint before
         if len({digest for digest, _ in answers}) > 1:
             raise TrainingError(f"step {state.step}: the workers' weights differ ({answers}); this is a bug")
+        part = self.exchange.optimiser_part()
         if not answers[self.group.folder_keeper][1]:
             self._pending = PendingSave(folder, copy.deepcopy(state), time.perf_counter())
             self._retry_at = None
             self._num_saves += 1
-            self.writer.start(self._job(self._pending))
+            self.writer.start(self._job(self._pending, part))
         self._blocked_s += time.perf_counter() - started
 
     def _make_room(self, folder: Path) -> bool:
@@ -126,11 +129,12 @@ class CheckpointPolicy:
             self._note_failure(error)  # the writer will fail as well, and say so; training continues
         return False
 
-    def _job(self, pending: PendingSave) -> SaveJob:
+    def _job(self, pending: PendingSave, part: dict[str, Tensor] | None) -> SaveJob:
+        """`part` is this worker's of the optimiser, if it is spread over the workers."""
         weights, sharers = self.model.average.saved_model(), self.group.sharers
         exchange = self.exchange.state()
-        optimiser = self.model.optimiser.state() if exchange.optimiser_part is None else {}
-        own = prefixed(exchange.own) | (exchange.optimiser_part or {})
+        optimiser = self.model.optimiser.state() if part is None else {}
+        own = prefixed(exchange.own) | (part or {})
         state = optimiser | self.model.average.saved_state() | prefixed(exchange.shared)
         files, names = plan_files(weights, state, sharers.rank, sharers.size, own)
         vouched = pending.state if self.group.keeps_folder else None

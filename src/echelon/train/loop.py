@@ -22,6 +22,7 @@ from echelon.tasks.task import Scores, Slot, Task
 from echelon.train.checkpoint_policy import CheckpointPolicy
 from echelon.train.evaluation import note_best, score_together, should_stop_early
 from echelon.train.exchange import Exchange
+from echelon.train.gradient_norm import block_norms, total_norm
 from echelon.train.model_state import ModelState
 from echelon.train.prefetch import SlotPrefetch
 from echelon.train.restore import Restorer
@@ -207,11 +208,13 @@ def take_step(training: Training, step: int) -> StepResult:
         while (reduced := exchange.reduce()).must_repeat:
             backward(training, step, slots, update, targets)
         meter.lap("communication")
+        is_updated = False
         if update.is_applied_here:
             training.checkpoints.wait_copied()
             meter.lap("checkpoint")
             norm = unscale(training, reduced.whole_norm)
-            if math.isfinite(norm + training.model.flat.loss):
+            is_updated = math.isfinite(norm + training.model.flat.loss)
+            if is_updated:
                 clip(training, norm)
                 update_weights(training, rate, update)
             else:
@@ -219,6 +222,9 @@ def take_step(training: Training, step: int) -> StepResult:
             meter.lap("optimiser")
         exchange.after_update()
         meter.lap("communication")
+        if is_updated:
+            training.model.average.update(step)  # all of the new weights are here by now
+            meter.lap("optimiser")
         loss = training.model.flat.loss / targets
     meter.lap("communication")
     targets = sum(slot.targets for slot in slots)
@@ -251,27 +257,31 @@ def compute_slot(training: Training, number: int, batch: Any, targets: int) -> N
 
 
 def unscale(training: Training, whole_norm: float | None) -> float:
-    """Divide the gradient by the loss scale. Returns its norm: `whole_norm`, also divided, if this worker has only a
-    part of the gradient."""
-    gradients, scale = training.model.flat.gradients, training.model.precision.scale
+    """Divide the gradient by the loss scale. Returns its norm, from `whole_norm`, before the division, if this worker
+    has only a part of the gradient."""
+    gradients, spans = training.model.flat.gradients, training.model.optimiser.spans
+    scale = training.model.precision.scale
+    if whole_norm is None:
+        whole_norm = total_norm(block_norms(gradients, spans))
     if scale != 1.0:
-        gradients.div_(scale)
-    return float(torch.linalg.vector_norm(gradients)) if whole_norm is None else whole_norm / scale
+        for span in spans:
+            gradients[span].div_(scale)
+    return whole_norm / scale
 
 
 def clip(training: Training, norm: float) -> None:
     """Make the gradient's norm at most `train.clip_norm`."""
     longest = training.recipe.train.clip_norm
     if longest is not None and norm > longest:
-        training.model.flat.gradients.mul_(longest / norm)
+        for span in training.model.optimiser.spans:
+            training.model.flat.gradients[span].mul_(longest / norm)
 
 
 def update_weights(training: Training, rate: float, update: Update) -> None:
-    """Let the optimiser update the weights, and what follows them: running statistics and average."""
+    """Let the optimiser update the weights, and the running statistics follow them."""
     step = training.state.step + 1
     training.model.optimiser.step(rate)
     training.model.statistics.apply(step, update.slots)
-    training.model.average.update(step)
     training.skips.in_a_row = 0
     if training.model.precision.scaling:
         training.model.precision.scaling.succeeded()

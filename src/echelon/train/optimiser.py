@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TypeVar, cast
 
@@ -26,11 +26,27 @@ class FlatOptimiser:
         self, recipe: schema.Optimiser, flat: FlatParameters, layer_rates: Mapping[str, float] | None = None
     ) -> None:
         self._recipe, self._flat, self._layer_rates = recipe, flat, layer_rates or {}
-        self.keep(0, flat.size)
+        self._stretches = list(self._find_stretches())
+        self.keep([slice(0, flat.size)])
 
-    def keep(self, start: int, end: int) -> None:
-        """Update only this part of the flat weights from now on, and begin anew; it ends where parameters do."""
-        stretches = list(self._stretches(start, end))
+    @property
+    def stretches(self) -> list[slice]:
+        """Parts of the flat weights that are each updated in one way; together all of them, whatever is kept here."""
+        return [slice(stretch.start, stretch.end) for stretch in self._stretches]
+
+    @property
+    def spans(self) -> list[slice]:
+        """Parts of the flat weights that are updated here, none of them beyond the end of a stretch."""
+        return [slice(start, start + part.numel()) for start, part in self._with_starts()]
+
+    def keep(self, spans: Sequence[slice]) -> None:
+        """Update only these spans of the flat weights from now on, and begin anew."""
+        stretches = [
+            replace(stretch, start=max(stretch.start, span.start), end=min(stretch.end, span.stop))
+            for span in spans
+            for stretch in self._stretches
+            if max(stretch.start, span.start) < min(stretch.end, span.stop)
+        ]
         self._starts = [stretch.start for stretch in stretches]
         self._parts = [_part(self._flat, stretch.start, stretch.end) for stretch in stretches]
         groups = [
@@ -39,12 +55,10 @@ class FlatOptimiser:
         ]
         self._optimiser = _build(self._recipe, groups) if groups else None
 
-    def _stretches(self, start: int, end: int) -> Iterator[_Stretch]:
+    def _find_stretches(self) -> Iterator[_Stretch]:
         """Neighbouring parameters with the same decay and rate, as one."""
         stretch: _Stretch | None = None
         for s in self._flat.slices:
-            if not start <= s.start < end:
-                continue
             is_decayed = s.start < self._flat.num_decayed
             decay = self._recipe.weight_decay if is_decayed else 0.0
             rate = rate_of(s.name, self._layer_rates) * (1.0 if is_decayed else _vector_rate(self._recipe))
@@ -70,7 +84,8 @@ class FlatOptimiser:
             self._optimiser.step()
 
     def state(self) -> dict[str, Tensor]:
-        """Every state tensor by name, e.g. `exp_avg/decoder.norm.weight`; independent of the flat layout."""
+        """Every state tensor of whole parameters by name, e.g. `exp_avg/decoder.norm.weight`; independent of the flat
+        layout."""
         tensors: dict[str, Tensor] = {}
         if self._optimiser is None:
             return tensors
@@ -78,11 +93,35 @@ class FlatOptimiser:
             for kind, value in self._optimiser.state.get(part, {}).items():
                 if not isinstance(value, Tensor):
                     continue
-                if value.numel() != part.numel() or value.ndim == 0:
+                if not _is_vector(value, part):
                     tensors[kind] = value
                     continue
-                tensors |= {f"{kind}/{name}": view for name, view in self._named(start, value)}
+                tensors |= {
+                    f"{kind}/{s.name}": value[s.start - start : s.end - start].view(s.parameter.shape)
+                    for s in self._flat.slices
+                    if start <= s.start and s.end <= start + part.numel()
+                }
         return tensors
+
+    def scalars(self) -> dict[str, Tensor]:
+        """The state that is the same for all parameters, such as Adam's `step`."""
+        return {
+            kind: value
+            for part, state in self._states()
+            for kind, value in state.items()
+            if not _is_vector(value, part)
+        }
+
+    def vectors(self, span: slice) -> dict[str, Tensor]:
+        """The state of a span that is kept here, by kind, as it lies in memory."""
+        for start, part in self._with_starts():
+            if start <= span.start and span.stop <= start + part.numel():
+                return {
+                    kind: value[span.start - start : span.stop - start]
+                    for kind, value in self._states_of(part).items()
+                    if _is_vector(value, part)
+                }
+        raise AssertionError(f"{span} is not kept here")
 
     def load_state(self, tensors: dict[str, Tensor]) -> None:
         """Take over what `state` returned, perhaps in another process; nothing is a new start."""
@@ -97,17 +136,24 @@ class FlatOptimiser:
                     state[kind] = tensors[kind].to(part.device, copy=True)
                     continue
                 value = torch.empty_like(part)
-                for name, view in self._named(start, value):
-                    view.copy_(tensors[f"{kind}/{name}"])
+                for s in self._flat.slices:
+                    first, last = max(s.start, start), min(s.end, start + part.numel())
+                    if first < last:
+                        whole = tensors[f"{kind}/{s.name}"].reshape(-1)
+                        value[first - start : last - start] = whole[first - s.start : last - s.start]
                 state[kind] = value
 
     def _with_starts(self) -> Iterator[tuple[int, Tensor]]:
         return zip(self._starts, self._parts, strict=True)
 
-    def _named(self, start: int, value: Tensor) -> Iterator[tuple[str, Tensor]]:
-        for s in self._flat.slices:
-            if start <= s.start < start + value.numel():
-                yield s.name, value[s.start - start : s.end - start].view(s.parameter.shape)
+    def _states(self) -> Iterator[tuple[Tensor, dict[str, Tensor]]]:
+        return ((part, self._states_of(part)) for part in self._parts)
+
+    def _states_of(self, part: Tensor) -> dict[str, Tensor]:
+        if self._optimiser is None:
+            return {}
+        state = self._optimiser.state.get(part, {})
+        return {kind: value for kind, value in state.items() if isinstance(value, Tensor)}
 
 
 @dataclass(frozen=True)
@@ -122,6 +168,11 @@ class _Stretch:
 
     def fits(self, other: _Stretch) -> bool:
         return (self.is_decayed, self.rate) == (other.is_decayed, other.rate)
+
+
+def _is_vector(value: Tensor, part: Tensor) -> bool:
+    """Whether this state has a number for each of a part's."""
+    return value.ndim > 0 and value.numel() == part.numel()
 
 
 def _vector_rate(recipe: schema.Optimiser) -> float:

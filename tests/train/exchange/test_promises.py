@@ -19,6 +19,7 @@ from echelon.train.exchange.host_sum import HostSum
 from echelon.train.exchange.local_steps import LocalSteps
 from echelon.train.exchange.low_rank import LowRank
 from echelon.train.exchange.parameter_server import ParameterServer
+from echelon.train.exchange.sharded import Sharded
 
 ROOT = Path(__file__).parents[3]
 PAGE = (ROOT / "docs" / "reliability.md").read_text()
@@ -32,11 +33,12 @@ def rows() -> list[list[str]]:
 
 
 def name_of(row: list[str]) -> str:
-    return row[0].split("`")[1]
+    return row[0].split("`")[1] + (" shared out" if "train.shard" in row[0] else "")
 
 
 def test_every_exchange_has_a_row() -> None:
-    assert {name_of(row) for row in rows()} == set(get_args(ExchangeName)) - {"auto"}
+    exchanges = {*get_args(ExchangeName), "all_reduce shared out"} - {"auto"}
+    assert {name_of(row) for row in rows()} == exchanges
 
 
 @pytest.mark.parametrize("row", rows(), ids=lambda row: row[0])
@@ -53,6 +55,7 @@ def test_every_row_has_its_tests(row: list[str]) -> None:
         ("all_reduce", AllReduce),
         ("all_reduce", HostSum),
         ("all_reduce", lambda group: Hierarchical(group, 2)),
+        ("all_reduce shared out", lambda _: Sharded(Group(0, 2), is_one_host=True)),
         ("compressed", lambda group: Compressed(group, build_codec("bf16"))),
         ("low_rank", lambda group: LowRank(group, 4, build_codec("bf16"), 1)),
         ("local", lambda group: LocalSteps(group, ExchangeSettings())),

@@ -21,6 +21,7 @@ from echelon.train.exchange.host_sum import HostSum
 from echelon.train.exchange.local_steps import LocalSteps
 from echelon.train.exchange.low_rank import LowRank
 from echelon.train.exchange.parameter_server import ParameterServer
+from echelon.train.exchange.sharded import Sharded
 from echelon.train.exchange.traits import ExchangeState, ExchangeTraits, Reduced
 from echelon.train.flat import FlatParameters
 from echelon.train.optimiser import FlatOptimiser
@@ -69,6 +70,11 @@ class Exchange(Protocol):
         """What a checkpoint must hold."""
         ...
 
+    def optimiser_part(self) -> dict[str, Tensor] | None:
+        """What this worker saves of an optimiser that is spread over the workers; None if all have the same one, whole.
+        Collective."""
+        ...
+
     def load_state(self, tensors: Mapping[str, Tensor]) -> None:
         """Take over a checkpoint's shared and own state, perhaps from another number of workers; without any, start
         afresh."""
@@ -79,6 +85,8 @@ def build_exchange(recipe: Recipe, group: Group) -> Exchange:
     settings = recipe.exchange
     match recipe.train.exchange:
         case "all_reduce" | "auto":  # "auto" is still that if workers have one host
+            if recipe.train.shard == "optimiser" and group.size > 1:
+                return Sharded(group, settings.bucket_bytes, is_one_host=are_on_one_host(group))
             return build_exact(group, settings.bucket_bytes, settings.hierarchical)
         case "compressed":
             num_local = _level_size(group, settings.hierarchical)

@@ -17,7 +17,7 @@ from echelon.comm.group import Group
 from echelon.models.kernels.fixed_point import choose_fixed_point
 from echelon.recipe.workers import share_of
 from echelon.train.dealing import OwnSpeed, deal
-from echelon.train.exchange.buckets import BUCKET_BYTES, Buckets
+from echelon.train.exchange.buckets import BUCKET_BYTES, Buckets, ends_at_parameters
 from echelon.train.exchange.gradients import GradientExchange
 from echelon.train.exchange.traits import ExchangeState, ExchangeTraits, Reduced
 from echelon.train.exchange.whole_numbers import Sum, WholeNumbers
@@ -60,7 +60,8 @@ class AllReduce(GradientExchange):
 
     def connect(self, sums: Tensor) -> None:
         """Prepare to sum these whole numbers over the workers. Collective."""
-        self.buckets = Buckets(self.flat, sums, self._bucket_bytes, self.group.start_all_reduce)
+        ends = ends_at_parameters(self.flat, self._bucket_bytes)
+        self.buckets = Buckets(self.flat, sums, ends, self.group.start_all_reduce)
 
     def updates(self, step: int, num_slots: int) -> Iterator[Update]:
         self._num_repeats = 0

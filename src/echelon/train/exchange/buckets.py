@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator
+from bisect import bisect_left, bisect_right
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 from torch import Tensor
 
@@ -19,12 +21,21 @@ class _Bucket:
     """A slice of the flat buffer that is reduced as one."""
 
     flat: Tensor
-    num_parameters: int
+    num_parameters: int = 0
     num_ready: int = 0
 
     @property
     def is_ready(self) -> bool:
         return self.num_ready >= self.num_parameters
+
+
+def ends_at_parameters(flat: FlatParameters, bucket_bytes: int) -> list[int]:
+    """Where buckets end that hold at least so many bytes of whole parameters."""
+    ends = [0]
+    for s in flat.slices:
+        if s.end - ends[-1] >= bucket_bytes // 4 or s.end == flat.size:
+            ends.append(s.end)
+    return ends[1:]
 
 
 class Buckets:
@@ -35,28 +46,29 @@ class Buckets:
     """
 
     def __init__(
-        self, flat: FlatParameters, buffer: Tensor, bucket_bytes: int, start: Callable[[Tensor], Pending]
+        self, flat: FlatParameters, buffer: Tensor, ends: Sequence[int], start: Callable[[Tensor], Pending]
     ) -> None:
-        """`buffer` begins with `flat.gradients`; what follows them goes with the last bucket."""
+        """`buffer` begins with `flat.gradients`, in which buckets end where `ends` say; what follows the gradients goes
+        with the last bucket."""
         self._start = start
         self._pending: list[Pending] = []
         self._is_last_slot = False
         self._buckets: list[_Bucket] = []
-        begin, members = 0, 0
-        for number, s in enumerate(flat.slices):
-            members += 1
-            is_final = number == len(flat.slices) - 1
-            if s.end - begin >= bucket_bytes // 4 or is_final:
-                end = len(buffer) if is_final else s.end
-                self._buckets.append(_Bucket(buffer[begin:end], members))
-                begin, members = s.end, 0
-            hook = self._hook(len(self._buckets) if members else len(self._buckets) - 1)
-            flat.on_gradient(s, hook)
+        for begin, end in pairwise([0, *ends]):
+            has_rest = end == flat.size
+            self._buckets.append(_Bucket(buffer[begin : len(buffer) if has_rest else end]))
+        for s in flat.slices:
+            # Of several if a bucket ends within the parameter.
+            buckets = self._buckets[bisect_right(ends, s.start) : bisect_left(ends, s.end) + 1]
+            for bucket in buckets:
+                bucket.num_parameters += 1
+            flat.on_gradient(s, self._hook(buckets))
 
-    def _hook(self, number: int) -> Callable[[Tensor], None]:
+    def _hook(self, buckets: Sequence[_Bucket]) -> Callable[[Tensor], None]:
         def gradient_is_ready(_: Tensor) -> None:
             if self._is_last_slot:
-                self._buckets[number].num_ready += 1
+                for bucket in buckets:
+                    bucket.num_ready += 1
                 self._start_ready()
 
         return gradient_is_ready

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from torch import Tensor
 
 from echelon.comm.group import Group
-from echelon.train.exchange.buckets import BUCKET_BYTES, Buckets
+from echelon.train.exchange.buckets import BUCKET_BYTES, Buckets, ends_at_parameters
 from echelon.train.exchange.codecs import Codec
 from echelon.train.exchange.feedback import ErrorFeedback
 from echelon.train.exchange.gradients import GradientExchange
@@ -31,7 +31,8 @@ class Compressed(GradientExchange):
             self._feedback = ErrorFeedback(self.group, self.flat.gradients)
         if self.group.size > 1:
             self._line = Line(self.group, self._codec, self._num_local)
-            self.buckets = Buckets(self.flat, self.flat.gradients, self._bucket_bytes, self._send)
+            ends = ends_at_parameters(self.flat, self._bucket_bytes)
+            self.buckets = Buckets(self.flat, self.flat.gradients, ends, self._send)
 
     def add_up(self) -> None:
         if self.buckets:

@@ -60,4 +60,7 @@ class GradientExchange:
     def state(self) -> ExchangeState:
         return ExchangeState()
 
+    def optimiser_part(self) -> dict[str, Tensor] | None:
+        return None
+
     def load_state(self, tensors: Mapping[str, Tensor]) -> None: ...

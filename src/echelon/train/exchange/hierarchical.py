@@ -10,7 +10,7 @@ from torch import Tensor
 
 from echelon.comm.group import Group
 from echelon.train.exchange.all_reduce import AllReduce
-from echelon.train.exchange.buckets import BUCKET_BYTES, Buckets
+from echelon.train.exchange.buckets import BUCKET_BYTES, Buckets, ends_at_parameters
 from echelon.train.exchange.codecs import Unchanged
 from echelon.train.exchange.line import Line
 from echelon.train.exchange.traits import ExchangeTraits
@@ -26,4 +26,5 @@ class Hierarchical(AllReduce):
 
     def connect(self, sums: Tensor) -> None:
         line = Line(self.group, Unchanged(sums.dtype), self._num_local)
-        self.buckets = Buckets(self.flat, sums, self._bucket_bytes, line.start_sum)
+        ends = ends_at_parameters(self.flat, self._bucket_bytes)
+        self.buckets = Buckets(self.flat, sums, ends, line.start_sum)

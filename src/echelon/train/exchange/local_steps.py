@@ -20,7 +20,7 @@ from torch import Tensor
 from echelon.comm.group import Group, Pending
 from echelon.recipe import schema
 from echelon.recipe.workers import share_of
-from echelon.train.exchange.buckets import BUCKET_BYTES, Buckets
+from echelon.train.exchange.buckets import BUCKET_BYTES, Buckets, ends_at_parameters
 from echelon.train.exchange.codecs import build_codec
 from echelon.train.exchange.gradients import GradientExchange
 from echelon.train.exchange.line import Line
@@ -92,7 +92,8 @@ class LocalSteps(GradientExchange):
             self._line = Line(self.group, self._codec, self._num_local)
             self._team = self.group.part(teams(self.group.size, self._settings.replicas), self.group.heart)
         if self._team.size > 1:
-            self.buckets = Buckets(self.flat, self.flat.reduced, BUCKET_BYTES, self._team.start_all_reduce)
+            ends = ends_at_parameters(self.flat, BUCKET_BYTES)
+            self.buckets = Buckets(self.flat, self.flat.reduced, ends, self._team.start_all_reduce)
 
     def updates(self, step: int, num_slots: int) -> Iterator[Update]:
         self._step = step
@@ -214,7 +215,11 @@ class LocalSteps(GradientExchange):
             for replica in (self._hosted if self._team.is_first else ())
             for name, tensor in self._optimiser_of(replica).items()
         }
-        return ExchangeState({_VELOCITY: self._velocity}, own, optimiser_part={})
+        return ExchangeState({_VELOCITY: self._velocity}, own)
+
+    def optimiser_part(self) -> dict[str, Tensor]:
+        """Each replica's is among this worker's own state."""
+        return {}
 
     def _optimiser_of(self, replica: int) -> dict[str, Tensor]:
         if replica == self._present:

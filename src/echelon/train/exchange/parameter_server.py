@@ -65,10 +65,10 @@ class ParameterServer:
         servers = self.group.part([list(self.roles.servers), *([rank] for rank in self.roles.workers)], heart)
         if self.traits.role == "server":
             shard = self._shards[self.group.rank]
-            optimiser.keep(shard.start, shard.stop)
+            optimiser.keep([shard])
             self._end = Server(mail, servers, self.roles, self._settings)
         else:
-            optimiser.keep(0, 0)
+            optimiser.keep([])
             self._end = ServedWorker(mail, self.roles, self._settings, may_change)
 
     def updates(self, step: int, num_slots: int) -> Iterator[Update]:
@@ -107,9 +107,10 @@ class ParameterServer:
         return self._end.facts() if self._end else {}
 
     def state(self) -> ExchangeState:
-        return ExchangeState(
-            optimiser_part=self._optimiser.state() | self._copies if self._end is not None else None
-        )
+        return ExchangeState()
+
+    def optimiser_part(self) -> dict[str, Tensor] | None:
+        return self._optimiser.state() | self._copies if self._end is not None else None
 
     def load_state(self, tensors: Mapping[str, Tensor]) -> None:
         """The weights, and the optimiser's part that this process keeps, have been loaded before."""

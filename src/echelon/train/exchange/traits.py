@@ -46,5 +46,3 @@ class ExchangeState:
     """The same on all workers."""
     own: dict[str, Tensor] = field(default_factory=dict)
     """This worker's; the names tell workers apart."""
-    optimiser_part: dict[str, Tensor] | None = None
-    """This worker's part of an optimiser that is spread over the workers; None if all have the same one, whole."""

@@ -15,13 +15,14 @@ from __future__ import annotations
 
 import enum
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
 from echelon.models.kernels.fixed_point import FixedPoint
+from echelon.train.exchange.ownership import overlap
 from echelon.train.flat import FlatParameters, Slice
 
 _SUM_BITS = 30
@@ -82,6 +83,7 @@ class WholeNumbers:
         """Each parameter's largest gradient of a slot in the last steps."""
         self._scales = [UNKNOWN] * len(flat.slices)
         self._sums = [Tensor()] * len(flat.slices)
+        self._read_here = [(number, slice(s.start, s.end)) for number, s in enumerate(flat.slices)]
         self._met = Tensor()
 
     def attach(self, rank: int, rows: Tensor) -> None:
@@ -90,6 +92,15 @@ class WholeNumbers:
         self._rows = rows.view(torch.int32)
         for number, s in enumerate(self._flat.slices):
             self._flat.on_gradient(s, self._taker(s, number, self._rows[rank, number]))
+
+    def keep(self, spans: Sequence[slice]) -> None:
+        """Read only these sums: what others need stays in whole numbers."""
+        self._read_here = [
+            (number, part)
+            for number, s in enumerate(self._flat.slices)
+            for span in spans
+            if (part := overlap(slice(s.start, s.end), span)).start < part.stop
+        ]
 
     def _taker(self, s: Slice, number: int, largest: Tensor) -> Callable[[Tensor], None]:
         def take(parameter: Tensor) -> None:
@@ -106,7 +117,7 @@ class WholeNumbers:
         self._scales = [choose_scale(largest, num_slots) for largest in self.largest.tolist()]
 
     def read(self) -> Sum:
-        """Make the sums over all workers floats again, and note how large gradients were."""
+        """Make the sums over all workers floats again, those that are kept here, and note how large gradients were."""
         met = self._rows.amax(0).view(torch.float32).cpu()
         magnitudes = met.tolist()
         if not all(map(math.isfinite, magnitudes)):
@@ -118,7 +129,7 @@ class WholeNumbers:
         if not fits:
             self.choose_scales()
             return Sum.TOO_LARGE
-        for s, scale in zip(self._flat.slices, self._scales, strict=True):
-            part = self._flat.gradients[s.start : s.end]
-            self._fixed_point.read(part, 1 / scale.factor if scale.factor else 0.0)
+        for number, part in self._read_here:
+            factor = self._scales[number].factor
+            self._fixed_point.read(self._flat.gradients[part], 1 / factor if factor else 0.0)
         return Sum.WHOLE
