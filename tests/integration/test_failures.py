@@ -31,6 +31,8 @@ from tests.integration.runs import (
 
 LONGER = (*SETTINGS, "train.steps=240", "evaluate.every=100", "checkpoint.every=20")
 """Enough steps to be hit twice in the middle."""
+HANG = "restart.hang_seconds=10"
+"""More than an honest step, or joining a group, takes beside many busy processes: 3 s was not."""
 
 
 def training(
@@ -103,7 +105,7 @@ def test_workers_that_are_stopped_are_noticed_and_cost_restarts_and_no_bit(
 ) -> None:
     whole = undisturbed(*LONGER, workers=2)
     run = RunFolder(tmp_path / "stopped")
-    with training(toy_recipe, run, 2, *LONGER, "restart.hang_seconds=3") as process:
+    with training(toy_recipe, run, 2, *LONGER, HANG) as process:
         hit(run, 1, signal.SIGSTOP, after_step=30)
         hit(run, 0, signal.SIGSTOP, after_step=90)
         result = result_of(process)
@@ -132,7 +134,7 @@ def test_a_worker_that_hangs_in_its_own_code_is_told_from_the_one_that_waits_for
     (tmp_path / "hook" / "sitecustomize.py").write_text(hook)
     monkeypatch.setenv("PYTHONPATH", f"{tmp_path / 'hook'}:{os.environ.get('PYTHONPATH', '')}")
     run = RunFolder(tmp_path / "deadlock")
-    with training(toy_recipe, run, 2, *LONGER, "restart.hang_seconds=3") as process:
+    with training(toy_recipe, run, 2, *LONGER, HANG) as process:
         wait_for_step(run, 30)
         signal_worker(run, 1, signal.SIGUSR2)
         result = result_of(process)

@@ -20,7 +20,12 @@ from tests.integration.runs import Echelon, assert_same_end, begun_at, wait_for_
 from tests.waiting import wait_until
 
 VARY = ("--vary", "schedule.learning_rate=1e-5..2e-2:log", "--vary", "model.dropout=0.0,0.1")
-HOW = ("--trials", "4", "--factor", "2", "--rungs", "1", "--steps", "60", "--set", "checkpoint.best=loss")
+RUNG, LENGTH = 150, 300
+"""Steps, of which a trial makes some hundreds a second at most: enough of them to be killed on the way."""
+HOW = (
+    *("--trials", "4", "--factor", "2", "--rungs", "1", "--steps", str(LENGTH)),
+    *("--set", "checkpoint.best=loss", "--set", f"evaluate.every={RUNG}"),
+)
 
 
 def search_records(folder: Path, kind: str) -> list[dict[str, Any]]:
@@ -76,13 +81,13 @@ def test_a_search_killed_outright_loses_no_finished_trial(
     assert (folder / "search.jsonl").read_bytes().startswith(before)
     found = json.loads(output)
     assert found["finished"]
-    assert sorted(trial["step"] for trial in found["trials"]) == [30, 30, 60, 60]
-    assert found["steps"] == 180
+    assert sorted(trial["step"] for trial in found["trials"]) == [RUNG, RUNG, LENGTH, LENGTH]
+    assert found["steps"] == 2 * RUNG + 2 * LENGTH
 
     # What was trained before goes on, and nothing is trained twice.
     first = found["trials"][0]
-    assert begun_at(RunFolder(Path(first["run"]))) == ([0, 30] if first["step"] == 60 else [0])
-    ahead = {trial["trial"] for trial in found["trials"] if trial["step"] == 60}
+    assert begun_at(RunFolder(Path(first["run"]))) == ([0, RUNG] if first["step"] == LENGTH else [0])
+    ahead = {trial["trial"] for trial in found["trials"] if trial["step"] == LENGTH}
     at_rung = {trial["trial"]: trial["results"][0]["value"] for trial in found["trials"]}
     assert ahead == set(sorted(at_rung, key=lambda number: at_rung[number])[:2])
     best = found["best"]
@@ -91,7 +96,7 @@ def test_a_search_killed_outright_loses_no_finished_trial(
 
     # Pausing at the rung has changed no bit: the best recipe, trained at a stretch, ends the same.
     alone = RunFolder(tmp_path / "alone")
-    echelon("train", folder / "best.toml", "--run", alone.path, "--set", "evaluate.every=30")
+    echelon("train", folder / "best.toml", "--run", alone.path, "--set", f"evaluate.every={RUNG}")
     assert_same_end(RunFolder(Path(best["run"])), alone)
 
     # The finished search trains nothing more.
