@@ -6,21 +6,25 @@ import contextlib
 import json
 import math
 import os
+import re
 import signal
 import subprocess
 import sys
 import threading
 import time
+import tomllib
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+import echelon
 from echelon.errors import RunError
 from echelon.runfolder import (
     RunFolder,
     list_runs,
     open_no_link,
+    parse_toml,
     read_file,
     remove_folder,
     to_json,
@@ -334,3 +338,60 @@ def test_the_lock_of_another_run_is_not_this_one_s(run: RunFolder, tmp_path: Pat
     with other.lock():
         assert other.is_locked()
         assert not run.is_locked()
+
+
+LONG_KEY = ".".join(["a"] * 200)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        f"{LONG_KEY} = 1",
+        f"[{LONG_KEY}]",
+        f"[[{LONG_KEY}]]",
+        f"x = {{{LONG_KEY} = 1}}",
+        " \t. ".join(['"a.\\""', "'\"'"] * 100) + " = 1",
+        f"x = '''it's'''''\ny = {{b = '#', {LONG_KEY} = 1}}",
+        f"# it's \"\n{LONG_KEY} = 1",
+    ],
+)
+def test_a_key_of_very_many_parts_is_refused_before_it_is_read(
+    text: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Python's own reader compares every part with all before it, which takes hours for a megabyte of them."""
+    monkeypatch.setattr("tomllib.loads", lambda _: pytest.fail("it is being read"))
+    with pytest.raises(RecursionError, match="parts"):
+        parse_toml(text)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        f'x = "{LONG_KEY}"',
+        f'x = """\n\\"{LONG_KEY}"""""',
+        f"x = '''\n{LONG_KEY}'''",
+        f"# {LONG_KEY}\nx = 1",
+        f'"{LONG_KEY}" = 1',
+        "x = [" + "1.5, " * 200 + "]",
+        "".join(f"[a.b{number}]\nc.d = 1.5\n" for number in range(200)),
+    ],
+)
+def test_dots_elsewhere_do_not_make_a_key_long(text: str) -> None:
+    assert parse_toml(text) == tomllib.loads(text)
+
+
+def test_what_others_wrote_as_toml_is_read_by_this_alone() -> None:
+    source = Path(echelon.__file__).parent
+    readers = {
+        str(path.relative_to(source))
+        for path in source.rglob("*.py")
+        if re.search(r"tomllib\.loads?\((?!files|f\")", path.read_text())
+    }
+    own = {
+        "serve/access.py",
+        "explain/hardware.py",
+        "cloud/prices.py",
+        "launch/wheel.py",
+        "train/task_trial.py",
+    }
+    assert readers - own == {"runfolder.py"}, "parse_toml takes no hours for a hostile file"

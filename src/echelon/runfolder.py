@@ -41,6 +41,7 @@ import shutil
 import socket
 import stat
 import time
+import tomllib
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -53,7 +54,19 @@ LOOK_S = 0.5
 _BY_OTHERS = 0o007
 _HALF_CHARACTER = re.compile("\\\\u[dD][89a-fA-F]|[\ud800-\udfff]")
 """Finds whole characters that JSON has written in two halves, too."""
-
+_KEY_PART = r"""(?:[\w-]++|"(?:[^"\\\n]|\\[^\n])*+"?|'[^'\n]*+'?)"""
+_TOML_TOKEN = re.compile(
+    rf"""
+    \#[^\n]*+                                          # a comment
+    | \"{{3}}(?:[^"\\]|\\.|"(?!""))*+(?:\"{{3}})?        # a text of several lines
+    | '{{3}}(?:[^']|'(?!''))*+(?:'{{3}})?
+    | (?P<key>{_KEY_PART}(?:[ \t]*+\.[ \t]*+{_KEY_PART})*+)  # a key, or a value
+    """,
+    re.VERBOSE | re.DOTALL,
+)
+"""Consumes comments and texts whole, so that dots in them are not taken for those of a key."""
+_LONGEST_KEY = 100
+"""Parts of a dotted key; no recipe's has ten."""
 
 RUNS = Path("runs")
 """Where runs are, unless the user names another folder."""
@@ -364,6 +377,19 @@ def parse_json(text: bytes | str) -> Any:
     except RecursionError:
         raise ValueError("nested too deeply") from None
     return value
+
+
+def parse_toml(text: str) -> dict[str, Any]:
+    """Like `tomllib.loads`, but RecursionError for a key of very many parts, before it is read.
+
+    Python's reader takes minutes for 50 kB of `a.a.a.a = 1`: it compares each part of a key with all before it.
+    """
+    if text.count(".") >= _LONGEST_KEY:
+        for token in _TOML_TOKEN.finditer(text):
+            key = token["key"]
+            if key and key.count(".") >= _LONGEST_KEY and len(re.findall(_KEY_PART, key)) > _LONGEST_KEY:
+                raise RecursionError(f"a key has more than {_LONGEST_KEY} parts")
+    return tomllib.loads(text)
 
 
 def write_json(path: Path, value: Any) -> None:

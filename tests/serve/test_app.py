@@ -56,6 +56,25 @@ def test_lines_are_translated_in_order(client: TestClient, translator: Translato
     assert only["text"] == expected[0]
 
 
+def test_a_request_of_very_many_unknown_keys_takes_no_long_look_at_each(
+    client: TestClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """90,000 fit into a request; suggesting another for each kept the server from everybody for a minute."""
+    looked_at: list[str] = []
+
+    def look(word: str, *_: Any, **__: Any) -> list[str]:
+        looked_at.append(word)
+        return []
+
+    monkeypatch.setattr("difflib.get_close_matches", look)
+    answer = client.post(
+        "/v1/translate", json={"text": "one", **{f"key{number}": 1 for number in range(2000)}}
+    )
+    assert answer.status_code == 422
+    assert "key0: there is no such key" in answer.json()["error"]
+    assert 0 < len(looked_at) <= 20
+
+
 def test_a_long_text_has_no_alignment(client: TestClient) -> None:
     """The weights of a line grow with its square: 4,000 characters took 3 GB."""
     assert ask(client, "one two " * 200, alignment=True)[0]["alignment"] is None

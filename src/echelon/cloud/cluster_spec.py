@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ipaddress
 import re
-import tomllib
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeVar
 
@@ -19,7 +18,7 @@ from pydantic import (
 )
 
 from echelon.errors import Problem, RecipeError, UserError
-from echelon.runfolder import read_file
+from echelon.runfolder import parse_toml, read_file
 from echelon.untrusted import (
     require_cluster,
     require_image,
@@ -227,7 +226,7 @@ def _read(path: Path) -> dict[str, Any]:
     text = ""
     try:
         text = read_file(path).decode()
-        return tomllib.loads(text)
+        return parse_toml(text)
     except OSError as error:
         raise UserError(
             f"{path}: cannot be read: {error.strerror}; see docs/cloud.md for an example"

@@ -9,7 +9,6 @@ from __future__ import annotations
 import contextlib
 import os
 import threading
-import tomllib
 from collections import OrderedDict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
@@ -24,7 +23,7 @@ from echelon.monitor.run_state import read_state
 from echelon.monitor.scores import final_score
 from echelon.recipe.tasks import TASKS, RecipeDeclaration, find_task
 from echelon.recipe.toml import flat_table
-from echelon.runfolder import RunFolder, RunNotes, list_runs, read_file
+from echelon.runfolder import RunFolder, RunNotes, list_runs, parse_toml, read_file
 
 Row = dict[str, Any]
 _MOST_DEPTH = 3
@@ -183,7 +182,7 @@ def _changed(run: RunFolder) -> float:
 
 def _read_settings(run: RunFolder) -> dict[str, str]:
     try:
-        return flat_table(tomllib.loads(read_file(run.recipe).decode()))
+        return flat_table(parse_toml(read_file(run.recipe).decode()))
     except (OSError, ValueError, RecursionError):
         return {}
 

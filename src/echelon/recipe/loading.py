@@ -23,7 +23,7 @@ from echelon.recipe.schema import SCHEMA_VERSION, ClassificationRecipe, Recipe, 
 from echelon.recipe.section import Section
 from echelon.recipe.shipped import suggest_shipped
 from echelon.recipe.tasks import DEFAULT_TASK, TASKS, RecipeDeclaration, find_task, recipe_type, task_name
-from echelon.runfolder import RunFolder, read_file
+from echelon.runfolder import RunFolder, parse_toml, read_file
 from echelon.validation import plain_message
 
 R = TypeVar("R", bound=Recipe)
@@ -98,7 +98,7 @@ def read_toml(path: Path) -> dict[str, Any]:
     except UnicodeDecodeError as error:
         raise UserError(f"{path} is not a recipe: not UTF-8 text ({error.reason})") from None
     try:
-        table = tomllib.loads(text)
+        table = parse_toml(text)
         _require_plain(table)
     except ValueError as error:  # also numbers of thousands of digits
         raise UserError(f"{path} is not a recipe: not valid TOML: {error}") from None

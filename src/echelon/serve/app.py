@@ -45,6 +45,8 @@ SHARED_FILES = {
 }
 _TEXT_PAGE = {"/": ("index.html", "text/html"), "/page.js": ("page.js", "text/javascript"), **SHARED_FILES}
 _REQUEST_KEYS = [*TranslateRequest.model_fields]
+_MOST_PROBLEMS = 20
+"""Of a request, that are told: finding what was meant by an unknown key takes time, and all clients wait meanwhile."""
 _ERRORS: dict[int | str, dict[str, Any]] = {
     400: {"model": ErrorAnswer, "description": "Not a request that can be read"},
     401: {"model": ErrorAnswer, "description": "No token, or a wrong one"},
@@ -197,11 +199,12 @@ def _answer_errors(app: FastAPI) -> None:
 
     @app.exception_handler(RequestValidationError)
     async def explain(_: Request, error: RequestValidationError) -> JSONResponse:
+        found = error.errors()
         problems = [
             f"{'.'.join(str(step) for step in problem['loc'][1:]) or 'body'}: {plain_message(problem, _REQUEST_KEYS)}"
-            for problem in error.errors()
+            for problem in found[:_MOST_PROBLEMS]
         ]
-        is_unreadable = any(problem["type"] == "json_invalid" for problem in error.errors())
+        is_unreadable = any(problem["type"] == "json_invalid" for problem in found)
         message = "; ".join(dict.fromkeys(problems))
         text = json.dumps({"error": message[:2000]}).encode("utf-8", "replace")
         return Response(text, 400 if is_unreadable else 422, media_type="application/json")  # type: ignore[return-value]
