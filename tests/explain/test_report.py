@@ -193,6 +193,13 @@ def test_a_worker_with_no_slot_in_some_steps_does_not_make_an_equally_fast_one_s
     assert answer(report, "stragglers").verdict == "no"
 
 
+def test_what_exchanging_gradients_takes_on_one_machine_is_said_once(tmp_path: Path) -> None:
+    for seconds in (0.001, 0.05, 5.0):
+        phases = dict.fromkeys(range(2), COMPUTING | {"communication": seconds})
+        report = build_report(MadeRun(hosts=1, phases=phases).write(tmp_path / str(seconds)))
+        assert answer(report, "network").answer.lower().count("exchanging gradients") == 1
+
+
 def test_a_report_says_what_even_shares_would_have_cost(tmp_path: Path) -> None:
     """Worker 0 computes a slot in 0.1 s, worker 1 in 0.4 s; they have 4 and 1 of 5 slots."""
     busy = {"data": 0.0, "forward": 0.1, "backward": 0.3, "optimiser": 0.0, "communication": 0.01}
@@ -354,7 +361,9 @@ def test_the_page_and_the_text_call_waiting_by_one_word(tmp_path: Path) -> None:
     report = build_report(MadeRun(phases={0: WAITING, 1: WAITING}).write(tmp_path / "run"))
     duration = answer(report, "duration")
     assert "communication 8" in duration.answer
-    assert duration.evidence[0].startswith("communication (the network, and waiting for other workers): ")
+    assert duration.evidence[0].startswith(
+        "communication (exchanging gradients, and waiting for other workers): "
+    )
     assert report.charts["breakdown"].description.startswith("communication 8")
 
 
