@@ -45,8 +45,8 @@ class MadeRun:
     """As records name it."""
     cpu_share: float = 0.9
     """Of a step's time in which the worker has a processor."""
-    slots: Mapping[int, int] = field(default_factory=dict)
-    """Dealt by speed, by rank; records of other exchanges do not say."""
+    slots: Mapping[int, float] = field(default_factory=dict)
+    """Dealt by speed, by rank, on average; records of other exchanges do not say."""
     overrides: tuple[str, ...] = ()
 
     def write(self, folder: Path, *, is_ended: bool = True) -> RunFolder:

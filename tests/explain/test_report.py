@@ -182,6 +182,24 @@ def test_a_worker_with_more_slots_than_the_others_is_not_called_slow(tmp_path: P
     assert "but 4 slots do not divide evenly among 3 workers" in answer(report, "stragglers").answer
 
 
+def test_a_worker_with_no_slot_in_some_steps_does_not_make_an_equally_fast_one_slow(tmp_path: Path) -> None:
+    """Slots are dealt by speed: of two, worker 0 has 0.6 on average, worker 1 has 1.4, and a slot takes both 0.1 s."""
+    few = {"data": 0.0, "forward": 0.02, "backward": 0.04, "optimiser": 0.0, "communication": 0.081}
+    many = {"data": 0.0, "forward": 0.04, "backward": 0.10, "optimiser": 0.0, "communication": 0.001}
+    slots = ("train.slots=2", "train.batch_tokens=1000")
+    run = MadeRun(hosts=1, phases={0: few, 1: many}, slots={0: 0.6, 1: 1.4}, overrides=slots)
+    report = build_report(run.write(tmp_path / "run"))
+    assert find_straggler(report.history) is None
+    assert answer(report, "stragglers").verdict == "no"
+
+
+def test_what_exchanging_gradients_takes_on_one_machine_is_said_once(tmp_path: Path) -> None:
+    for seconds in (0.001, 0.05, 5.0):
+        phases = dict.fromkeys(range(2), COMPUTING | {"communication": seconds})
+        report = build_report(MadeRun(hosts=1, phases=phases).write(tmp_path / str(seconds)))
+        assert answer(report, "network").answer.lower().count("exchanging gradients") == 1
+
+
 def test_a_report_says_what_even_shares_would_have_cost(tmp_path: Path) -> None:
     """Worker 0 computes a slot in 0.1 s, worker 1 in 0.4 s; they have 4 and 1 of 5 slots."""
     busy = {"data": 0.0, "forward": 0.1, "backward": 0.3, "optimiser": 0.0, "communication": 0.01}
@@ -343,7 +361,9 @@ def test_the_page_and_the_text_call_waiting_by_one_word(tmp_path: Path) -> None:
     report = build_report(MadeRun(phases={0: WAITING, 1: WAITING}).write(tmp_path / "run"))
     duration = answer(report, "duration")
     assert "communication 8" in duration.answer
-    assert duration.evidence[0].startswith("communication (the network, and waiting for other workers): ")
+    assert duration.evidence[0].startswith(
+        "communication (exchanging gradients, and waiting for other workers): "
+    )
     assert report.charts["breakdown"].description.startswith("communication 8")
 
 

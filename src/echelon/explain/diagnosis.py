@@ -144,7 +144,8 @@ def _slower(history: History, worker: Worker) -> float:
 
 def _seconds_a_slot(history: History, worker: Worker) -> float:
     """Busy seconds per slot it computes: workers may have different numbers of slots."""
-    return worker.busy_seconds() / max(1.0, num_slots_of(history, worker))
+    slots = num_slots_of(history, worker)  # below 1 if slots are dealt, and it has none in some steps
+    return worker.busy_seconds() / slots if slots else worker.busy_seconds()
 
 
 def num_slots_of(history: History, worker: Worker) -> float:

@@ -31,8 +31,7 @@ def was_it_the_network(case: Case) -> Answer:
     share = time.network / time.seconds if time.seconds else 0.0
     if history.num_hosts == 1:
         sentence = (
-            f"No: all workers are on one machine, so nothing leaves it. Exchanging gradients takes {show_share(share)} "
-            f"of a step; {_format_bound(time)}."
+            f"No: all workers are on one machine, so nothing leaves it. {_format_exchange(time, share)}"
         )
         waiting = show_share(time.stragglers / time.seconds if time.seconds else 0.0)
         evidence = [f"waiting for slower workers takes {waiting}", *note_of_steps(history)]
@@ -85,6 +84,16 @@ def _format_bound(time: StepTime) -> str:
     return f"{first} takes {show_share(share)}, {second} {show_share(causes[second] / time.seconds)}"
 
 
+def _format_exchange(time: StepTime, share: float) -> str:
+    """What exchanging gradients takes on one machine, and what takes more; each is named once."""
+    bound = _format_bound(time)
+    if time.exchange_label not in bound:
+        return f"Exchanging gradients takes {show_share(share)} of a step; {bound}."
+    if share > 0.5:
+        return f"Exchanging gradients takes most of a step, {show_share(share)}."
+    return f"In a step, {bound}."
+
+
 def who_held_up(case: Case) -> Answer | None:
     history = case.history
     if history.size == 1 or not case.is_time_measured:
@@ -110,9 +119,13 @@ def who_held_up(case: Case) -> Answer | None:
         question,
         f"worker {worker.rank}",
         f"Yes: worker {worker.rank} on {worker.host or '?'} takes {found.slower:.2f} times as long "
-        f"as the others, and finishes last in {show_share(found.share)} of the steps.",
+        f"per slot as {_others(history)}, and finishes last in {show_share(found.share)} of the steps.",
         evidence,
     )
+
+
+def _others(history: History) -> str:
+    return "the other" if history.size == 2 else "the others"
 
 
 def _describe_worker(history: History, worker: Worker) -> str:
@@ -141,8 +154,8 @@ def _describe_last(history: History) -> str:
         return ""
     return (
         f" Worker {last.worker.rank} on {last.worker.host or '?'} finishes last in {show_share(last.share)} of the "
-        f"steps, but it takes {last.slower:.2f} times as long per slot as the others, and is called slow only from "
-        f"{SLOWER:g} times."
+        f"steps, but it takes {last.slower:.2f} times as long per slot as {_others(history)}, and is called "
+        f"slow only from {SLOWER:g} times."
     )
 
 

@@ -93,7 +93,7 @@ PART_WORDS = {
     "unaccounted": "not accounted for (records without phases, or lost with a killed worker)",
 }
 
-_COUNTED_IN = {"communication": " (the network, and waiting for other workers)"}
+_COUNTED_IN = {"communication": " (exchanging gradients, and waiting for other workers)"}
 
 
 def what_is_a_step(case: Case) -> Answer:
