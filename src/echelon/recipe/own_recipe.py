@@ -73,7 +73,7 @@ class OwnEvaluation(Evaluation):
 
     scores: list[ScoreName] = Field(default=["loss"], min_length=1)
     """What `measure` measures, the one that people ask for first in front."""
-    less_is_better: list[DownwardScore] = Field([])
+    less_is_better: list[DownwardScore] = Field(default=[])
     """Those of `scores` of which less is better, such as a mean error. It always is of loss and perplexity."""
     batch: PositiveInt = 32
     """Examples that are scored at once."""
