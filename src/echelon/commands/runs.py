@@ -13,8 +13,7 @@ from echelon.monitor.records import is_number, read_records, standing_records, t
 from echelon.monitor.run_state import read_state
 from echelon.monitor.scores import FinalScore, final_score, read_all_scores
 from echelon.recipe.loading import load_recipe
-from echelon.recipe.schema import LOWER_IS_BETTER
-from echelon.recipe.tasks import RecipeDeclaration, find_task, main_scores
+from echelon.recipe.tasks import RecipeDeclaration, find_task, less_is_better, main_scores
 from echelon.runfolder import RunFolder, list_runs
 
 
@@ -123,7 +122,7 @@ def _score(test: FinalScore | None, records: list[dict[str, Any]], metric: str) 
         records, lambda record: record["kind"] == "valid" and is_number(record.get(metric))
     )
     valid = [float(record[metric]) for record in scored]
-    best = min if metric in LOWER_IS_BETTER else max
+    best = min if less_is_better(metric) else max
     return (best(valid), "validation") if valid else None
 
 

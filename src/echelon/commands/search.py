@@ -24,7 +24,8 @@ from echelon.launch.stop_requests import StopRequests, signals_call
 from echelon.monitor.records import RecordWriter
 from echelon.recipe.length import length_in_steps
 from echelon.recipe.loading import load_recipe
-from echelon.recipe.schema import LOWER_IS_BETTER, Recipe
+from echelon.recipe.schema import Recipe
+from echelon.recipe.tasks import less_is_better
 from echelon.recipe.toml import dump_table
 from echelon.recipe.workers import WorkerRange
 from echelon.runfolder import RUNS, write_atomically
@@ -224,7 +225,7 @@ def _look_ahead(options: SearchOptions, console: Console) -> _Prospect:
         if (fitting := fit_rungs(length, factor, rungs)) < rungs:
             tell(console, f"training of {length:,} steps has room for {fitting} comparisons, not {rungs}")
             rungs = fitting
-    lower_is_better = recipe.checkpoint.best in LOWER_IS_BETTER
+    lower_is_better = less_is_better(recipe.checkpoint.best)
     rules = SearchRules(recipe_table(recipe), space, factor, rungs)
     halving = Halving(trials, factor, rungs, lower_is_better)
     return _Prospect(options, path, recipe, varied, folder, rules, halving)

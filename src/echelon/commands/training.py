@@ -44,8 +44,9 @@ from echelon.recipe.length import length_in_steps
 from echelon.recipe.loading import change_recipe, load_recipe
 from echelon.recipe.own_code import own_paths, require_allowed
 from echelon.recipe.schedule import warm_up_note
-from echelon.recipe.schema import LOWER_IS_BETTER, Recipe
+from echelon.recipe.schema import Recipe
 from echelon.recipe.shipped import suggest_shipped
+from echelon.recipe.tasks import less_is_better
 from echelon.recipe.workers import WorkerRange, parse_workers
 from echelon.resolve.earlier import with_earlier, with_mirrored
 from echelon.resolve.measured import must_measure, refuse_auto_batch, with_measured
@@ -325,7 +326,7 @@ def best_valid(run: RunFolder, metric: str) -> dict[str, Any] | None:
     ]
     if not records:
         return None
-    best = (min if metric in LOWER_IS_BETTER else max)(records, key=lambda record: float(record[metric]))
+    best = (min if less_is_better(metric) else max)(records, key=lambda record: float(record[metric]))
     return {name: value for name, value in best.items() if name not in ("kind", "time", "seconds")}
 
 

@@ -22,8 +22,7 @@ from echelon.monitor.means import smoothing_width, warm_up_steps
 from echelon.monitor.meter import PHASES
 from echelon.monitor.provenance import launch_times
 from echelon.monitor.records import Record, RecordReader, TrainingFilter, is_number
-from echelon.recipe.schema import LOWER_IS_BETTER
-from echelon.recipe.tasks import all_scores
+from echelon.recipe.tasks import all_scores, less_is_better
 from echelon.runfolder import RunFolder
 
 _STEP_VALUES = ("targets", "loss", "learning_rate", "gradient_norm", "received", "sent", "seconds")
@@ -309,7 +308,7 @@ class RunCurves:
         for key in (score.key for score in all_scores()):
             curve = self.curves.get(f"valid/{key}")
             if curve is not None and len(points := curve.points()):
-                choose = np.argmin if key in LOWER_IS_BETTER else np.argmax
+                choose = np.argmin if less_is_better(key) else np.argmax
                 point = points[choose(points[:, VALUE])]
                 found[key] = float(point[VALUE]), int(point[0])
         return found

@@ -69,6 +69,9 @@ class OwnDeclaration(TaskDeclaration[OwnRecipe, OwnPrepared]):
         named = {"checkpoint.best": recipe.checkpoint.best} | {
             f"early_stop.{number}.metric": rule.metric for number, rule in enumerate(recipe.early_stop)
         }
+        for metric in recipe.evaluate.less_is_better:
+            if metric not in known:
+                named["evaluate.less_is_better"] = metric
         for key, metric in named.items():
             if metric not in known:
                 yield Problem(key, f"{metric!r} is not among evaluate.scores, {', '.join(sorted(known))}")

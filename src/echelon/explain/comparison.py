@@ -15,8 +15,8 @@ from echelon.explain.tables import markdown_table, render_table
 from echelon.explain.units import show_bytes, show_count, show_duration, show_number, show_share, show_step
 from echelon.explain.verdict import Verdict, find_verdict
 from echelon.explain.verdict_table import verdict_table
-from echelon.recipe.schema import LOWER_IS_BETTER, Recipe
-from echelon.recipe.tasks import RecipeDeclaration, StepSize, find_task
+from echelon.recipe.schema import Recipe
+from echelon.recipe.tasks import RecipeDeclaration, StepSize, find_task, less_is_better
 from echelon.recipe.toml import flat_settings
 
 _FIRST_KEYS = ("train.slots", "train.steps", "train.precision")
@@ -181,7 +181,7 @@ def _tell_scores(reports: Sequence[Report], names: Sequence[str]) -> list[str]:
     scores = [score for score in found if score is not None]
     if len(scores) < len(reports):
         return []
-    best = min(scores) if key in LOWER_IS_BETTER else max(scores)
+    best = min(scores) if less_is_better(key) else max(scores)
     if len(set(scores)) == 1:
         return [f"All have the same {kind} {name}, {best:.2f}."]
     winners = [run for run, score in zip(names, scores, strict=True) if score == best]

@@ -35,8 +35,8 @@ from echelon.monitor.records import (
 from echelon.monitor.run_state import read_state
 from echelon.monitor.scores import FinalScore, final_score
 from echelon.recipe.loading import load_recipe
-from echelon.recipe.schema import LOWER_IS_BETTER, Recipe
-from echelon.recipe.tasks import RecipeDeclaration, find_task
+from echelon.recipe.schema import Recipe
+from echelon.recipe.tasks import RecipeDeclaration, find_task, less_is_better
 from echelon.runfolder import RunFolder
 
 TWICE = 2.0
@@ -241,7 +241,7 @@ class History:
         """The scoring of the validation set with the best of that metric: its value and its step."""
         key = self.metric[1]
         scored = [record for record in self.valid if is_number(record.get(key))]
-        choose = min if key in LOWER_IS_BETTER else max
+        choose = min if less_is_better(key) else max
         best = choose(scored, key=lambda record: float(record[key]), default=None)
         return None if best is None else {"metric": key, "best": best[key], "step": best.get("step", 0)}
 

@@ -9,6 +9,7 @@ from echelon.explain.curves import FEWEST_POINTS, FEWEST_SCORINGS, forecast
 from echelon.explain.history import History
 from echelon.explain.uncertainty import Estimate
 from echelon.monitor.records import is_number
+from echelon.recipe.tasks import less_is_better
 
 _BEGUN = 10.0
 """Points out of 100 from which a score's curve says something: before, it has only begun to rise."""
@@ -51,6 +52,8 @@ def _later_step(history: History) -> int:
 def score_outlook(history: History) -> Outlook | str:
     """Of the validation score, between its present value and 100; or why it cannot be predicted."""
     name, key = history.metric
+    if less_is_better(key):
+        return f"less {name} is better, and only scores that rise towards 100 are predicted"
     scored = [
         record for record in history.valid if is_number(record.get(key)) and is_number(record.get("step"))
     ]

@@ -17,7 +17,7 @@ from echelon.explain.units import show_count
 from echelon.monitor.scores import read_scores
 from echelon.recipe.loading import load_recipe
 from echelon.recipe.schema import Recipe
-from echelon.recipe.tasks import RecipeDeclaration, find_task
+from echelon.recipe.tasks import RecipeDeclaration, find_task, less_is_better
 from echelon.recipe.toml import flat_settings
 from echelon.runfolder import RunFolder, read_file
 
@@ -300,7 +300,8 @@ def _sentences(
 def _conclusion(each: Judgement, metrics: Mapping[str, str], examples: int) -> str:
     pair = f"{each.first} and {each.second}"
     if each.differs:
-        better = each.second if each.differences[0].size > 0 else each.first
+        main = each.differences[0]
+        better = each.second if (main.size > 0) != less_is_better(main.metric) else each.first
         names = [
             metrics.get(difference.metric, difference.metric)
             for difference in each.differences[: each.deciding]

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Annotated, Any, get_args
 
 from pydantic import AfterValidator, ConfigDict, Field, PositiveInt
 
 from echelon.recipe.own_code import ImportPath
 from echelon.recipe.schema import (
+    LOWER_IS_BETTER,
     AdamW,
     CheckpointSettings,
     EarlyStop,
+    ImageMetric,
+    Metric,
     Optimiser,
     Recipe,
     Train,
@@ -20,6 +23,7 @@ from echelon.recipe.tasks import note_own_scores
 
 _TAKEN = {"step", "steps", "seconds", "split", "signature", "checkpoint", "time", "kind"}
 """What the record of a scoring says besides its scores."""
+_UPWARDS = {*get_args(Metric), *get_args(ImageMetric)} - LOWER_IS_BETTER
 
 
 def _require_free(name: str) -> str:
@@ -28,7 +32,16 @@ def _require_free(name: str) -> str:
     return name
 
 
+def _require_own(name: str) -> str:
+    if name in _UPWARDS:
+        raise ValueError(
+            f"{name!r} is a score of Echelon's own tasks, of which more is better; choose another name"
+        )
+    return name
+
+
 ScoreName = Annotated[str, Field(pattern=r"^[a-z][a-z0-9_]*$"), AfterValidator(_require_free)]
+DownwardScore = Annotated[ScoreName, AfterValidator(_require_own)]
 
 
 class OwnData(Section):
@@ -59,8 +72,9 @@ class OwnEvaluation(Evaluation):
     """When and how the model is scored."""
 
     scores: list[ScoreName] = Field(default=["loss"], min_length=1)
-    """What `measure` measures, the one that people ask for first in front. More is better, but of loss and
-    perplexity."""
+    """What `measure` measures, the one that people ask for first in front."""
+    less_is_better: list[DownwardScore] = Field(default=[])
+    """Those of `scores` of which less is better, such as a mean error. It always is of loss and perplexity."""
     batch: PositiveInt = 32
     """Examples that are scored at once."""
     measure: ImportPath | None = None
@@ -103,7 +117,7 @@ class OwnRecipe(Recipe):
 
     def model_post_init(self, _context: Any) -> None:
         """Code that shows the run's scores asks the table of tasks for them, without the code that measures them."""
-        note_own_scores(self.task, self.evaluate.scores)
+        note_own_scores(self.task, self.evaluate.scores, self.evaluate.less_is_better)
 
     @property
     def data_settings(self) -> dict[str, Any]:

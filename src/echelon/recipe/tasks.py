@@ -29,7 +29,7 @@ DEFAULT_TASK = "translation"
 
 @dataclass(frozen=True)
 class Score:
-    """What a model is scored by, beside its loss; more is better."""
+    """What a model is scored by, beside its loss."""
 
     key: str
     """In records and in --json."""
@@ -115,10 +115,13 @@ class RecipeDeclaration(Protocol):
 
 _own_scores: dict[str, tuple[Score, ...]] = {}
 """The scores of users' tasks whose recipes this process has read."""
+_own_downwards: set[str] = set()
+"""Those that improve downwards, according to any of these recipes."""
 
 
-def note_own_scores(path: str, keys: Sequence[str]) -> None:
-    """Remember what a recipe says that the models of a user's task are scored by."""
+def note_own_scores(path: str, keys: Sequence[str], downwards: Sequence[str] = ()) -> None:
+    """Remember what a recipe says that the models of a user's task are scored by, and what improves downwards."""
+    _own_downwards.update(downwards)
     others = [score for score in own_scores(path) if score.key not in keys]
     _own_scores[path] = (*(Score(key, key.replace("_", " ")) for key in keys), *others)
 
@@ -126,6 +129,11 @@ def note_own_scores(path: str, keys: Sequence[str]) -> None:
 def own_scores(path: str) -> tuple[Score, ...]:
     """What models of a user's task are scored by, according to the recipes that were read."""
     return _own_scores.get(path, ())
+
+
+def less_is_better(metric: str) -> bool:
+    """Whether a metric improves downwards."""
+    return metric in LOWER_IS_BETTER or metric in _own_downwards
 
 
 def find_task(name: str) -> Any:

@@ -15,7 +15,8 @@ from torch import nn
 from echelon.comm.group import Group
 from echelon.files.checkpoint_layout import Best, TrainingState
 from echelon.models.lora import merged
-from echelon.recipe.schema import LOWER_IS_BETTER, EarlyStop
+from echelon.recipe.schema import EarlyStop
+from echelon.recipe.tasks import less_is_better
 from echelon.runfolder import RunFolder, write_atomically, write_json
 from echelon.tasks.task import Scores, Scoring
 from echelon.train.precision import Precision
@@ -97,7 +98,7 @@ def improves(metric: str, value: float, best: float, min_delta: float = 0.0) -> 
     """Whether `value` is better than `best` by more than `min_delta`; a score that is not a number is the worst."""
     if math.isnan(value) or math.isnan(best):
         return math.isnan(best) and not math.isnan(value)
-    gain = best - value if metric in LOWER_IS_BETTER else value - best
+    gain = best - value if less_is_better(metric) else value - best
     return gain > min_delta
 
 
