@@ -90,7 +90,12 @@ class LineScreen:
         if record["kind"] == "start":
             self._steps = record.get("steps") or self._steps
             self._started = None
-        elif record["kind"] == "step" and self._started is None and is_number(record.get("time")):
+        elif (
+            record["kind"] == "step"
+            and self._started is None
+            and is_number(record.get("time"))
+            and is_complete(record)
+        ):
             self._started = (float(record["time"]), record["step"])
 
     def show(self, record: dict[str, Any]) -> None:
